@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.completions import ANSWER
-from sennit.server.openai_chat import completion
-from sennit.server.openai_wire import Answer, answer_message
-from sennit.server.serving import listen, serve
+from sennit.server.openai.chat import completion
+from sennit.server.openai.translate import ModelAnswer, answer_message
+from sennit.server.run import listen, serve
 from sennit.server.settings import ServerSettings
-from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Delta, Finished, Reply, ReplyText, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 
 
 class Instant:
@@ -30,7 +30,7 @@ class Instant:
     shapes_output = False
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
-        return Reply((Text(ANSWER),), "stop", Usage(20, 40))
+        return Reply((ReplyText(ANSWER),), "stop", Usage(20, 40))
 
     @asynccontextmanager
     async def stream(
@@ -48,7 +48,7 @@ async def _words() -> AsyncIterator[Delta]:
 def _bare() -> None:
     from sennit.messages.codec import dumps
 
-    body = dumps(completion("instant", Answer((answer_message(ANSWER),))))
+    body = dumps(completion("instant", ModelAnswer((answer_message(ANSWER),))))
 
     async def route(request: Request) -> Response:
         await request.body()

@@ -31,7 +31,7 @@ import httpx
 
 from benchmarks.fairness_cases import LIMITS, Case, Place, worst
 from benchmarks.harness import Result, show
-from sennit.server.tokens import SCOPES, add_token, new_token
+from sennit.server.http.tokens import SCOPES, add_token, new_token
 
 ROUNDS = 3
 PAUSE = 0.3
@@ -178,7 +178,7 @@ def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 def _serve(folder: str, url: str) -> None:
     from benchmarks.server import Instant, running
     from sennit.server.app import create_app
-    from sennit.server.serving import tune
+    from sennit.server.run import tune
     from sennit.server.settings import ServerSettings
 
     tune()

@@ -10,19 +10,19 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.harness import Result, Work, compare
-from sennit.services.local import LocalModel
-from sennit.services.local_engine import default_threads
-from sennit.services.local_request import DEFAULTS
-from sennit.services.request import ModelRequest
-from sennit.services.weights import find
+from sennit.services.local.engine import default_threads
+from sennit.services.local.model import LocalModel
+from sennit.services.local.request import DEFAULTS
+from sennit.services.local.weights import find
+from sennit.services.models.request import ModelRequest
 
 _SECONDS = 1.5  # to the first token of a new process
 _TOKENS = 128
 _MESSAGES = [{"role": "user", "content": "Tell me about knots."}]
 _COLD = """
 import asyncio
-from sennit.services.local import LocalModel
-from sennit.services.request import ModelRequest
+from sennit.services.local.model import LocalModel
+from sennit.services.models.request import ModelRequest
 
 async def first() -> None:
     asked = ModelRequest(messages=[{"role": "user", "content": "Hello"}])

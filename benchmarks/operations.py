@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 
 from benchmarks.harness import Result, Work, compare
 from sennit import AssistantResponseContent, InstructionContent, Message, Session
-from sennit.services.model import Model
-from sennit.services.reply import Delta, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import Delta, Reply, ReplyText, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 
 CALLS = 20
@@ -29,7 +29,7 @@ class Instant:
     shapes_output = False
 
     def __init__(self) -> None:
-        self._reply = Reply((Text(_ANSWER),), "stop", Usage(100, 80), self.name)
+        self._reply = Reply((ReplyText(_ANSWER),), "stop", Usage(100, 80), self.name)
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         return self._reply

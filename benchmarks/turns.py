@@ -14,8 +14,16 @@ import sennit
 from benchmarks.harness import Result, Work, compare
 from benchmarks.stores import size_of
 from sennit import Session
-from sennit.services.reply import Call, Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import (
+    Delta,
+    Finished,
+    Reply,
+    ReplyCall,
+    ReplyText,
+    TextDelta,
+    Usage,
+)
+from sennit.services.models.request import ModelRequest
 from sennit.turns.options import SessionOptions, StreamingOptions
 
 DELTAS = 5_000
@@ -41,9 +49,9 @@ class Instant:
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         self._asked += 1
         if self._asked % 2:
-            call = Call(f"call_{self._asked}", "look_up", '{"knot": "bowline"}')
+            call = ReplyCall(f"call_{self._asked}", "look_up", '{"knot": "bowline"}')
             return Reply((call,), "tool_calls", Usage(100, 20))
-        return Reply((Text(_ANSWER),), "stop", Usage(150, 80))
+        return Reply((ReplyText(_ANSWER),), "stop", Usage(150, 80))
 
     @asynccontextmanager
     async def stream(

@@ -9,9 +9,17 @@ from typing import Any
 
 from sennit import ModelError
 from sennit.errors import ModelErrorKind
-from sennit.services.model import Model
-from sennit.services.reply import Assembly, Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import (
+    Delta,
+    Finished,
+    Reply,
+    ReplyAssembler,
+    ReplyText,
+    TextDelta,
+    Usage,
+)
+from sennit.services.models.request import ModelRequest
 
 
 def request(text: str = "Hello", **params: Any) -> ModelRequest:
@@ -24,7 +32,7 @@ def failure(kind: ModelErrorKind = "overloaded", retry_after: float | None = Non
 
 async def streamed(model: Model, asked: ModelRequest | None = None) -> Reply:
     """The reply, put together from the stream."""
-    assembly = Assembly()
+    assembly = ReplyAssembler()
     async with model.stream(asked or request()) as deltas:
         async for delta in deltas:
             assembly.feed(delta)
@@ -70,7 +78,7 @@ class Patient:
         try:
             for _ in range(self.steps):
                 await self.step()
-            return Reply((Text("so"),), "stop", Usage(10, 10), self.name)
+            return Reply((ReplyText("so"),), "stop", Usage(10, 10), self.name)
         finally:
             self.open -= 1
 

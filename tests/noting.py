@@ -5,7 +5,7 @@ from __future__ import annotations
 from sennit import Session
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
-from sennit.stores.records import AddEvents, EventRecord, PutRun, RunRecord
+from sennit.stores.records.sessions import AddEvents, EventRecord, PutRun, RunRecord
 
 NOON = 1_700_000_000_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 
 _DOORS = ("_reading", "_writing", "_unhurried", "_write_all")
 """All that a SQLite store does goes through one of them."""

@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 import pytest
 
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 from tests.postgres_server import OwnServer, Server, running
 
 # Deleting a few rows takes a third of the time of truncating twenty tables.

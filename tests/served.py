@@ -13,9 +13,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sennit.server.serving import listen, serve
+from sennit.server.run import listen, serve
 from sennit.server.settings import Limits, ServerSettings
-from sennit.services.reply import Delta, Finished, TextDelta, Usage
+from sennit.services.models.reply import Delta, Finished, TextDelta, Usage
 from tests.serving import Gate, Running, Talker
 
 

@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 
 from sennit.server.app import create_app
-from sennit.server.serving import Server, listen
+from sennit.server.run import Server, listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
-from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
-from sennit.services.tools import Tool
+from sennit.services.models.reply import Delta, Finished, Reply, ReplyText, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.tool import Tool
 from sennit.testing import ScriptedModel
 
 
@@ -166,7 +166,7 @@ class Talker:
 
     async def ask(self, request: ModelRequest) -> Reply:
         text = "".join(self._answer(request)).strip()
-        return Reply((Text(text),), "stop", Usage(3, 5, cost=0.001), self.name)
+        return Reply((ReplyText(text),), "stop", Usage(3, 5, cost=0.001), self.name)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:

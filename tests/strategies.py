@@ -35,7 +35,7 @@ from sennit import (
     ToolPart,
     Unset,
 )
-from sennit.messages.kinds import CONTENT_KINDS
+from sennit.messages.content_registry import CONTENT_KINDS
 
 
 class Analysis(BaseModel):

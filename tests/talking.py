@@ -11,7 +11,7 @@ from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 PLAIN = StreamingOptions(coalesce_tokens=False)
 

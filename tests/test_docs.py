@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,17 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 
 def test_the_reference_lists_what_is_there() -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs`"
+
+
+def test_every_documented_import_is_exported_by_the_module_it_names() -> None:
+    shown = [
+        page.read_text(encoding="utf-8") for page in [*PAGES, *(ROOT / "examples").rglob("*.py")]
+    ]
+    imports = re.findall(r"^ *from (sennit[\w.]*) import ([\w, ]+)", "\n".join(shown), re.MULTILINE)
+    assert imports
+    for module, names in imports:
+        exported = {*import_module(module).__all__, *_SUBMODULES.get(module, ())}
+        assert {one.split(" as ")[0].strip() for one in names.split(",")} <= exported, module
+
+
+_SUBMODULES = {"sennit.testing": ("conformance", "faults")}

@@ -19,7 +19,7 @@ import pytest
 
 import sennit
 from sennit import Client, Message, SennitError, Session, SystemContent
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 
 pytest_plugins = ("tests.postgres",)
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import sennit
 from sennit import ModelError, telemetry
-from sennit.services.reply import Reasoning, Reply, Text, Usage
+from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import result_of, session_with
 from tests.talking import Talk, add
@@ -81,7 +81,7 @@ def test_a_run_is_a_span_with_its_model_calls_and_tool_calls_inside(spans: Spans
 
 
 def test_a_run_tells_what_it_used_and_how_it_ended(spans: Spans) -> None:
-    talk = Talk([SUM], Reply((Text("42."),), "stop", Usage(10, 5, 4, 3, 0.5), "deep-1"))
+    talk = Talk([SUM], Reply((ReplyText("42."),), "stop", Usage(10, 5, 4, 3, 0.5), "deep-1"))
     result = talk.run()
     told = spans.of("invoke_agent assistant")
     assert told["gen_ai.operation.name"] == "invoke_agent"
@@ -102,7 +102,9 @@ def test_a_run_tells_what_it_used_and_how_it_ended(spans: Spans) -> None:
 def test_a_model_call_tells_who_was_asked_how_and_what_it_took(
     spans: Spans, streaming: bool
 ) -> None:
-    reply = Reply((Reasoning("Hm."), Text("Hi")), "length", Usage(7, 3, 0, 2), "gpt-5-mini")
+    reply = Reply(
+        (ReplyReasoning("Hm."), ReplyText("Hi")), "length", Usage(7, 3, 0, 2), "gpt-5-mini"
+    )
     session = session_with(ScriptedModel([reply], "openai:gpt-5"))
     session.add_message("user", "Hello", branches="main")
     conversation = session.conversation(
@@ -145,7 +147,7 @@ def test_a_tool_call_tells_its_name_and_call(spans: Spans) -> None:
         ([ModelError("gone", kind="network")], "invoke_agent assistant", "network"),
         ([[ToolCall("fail", {"reason": SECRET})], "Oh."], "execute_tool fail", "RuntimeError"),
         ([[ToolCall("add", {"a": SECRET})], "Oh."], "execute_tool add", "ToolError"),
-        ([Reply((Text("On"),), "length")], "invoke_agent assistant", "length"),
+        ([Reply((ReplyText("On"),), "length")], "invoke_agent assistant", "length"),
     ],
 )
 def test_a_failure_is_told_by_its_kind(

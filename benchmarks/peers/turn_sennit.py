@@ -10,8 +10,8 @@ import sennit
 from benchmarks.peers.turning import ANSWER, ARGUMENTS, FOUND, QUESTION, Turner, serve
 from sennit import Client, Session
 from sennit.messages.codec import dumps
-from sennit.services.reply import Call, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, ReplyCall, ReplyText, Usage
+from sennit.services.models.request import ModelRequest
 
 
 class Instant:
@@ -24,8 +24,8 @@ class Instant:
 
     async def ask(self, request: ModelRequest) -> Reply:
         if request.messages[-1]["role"] == "tool":
-            return Reply((Text(ANSWER),), "stop", Usage(150, 80))
-        call = Call(uuid4().hex, "look_up", dumps(ARGUMENTS).decode())
+            return Reply((ReplyText(ANSWER),), "stop", Usage(150, 80))
+        call = ReplyCall(uuid4().hex, "look_up", dumps(ARGUMENTS).decode())
         return Reply((call,), "tool_calls", Usage(100, 20))
 
     def stream(self, request: ModelRequest) -> Any:

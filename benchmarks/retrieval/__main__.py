@@ -18,7 +18,7 @@ import sennit
 from benchmarks.retrieval.conversations import HALVES, Conversation, Question, conversations, fill
 from benchmarks.retrieval.plain import PlainBM25
 from sennit import Client
-from sennit.memory.minilm import MiniLM
+from sennit.memory.retrieval.minilm import MiniLM
 
 FIRST = (5, 10, 20)
 BARS = {"words": 0.15, "words + MiniLM": 0.18}

@@ -8,9 +8,7 @@ from threading import Thread
 
 from openai import OpenAI
 
-from sennit.server.app import create_app
-from sennit.server.serving import Server, listen
-from sennit.server.settings import ServerSettings
+from sennit.server import Server, ServerSettings, create_app, listen
 from sennit.testing import ScriptedModel
 
 script = ["The bowline.", "It holds, and comes undone.", "The sheet bend joins two ropes."]

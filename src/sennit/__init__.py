@@ -10,10 +10,9 @@ One Session holds many branches of typed messages:
     other = session.fork(main, name="other")
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sennit.api.models import models_pull
+from sennit.api.local_models import models_pull
 from sennit.api.open import open as open  # not in __all__: a star import keeps the builtin
 from sennit.api.session import Session
 from sennit.containers.element import Element
@@ -42,6 +41,7 @@ from sennit.errors import (
     UsageError,
     ValidationError,
 )
+from sennit.lazy_exports import lazy_exports
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -52,23 +52,23 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.opaque import OpaqueContent
+from sennit.messages.opaque_content import OpaqueContent
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
-    from sennit.messages.native import to_model_messages
     from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
-    from sennit.messages.prepare import prepare_messages_for_chat
+    from sennit.messages.prompt.plain_chat import prepare_messages_for_chat
+    from sennit.messages.prompt.tool_chat import to_model_messages
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
-    from sennit.services.imodel import iModel
+    from sennit.services.models.imodel import iModel
     from sennit.services.registry import ServiceRegistry
-    from sennit.services.target import ToolContext
-    from sennit.services.tools import Tool
+    from sennit.services.tools.backend import ToolContext
+    from sennit.services.tools.tool import Tool
     from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
     from sennit.turns.conversation import ConversationSession
     from sennit.turns.events import (
@@ -97,8 +97,8 @@ if TYPE_CHECKING:
     from sennit.turns.options import Budget, SessionOptions, StreamingOptions
     from sennit.turns.policies import Policy, Refusal
     from sennit.turns.request import Request
-    from sennit.turns.returns import Metrics, Notice, Return
-    from sennit.turns.special import (
+    from sennit.turns.result import Metrics, Notice, Return
+    from sennit.turns.special.definition import (
         GreetingSpecialTurn,
         InteractionFilter,
         PersistenceStrategy,
@@ -208,19 +208,19 @@ __all__ = [
 # Not everyone needs these, and they take long to import: loaded when they are asked for.
 _LATE = {
     "Client": "api.client",
-    "to_model_messages": "messages.native",
+    "to_model_messages": "messages.prompt.tool_chat",
     **dict.fromkeys(
         ("ContextPart", "ImagePart", "MessageGroup", "TextPart", "ToolPart"), "messages.parts"
     ),
-    "prepare_messages_for_chat": "messages.prepare",
+    "prepare_messages_for_chat": "messages.prompt.plain_chat",
     "OperationContext": "operations.context",
     "IPU": "operations.ipu",
     "Operation": "operations.operation",
     "OperationRegistry": "operations.registry",
-    "iModel": "services.imodel",
+    "iModel": "services.models.imodel",
     "ServiceRegistry": "services.registry",
-    "ToolContext": "services.target",
-    "Tool": "services.tools",
+    "ToolContext": "services.tools.backend",
+    "Tool": "services.tools.tool",
     "ConversationSession": "turns.conversation",
     "ApprovalGiven": "turns.events",
     "ApprovalNeeded": "turns.events",
@@ -252,19 +252,16 @@ _LATE = {
     "Policy": "turns.policies",
     "Refusal": "turns.policies",
     "Request": "turns.request",
-    "Metrics": "turns.returns",
-    "Notice": "turns.returns",
-    "Return": "turns.returns",
-    "GreetingSpecialTurn": "turns.special",
-    "InteractionFilter": "turns.special",
-    "PersistenceStrategy": "turns.special",
-    "SpecialTurn": "turns.special",
-    "greeting": "turns.special",
-    "summarize": "turns.special",
+    "Metrics": "turns.result",
+    "Notice": "turns.result",
+    "Return": "turns.result",
+    "GreetingSpecialTurn": "turns.special.definition",
+    "InteractionFilter": "turns.special.definition",
+    "PersistenceStrategy": "turns.special.definition",
+    "SpecialTurn": "turns.special.definition",
+    "greeting": "turns.special.definition",
+    "summarize": "turns.special.definition",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"sennit.{_LATE[name]}"), name)
+__getattr__ = lazy_exports(__name__, _LATE)

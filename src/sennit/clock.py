@@ -1,4 +1,4 @@
-"""The one place that asks what time it is.
+"""The clock: the only module that reads the time, so that tests can replace it.
 
 Everything that stamps or orders by time goes through here, so that a test can put another source in
 place and replay a run to the microsecond. Time is an int of microseconds since 1970 (UTC): exact,

@@ -1,4 +1,4 @@
-"""What has something to close is closed when its block is left, however it is left."""
+"""Context-manager mixins for objects with close() or aclose()."""
 
 from __future__ import annotations
 

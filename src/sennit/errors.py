@@ -1,4 +1,4 @@
-"""Every error Sennit raises on purpose.
+"""Exceptions of Sennit.
 
     SennitError
     ├── ValidationError (ValueError)      a value is not acceptable: caller, give another
@@ -136,12 +136,12 @@ class ModelError(ServiceError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.kind in _RETRYABLE
 
 
 class OutputError(ServiceError):
-    """What a model answered, or an operation gave, does not have the form asked for."""
+    """The answer of a model, or the result of an operation, does not fit the schema."""
 
     def __init__(self, message: str, *, problems: Sequence[str] = (), said: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Named points in the code at which a test can stop the world.
+"""Failpoints: named places in the code where a test can raise, call back or kill the process.
 
 What survives a crash can only be known by crashing, and the moments that matter (after the write,
 before the acknowledgement) are too short to be hit by chance. So the code says where it is:
@@ -25,7 +25,7 @@ def reach(point: str) -> None:
 
 
 def in_use() -> bool:
-    """Whether someone listens: what is costly to watch is watched only then."""
+    """Return whether someone listens: what is costly to watch is watched only then."""
     return _listener is not None
 
 

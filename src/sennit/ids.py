@@ -1,4 +1,4 @@
-"""Ids: UUID version 7, made here, ordered by time.
+"""Ids: UUID version 7, ordered by time.
 
 The first 60 bits that count are the time (48 bits of milliseconds, 12 bits of the fraction below),
 never going backwards within a process; the other 62 are random, which is what makes two processes

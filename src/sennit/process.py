@@ -1,4 +1,4 @@
-"""The identity of this process, and whether another process is still alive.
+"""The identity of this process, and whether another process is alive.
 
 A process id alone says little: containers and machines reuse the same numbers and host names. So an
 identity names the boot of the kernel, the PID namespace, the process id and the start time of the
@@ -45,7 +45,7 @@ def _identity(pid: int) -> str:
 
 
 def is_gone(named: str) -> bool:
-    """Whether an identity is that of a process which has surely ended."""
+    """Return whether an identity is that of a process which has surely ended."""
     place, pid, start = _parts(named)
     if not boot_id() or place != _parts(identity())[0] or not pid.isdecimal():
         return False

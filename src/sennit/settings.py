@@ -1,4 +1,4 @@
-"""Where things are when nobody says otherwise."""
+"""Default locations and environment variables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def data_folder() -> Path:
 
 
 def telemetry_content() -> bool:
-    """Whether spans and log lines may hold what was said: SENNIT_TELEMETRY_CONTENT."""
+    """Return whether spans and log lines may hold what was said: SENNIT_TELEMETRY_CONTENT."""
     return os.environ.get("SENNIT_TELEMETRY_CONTENT", "").lower() in ("1", "true", "yes", "on")
 
 
 def retention() -> timedelta:
-    """How long removed messages are kept before they are erased: SENNIT_RETENTION_DAYS, or 30 days.
+    """Return the retention time of removed messages: SENNIT_RETENTION_DAYS, or 30 days.
 
     Raises ValidationError.
     """

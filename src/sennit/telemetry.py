@@ -1,4 +1,4 @@
-"""What a program can watch of itself: spans for OpenTelemetry, and lines for `logging`.
+"""Telemetry: OpenTelemetry spans and log lines.
 
 The program decides whether anyone watches: there are spans once it has set up a tracer provider,
 lines once the logger "sennit" may speak at INFO or DEBUG. Until then nothing is made, no package is
@@ -92,7 +92,7 @@ class Kind:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What is told of all work of the kind."""
+        """The attributes common to all work of the kind."""
         return {} if self.name.startswith("sennit.") else {OPERATION: self.name}
 
 
@@ -108,12 +108,12 @@ _known: tuple[Any, Tracer] | None = None
 
 
 def on() -> bool:
-    """Whether anyone watches."""
+    """Return whether anyone watches."""
     return _LOG.isEnabledFor(logging.INFO) or _tracer() is not None
 
 
 def content() -> bool:
-    """Whether what was said may be told."""
+    """Return whether what was said may be told."""
     return telemetry_content()
 
 
@@ -123,7 +123,7 @@ def provider_and_model(name: str) -> tuple[str, str]:
     return (_PROVIDERS.get(provider, provider), model) if colon else (name, name)
 
 
-class Watched:
+class Span:
     """Work that is being watched; what it notes is told when it is over."""
 
     __slots__ = ("notes",)
@@ -141,9 +141,9 @@ class Watched:
 
 
 @contextmanager
-def watching(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Watched]:
+def watching(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Span]:
     """Watch what is done in the block; what it raises is told by its type alone."""
-    watched = Watched(kind.notes)
+    watched = Span(kind.notes)
     watched.note(notes)
     began = perf_counter()
     with _span(kind, subject, watched):
@@ -161,7 +161,7 @@ def error_kind(error: BaseException) -> str:
     return str(getattr(error, "kind", None) or type(error).__name__)
 
 
-def _log(kind: Kind, watched: Watched, seconds: float) -> None:
+def _log(kind: Kind, watched: Span, seconds: float) -> None:
     level = logging.WARNING if ERROR in watched.notes else kind.level
     if _LOG.isEnabledFor(level):
         told = {"event": kind.event, SECONDS: round(seconds, 6), **watched.notes}
@@ -169,7 +169,7 @@ def _log(kind: Kind, watched: Watched, seconds: float) -> None:
 
 
 @contextmanager
-def _span(kind: Kind, subject: str, watched: Watched) -> Generator[None]:
+def _span(kind: Kind, subject: str, watched: Span) -> Generator[None]:
     tracer = _tracer()
     if tracer is None:
         yield

@@ -25,10 +25,10 @@ from langgraph.types import Command, interrupt
 import sennit
 from sennit import Client, InstructionContent, Message, ValidationError
 from sennit.adapters.langgraph import SennitSaver
-from sennit.server.shapes import message_shape
+from sennit.server.rest.schemas import message_shape
 from sennit.stores.base import Store
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.sqlite.store import SQLiteStore
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 

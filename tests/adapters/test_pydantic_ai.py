@@ -33,7 +33,7 @@ from pydantic_ai.models.test import TestModel
 import sennit
 from sennit import Client, Unset
 from sennit.adapters.pydantic_ai import SennitConversationStore, SennitMessageHistory
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 
 pytest_plugins = ("tests.postgres",)
 

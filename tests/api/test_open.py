@@ -18,10 +18,10 @@ from sennit import (
     StoreError,
     ValidationError,
 )
-from sennit.api.clients import Clients
-from sennit.memory.embed import WordEmbedder
-from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.api.client_pool import ClientPool
+from sennit.memory.retrieval.embedders import WordEmbedder
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.sqlite.store import SQLiteStore
 
 
 def test_memory_ends_with_the_client() -> None:
@@ -117,7 +117,7 @@ def test_what_cannot_embed_is_refused_when_opening(embedder: Any) -> None:
     with pytest.raises(InvalidTypeError, match="embedder must have a name"):
         sennit.open(":memory:", embedder=embedder)
     with pytest.raises(InvalidTypeError, match="embedder must have a name"):
-        Clients(MemoryStore(), embedder=embedder)
+        ClientPool(MemoryStore(), embedder=embedder)
 
 
 def test_a_page_of_sessions_comes_before_a_session() -> None:

@@ -21,8 +21,8 @@ from sennit import (
     StoreError,
     ValidationError,
 )
-from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.sqlite.store import SQLiteStore
 
 
 @pytest.mark.parametrize("as_path", [True, False])

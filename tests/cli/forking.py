@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-_IMPORTED = ("tests.cli.scripted_chat", "sennit.cli.terminal", "sennit.stores.sqlite")
+_IMPORTED = ("tests.cli.scripted_chat", "sennit.cli.chat.terminal", "sennit.stores.sqlite.store")
 
 
 class Forked:

@@ -24,9 +24,9 @@ from typing import Any
 import sennit
 from sennit import Tool
 from sennit.cli.chat import start
-from sennit.cli.talk import Partner
-from sennit.services.reply import Delta, Reply
-from sennit.services.request import ModelRequest
+from sennit.cli.chat.conversation import ChatOptions
+from sennit.services.models.reply import Delta, Reply
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall, faults
 
 
@@ -92,6 +92,6 @@ if __name__ == "__main__":
 
     with faults.arm("memory.commit: thought", wait), sennit.open(store) as client:
         tool = Tool(note, needs_approval=not given.yes, replay=given.replay)
-        partner = Partner(model=model, tools=() if given.no_tools else (tool,))
+        partner = ChatOptions(model=model, tools=() if given.no_tools else (tool,))
         memory = not given.no_memory
         sys.exit(start(client, partner, name=given.session, memory=memory, commit=given.commit))

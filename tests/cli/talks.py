@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 
 import sennit
-from sennit.cli.commands import Answer, Next, Remember, take
-from sennit.cli.commits import Commits
-from sennit.cli.screen import Screen
-from sennit.cli.talk import Partner, Talk
+from sennit.cli.chat.background_commits import BackgroundCommits
+from sennit.cli.chat.conversation import ChatOptions, ChatSession
+from sennit.cli.chat.output import ChatOutput
+from sennit.cli.chat.slash_commands import AskModel, Next, Remember, take
 from sennit.testing import ScriptedModel
 
 
@@ -23,8 +23,10 @@ class Desk:
         self.model = ScriptedModel(replies, chunk=4)
         self.client = sennit.open(store)
         self.paper = StringIO()
-        self.screen = Screen(Console(file=self.paper, width=80, highlight=False))
-        self.talk = Talk(self.client.session("chat"), Partner(model=self.model, **partner))
+        self.screen = ChatOutput(Console(file=self.paper, width=80, highlight=False))
+        self.talk = ChatSession(
+            self.client.session("chat"), ChatOptions(model=self.model, **partner)
+        )
 
     def type(self, line: str) -> str:
         """What a line shows, the answer included."""
@@ -34,14 +36,14 @@ class Desk:
     def step(self, line: str) -> Next:
         """What comes next after a line, with the answer given if it is that."""
         following = take(self.talk, self.screen, line)
-        if isinstance(following, Answer):
+        if isinstance(following, AskModel):
             asyncio.run(self.talk.answer(self.screen.event, following.say))
         if isinstance(following, Remember):
             asyncio.run(self._remember())
         return following
 
     async def _remember(self) -> None:
-        await Commits(self.talk, self.screen).make(asyncio.Event())
+        await BackgroundCommits(self.talk, self.screen).make(asyncio.Event())
 
     def shown(self) -> str:
         """What the screen shows since the last time."""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import StoreError
 from sennit.cli.app import app
-from sennit.memory.finish import Finishing
+from sennit.memory.commit.finalize import CommitFinalizer
 from tests.cli.talks import Desk
 from tests.cli.terminals import SCRIPTED_CHAT, environment
 
@@ -70,7 +70,7 @@ def test_a_commit_that_failed_says_so_and_can_be_tried_again(
         raise RuntimeError("no thoughts")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Finishing, "_digest", fails)
+        broken.setattr(CommitFinalizer, "_digest", fails)
         ran = run("commit", "first")
     assert ran.exit_code == 1
     assert "failed: nothing to remember" in ran.stdout

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import AssistantResponseContent, Message
 from sennit.cli.app import app
-from sennit.cli.tools import tools_at
+from sennit.cli.load_tools import tools_at
 
 pytest_plugins = ("tests.postgres",)
 
@@ -213,7 +213,7 @@ def test_a_chat_that_cannot_begin_is_one_line_and_leaves_nothing(
 def test_without_weights_the_exact_command_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sennit.services.weights.find_spec", lambda _: None)
+    monkeypatch.setattr("sennit.services.local.weights.find_spec", lambda _: None)
     ran = run("chat", "--store", str(tmp_path / "chat.db"))
     assert ran.exit_code == 1
     assert "sennit models pull" in ran.stderr
@@ -223,7 +223,7 @@ def test_without_weights_the_exact_command_is_told(
 def test_without_the_engine_the_exact_command_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sennit.services.local.find_spec", lambda _: None)
+    monkeypatch.setattr("sennit.services.local.model.find_spec", lambda _: None)
     assert "pip install 'sennit[local]'" in run("chat").stderr
 
 

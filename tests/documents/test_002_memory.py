@@ -16,7 +16,7 @@ import pytest
 
 import sennit
 from sennit import Client, ContextPart, MessageGroup, TextPart, ToolPart
-from sennit.memory.values import Action, Category
+from sennit.memory.extraction.values import Action, Category
 
 SECTIONS = (
     "Overview",

@@ -40,8 +40,8 @@ from sennit import (
     SystemContent,
     ValidationError,
 )
-from sennit.services.reply import Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, ReplyText
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.talking import in_short
 
@@ -599,7 +599,7 @@ def test_policies_are_active_in_both_paths() -> None:
 
         def on_response(self, request: ModelRequest, reply: Reply) -> Reply:
             self.seen.append("response")
-            return replace(reply, items=(Text(reply.text.replace("Bah", "Indeed")),))
+            return replace(reply, items=(ReplyText(reply.text.replace("Bah", "Indeed")),))
 
     for show in (run, lambda session: streamed(session)[-1]):
         policy = Politeness()

@@ -13,7 +13,7 @@ from sennit import Message, Tool
 from sennit.errors import ExistsError, NotFoundError, ValidationError
 from sennit.learning.examples import Filter
 from sennit.learning.export import ExportOptions
-from sennit.learning.formats import FORMATS
+from sennit.learning.export.formats import FORMATS
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,

@@ -10,9 +10,9 @@ import pytest
 
 from sennit import Client, Session, clock
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.sqlite.store import SQLiteStore
 
 PROFILE = "viking://user/memories/profile.md"
 DAY = timedelta(days=1)

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from sennit import AssistantResponseContent, InstructionContent, Message
 from sennit.ids import new_id
-from sennit.memory.dates import period
-from sennit.memory.extract import extract_by_rules
-from sennit.memory.reading import read
-from sennit.memory.values import Candidate, Category, Evidence, Known
+from sennit.memory.extraction.dates import period
+from sennit.memory.extraction.extract import extract_by_rules
+from sennit.memory.extraction.utterances import read
+from sennit.memory.extraction.values import Candidate, Category, KnownMemory, QuotedEvidence
 
 DATA = Path(__file__).parent / "data"
 AT = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -41,15 +41,15 @@ def candidate(category: str, text: str, *, message: UUID | None = None) -> Candi
         category=Category(category),
         text=text,
         slug="test",
-        evidence=(Evidence(message or new_id(), text),),
+        evidence=(QuotedEvidence(message or new_id(), text),),
         said_at=AT,
         valid_from=period(text, AT).start,
     )
 
 
-def known(category: str, text: str, id: str = "viking://known") -> Known:
+def known(category: str, text: str, id: str = "viking://known") -> KnownMemory:
     start = period(text, AT).start
-    return Known(id=id, category=Category(category), text=text, valid_from=start)
+    return KnownMemory(id=id, category=Category(category), text=text, valid_from=start)
 
 
 @dataclass(frozen=True)

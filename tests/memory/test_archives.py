@@ -13,7 +13,7 @@ import pytest
 
 import sennit
 from sennit import ArchiveError, Client, ExistsError
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from tests.memory.remembering import TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]

@@ -26,13 +26,13 @@ from sennit import (
     ValidationError,
 )
 from sennit.ids import new_id
-from sennit.memory.result import CommitResult
+from sennit.memory.commit.result import CommitResult
 from sennit.stores.base import Store
-from sennit.stores.files import PutFile, VersionRecord
-from sennit.stores.memory import MemoryStore
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import Owner
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.records.files import PutFile, VersionRecord
+from sennit.stores.records.sessions import Owner
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.memory.remembering import PROFILE, TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]

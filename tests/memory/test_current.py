@@ -25,10 +25,10 @@ from sennit import (
     ToolPart,
     summarize,
 )
-from sennit.memory.context import MemoryContext
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.memory.remembering import client, store, talk
 from tests.talking import Talk, in_short

@@ -11,8 +11,8 @@ import pytest
 
 from sennit import Client
 from sennit.stores.base import Store
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.memory.remembering import TALK, memories, talk
 
 if TYPE_CHECKING:

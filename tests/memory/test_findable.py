@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sennit import Branch, Client, Message, NotFoundError, Session, SystemContent
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.postgres_server import Server
 from tests.torture.lockstep import PHASES
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sennit import Client, SennitError
-from sennit.memory.context import MemoryContext
-from sennit.memory.evidence import said_in
-from sennit.memory.history import Source
+from sennit.memory.history.evidence import said_in
+from sennit.memory.history.history import EvidenceSource
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import memories, store, talk
 
@@ -57,7 +57,7 @@ class Secrets:
         self.client.fs.write("viking://agent/memories/cases/secret.md", f"{CANARY} name tea")
         self.client.fs.write("viking://resources/notes/secret.md", f"{CANARY} name tea")
         self.ids = [result.task_id or "", str(session.id)]
-        self.source = Source(session.id, next(iter(session.messages)).id)
+        self.source = EvidenceSource(session.id, next(iter(session.messages)).id)
 
     def seen(self) -> Any:
         """All there is of them."""

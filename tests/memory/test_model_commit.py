@@ -13,11 +13,11 @@ import pytest
 
 import sennit
 from sennit import Client, Session
-from sennit.memory.prompts import PROMPTS
-from sennit.services.providers import ProviderModel, connect
-from sennit.services.usage import estimate_tokens
+from sennit.memory.extraction.prompts import PROMPTS
+from sennit.services.models.providers.model import ProviderModel, connect
+from sennit.services.models.usage import estimate_tokens
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import client, memories, talk
 from tests.services.wire_server import WireServer, answer, completion, running

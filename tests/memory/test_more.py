@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sennit
-from sennit.memory.terms import terms
+from sennit.memory.extraction.terms import terms
 from sennit.testing import ScriptedModel
 
 _DATA = Path(__file__).parent / "data"

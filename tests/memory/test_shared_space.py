@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sennit import AccessError, Client, NotFoundError, ValidationError
-from sennit.memory.context import FROM_OTHERS, MemoryContext
-from sennit.memory.minilm import MiniLM
+from sennit.memory.retrieval.minilm import MiniLM
+from sennit.memory.retrieval.prompt_context import FROM_OTHERS, MemoryContext
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import memories, store, talk
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sennit import Client, ContextAdded, Session, StoreError, summarize
-from sennit.memory.context import MemoryContext
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.turns.events import Warned
 from tests.memory.remembering import client, memories, store, talk
 from tests.talking import Talk

@@ -29,7 +29,7 @@ from sennit import (
     clock,
 )
 from sennit.errors import InvalidTypeError
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from tests.strategies import MODELS, Analysis, Search, contents
 
 KINDS: list[type[Any]] = [

@@ -496,7 +496,7 @@ def test_a_message_too_big_to_be_read_back_is_not_written(monkeypatch: pytest.Mo
 
 _LOADS = """
 import sys
-import sennit.messages.schema
+import sennit.messages.typescript
 from sennit import Message
 lines = sys.stdin.read().splitlines()
 before = set(sys.modules)

@@ -25,9 +25,9 @@ from sennit import (
     ValidationError,
 )
 from sennit.errors import ModelErrorKind
-from sennit.messages.models import ModelSchema
-from sennit.services.reply import Reasoning, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.messages.output_schema import ModelSchema
+from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, said, session_with
 from tests.models import failure
@@ -60,7 +60,7 @@ def test_instruction_and_reply_are_stored_and_the_text_is_given() -> None:
 
 def test_the_reply_says_under_which_name_the_model_was_asked_and_which_one_answered() -> None:
     usage = Usage(10, 5, cost=0.25)
-    reply = Reply((Reasoning("Hm."), Text("Hello")), "length", usage, "gpt-5-mini")
+    reply = Reply((ReplyReasoning("Hm."), ReplyText("Hello")), "length", usage, "gpt-5-mini")
     session = session_with()
     session.services.register(ScriptedModel([reply], "openai:gpt-5"), name="smart")
 
@@ -170,7 +170,7 @@ def test_a_message_that_is_stored_already_is_refused_before_the_model_is_asked()
         ["Half a", failure("network")],
         "",
         [ToolCall("search", {})],
-        Reply((Text("Half a"),), "error"),
+        Reply((ReplyText("Half a"),), "error"),
         "a\0b",
         "\ud800",
     ],
@@ -288,14 +288,14 @@ def test_repair_rounds_tell_the_model_what_was_wrong_and_are_not_stored() -> Non
 
 
 def test_the_usage_of_all_attempts_is_kept_with_the_reply() -> None:
-    replies = [Reply((Text(text),), usage=Usage(10, 5)) for text in ("no", '{"value": 3}')]
+    replies = [Reply((ReplyText(text),), usage=Usage(10, 5)) for text in ("no", '{"value": 3}')]
     session = session_with(ScriptedModel(replies))
     result_of(session, "communicate", instruction="Count", response_model=Answer)
     assert session.messages[-1].metadata["usage"] == {"input_tokens": 20, "output_tokens": 10}
 
 
 def test_an_answer_cut_off_at_the_limit_is_called_so() -> None:
-    cut = Reply((Text('{"value": '),), "length")
+    cut = Reply((ReplyText('{"value": '),), "length")
     model = ScriptedModel([cut, '{"value": 3}'])
     result_of(session_with(model), "communicate", instruction="Count", response_model=Answer)
     assert "cut off at the limit of tokens" in model.requests[1].messages[-1]["content"]

@@ -21,7 +21,7 @@ from sennit import (
     ValidationError,
     iModel,
 )
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, result_of, session_with
 

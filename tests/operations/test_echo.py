@@ -13,11 +13,11 @@ from pydantic import BaseModel, create_model
 
 from sennit import InstructionContent, OutputError, Session
 from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema, model_schema
-from sennit.messages.native import to_model_messages
-from sennit.messages.schema import example
-from sennit.operations.output import fitted
-from sennit.services.request import ModelRequest
+from sennit.messages.output_schema import ModelSchema, model_schema
+from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.messages.typescript import example
+from sennit.operations.output_validation import fitted
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 
 

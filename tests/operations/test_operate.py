@@ -23,8 +23,8 @@ from sennit import (
     Tool,
     ValidationError,
 )
-from sennit.services.reply import Call, Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, ReplyCall, ReplyText
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, session_with
 from tests.models import failure
@@ -148,12 +148,12 @@ def test_repairs_stay_within_the_limits_of_the_run() -> None:
 
 
 def test_an_answer_that_is_cut_off_is_asked_for_again_if_it_has_a_form() -> None:
-    cut = Reply((Text('{"val'),), "length")
+    cut = Reply((ReplyText('{"val'),), "length")
     assert operated(cut, '{"value": 3}', response_model=Answer)[0] == Answer(value=3)
     with pytest.raises(OutputError, match="cut off at the limit"):
         operated(cut, response_model=Answer, repairs=0)
     with pytest.raises(RunError, match="max_tokens") as raised:
-        operated(Reply((Text("On and on"),), "length"))
+        operated(Reply((ReplyText("On and on"),), "length"))
     assert getattr(raised.value.result, "text", "") == "On and on"
 
 
@@ -284,7 +284,9 @@ def test_with_a_store_every_step_is_durable(tmp_path: Path) -> None:
 def test_calls_left_over_from_before_are_passed_over() -> None:
     session = session_with(ScriptedModel(["Never mind."]), add)
     session.add_message("user", "1 + 2?", branches="main")
-    pending = ScriptedModel([Reply((Call("c0", "add", '{"a": 1, "b": 2}'),), "tool_calls")], "old")
+    pending = ScriptedModel(
+        [Reply((ReplyCall("c0", "add", '{"a": 1, "b": 2}'),), "tool_calls")], "old"
+    )
     session.services.register(pending)
     old = session.conversation("main", model="old", tools=["add"])
     old.run(sennit.SessionOptions(process_tools=False))

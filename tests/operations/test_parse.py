@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import AccessError, InvalidTypeError, ModelError, OutputError, ValidationError
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, result_of, session_with
 from tests.models import failure

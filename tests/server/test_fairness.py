@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sennit.memory.plan import plan_by_rules
-from sennit.server import files
+from sennit.memory.retrieval.query_planner import plan_by_rules
+from sennit.server.rest import files
 from sennit.server.settings import Limits
-from sennit.sessions import placement, session
-from sennit.sessions.kept import _FEW as FEW
-from sennit.stores import words
+from sennit.sessions import append, session
+from sennit.sessions.state import _FEW as FEW
+from sennit.stores.search import tokenizer
 from sennit.turns import context
 from sennit.turns.request import Request
 from tests.serving import Talker, new_branch, serving
@@ -43,7 +43,7 @@ def worked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         monkeypatch.setattr(owner, name, watched)
 
     watch(session, "plain_dict")
-    watch(placement, "message_record")
+    watch(append, "message_record")
     watch(Request, "model_request")
     return found
 
@@ -106,9 +106,9 @@ def test_a_comparison_of_branches_has_a_limit_and_says_how_much_more_there_is() 
 def test_a_snippet_of_a_text_that_is_split_piece_by_piece_is_the_same(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = words.snippet(text, ["rye"])
-    monkeypatch.setattr(words, "_LONG", -1)
-    assert words.snippet(text, ["rye"]) == at_once
+    at_once = tokenizer.snippet(text, ["rye"])
+    monkeypatch.setattr(tokenizer, "_LONG", -1)
+    assert tokenizer.snippet(text, ["rye"]) == at_once
 
 
 def test_grep_finds_the_same_however_little_it_searches_at_once(
@@ -128,10 +128,10 @@ def test_grep_finds_the_same_however_little_it_searches_at_once(
 
 
 def test_the_words_of_a_question_are_those_of_its_beginning() -> None:
-    long = "knot " * words.LONGEST_QUESTION
-    assert words.asked(f"{long} anchor") == ["knot"]
+    long = "knot " * tokenizer.LONGEST_QUESTION
+    assert tokenizer.asked(f"{long} anchor") == ["knot"]
     (query,) = plan_by_rules(f"{long} anchor")
-    assert len(query.text) == words.LONGEST_QUESTION
+    assert len(query.text) == tokenizer.LONGEST_QUESTION
     carried = plan_by_rules("And that one?", [f"Anchor. {long} bowline"])
     assert any("anchor" in one.text for one in carried)
     assert all("bowline" not in one.text for one in carried)
@@ -164,7 +164,7 @@ def test_a_server_looks_for_cycles_among_few_objects_at_a_time() -> None:
     """No other thread runs meanwhile."""
     program = """if True:
         import gc
-        from sennit.server.serving import tune
+        from sennit.server.run import tune
         looked_through = []
         def note(phase, info):
             if phase == "start":

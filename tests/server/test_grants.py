@@ -9,8 +9,8 @@ import pytest
 
 import sennit
 from sennit import Branch
-from sennit.server.tokens import SCOPES, add_token, new_token
-from sennit.services.providers import connect
+from sennit.server.http.tokens import SCOPES, add_token, new_token
+from sennit.services.models.providers.model import connect
 from sennit.testing import ScriptedModel
 from tests.services import wire_server
 from tests.serving import Running, run, serving

@@ -20,9 +20,9 @@ import msgspec
 import pytest
 
 from sennit.server.app import endpoints
-from sennit.server.endpoint import Endpoint
-from sennit.services.request import ModelRequest
-from tests.server.test_gate import BODIES, QUERIES, name_of, of_each_kind
+from sennit.server.http.endpoint import Endpoint
+from sennit.services.models.request import ModelRequest
+from tests.server.http.test_auth import BODIES, QUERIES, name_of, of_each_kind
 from tests.serving import Running, Talker, serving
 
 DEEP: Any = "x"

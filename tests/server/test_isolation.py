@@ -16,14 +16,14 @@ from typing import Any
 import httpx
 import pytest
 
-from sennit.memory.context import FROM_OTHERS
-from sennit.server.endpoint import Endpoint
-from sennit.server.mcp_tools import OFFERS
+from sennit.memory.retrieval.prompt_context import FROM_OTHERS
+from sennit.server.http.endpoint import Endpoint
+from sennit.server.http.tokens import SCOPES, USUAL_SCOPES, add_token, new_token
+from sennit.server.mcp.tools import OFFERS
 from sennit.server.settings import Limits
-from sennit.server.tokens import SCOPES, USUAL_SCOPES, add_token, new_token
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from tests.postgres_server import Server
-from tests.server.test_gate import GUARDED, ask, name_of, of_each_kind
+from tests.server.http.test_auth import GUARDED, ask, name_of, of_each_kind
 from tests.server.test_mcp import over_http
 from tests.serving import Running, Talker, serving
 

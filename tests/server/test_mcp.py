@@ -18,7 +18,7 @@ from mcp import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 import sennit
-from sennit.server.tokens import Scope, add_token, new_token
+from sennit.server.http.tokens import Scope, add_token, new_token
 from sennit.testing import ScriptedModel
 from tests.serving import Gate, Running, all_events, serving
 

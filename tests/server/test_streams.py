@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sennit.server.serving import listen
+from sennit.server.run import listen
 from sennit.server.settings import Limits, ServerSettings
 from tests.serving import Gate, Running, Talker, new_branch, run, serving
 

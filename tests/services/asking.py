@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sennit.errors import ModelError
-from sennit.services.model import Model
-from sennit.services.reply import Assembly, Delta, Reply
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import Delta, Reply, ReplyAssembler
+from sennit.services.models.request import ModelRequest
 
 HI: Sequence[Mapping[str, Any]] = ({"role": "user", "content": "hi"},)
 
@@ -34,7 +34,7 @@ async def _streamed(model: Model, request: ModelRequest) -> list[Delta]:
 
 
 def folded(deltas: Sequence[Delta]) -> Reply:
-    assembly = Assembly()
+    assembly = ReplyAssembler()
     for delta in deltas:
         assembly.feed(delta)
     return assembly.reply()

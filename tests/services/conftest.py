@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sennit.services.providers import ProviderModel, connect
+from sennit.services.models.providers.model import ProviderModel, connect
 from tests.services.wire_server import WireServer, running
 
 KEY = "key-of-the-test-4711"

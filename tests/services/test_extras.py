@@ -43,15 +43,21 @@ def imported(module: Path) -> Iterator[str]:
     ("package", "doors"),
     [
         # Its model layer, which we use; and the framework, which we serve.
-        ("pydantic_ai", ["adapters/pydantic_ai.py", "services/model_layer.py"]),
-        ("genai_prices", ["services/model_layer.py"]),
+        (
+            "pydantic_ai",
+            [
+                "adapters/pydantic_ai/__init__.py",
+                "services/models/providers/pydantic_ai_imports.py",
+            ],
+        ),
+        ("genai_prices", ["services/models/providers/pydantic_ai_imports.py"]),
         # Its client, whose tools we use; and its server, whose tools are ours.
-        ("mcp", ["server/mcp_api.py", "services/mcp_connection.py"]),
-        ("mcp_types", ["server/mcp_api.py", "services/mcp_connection.py"]),
-        ("xllamacpp", ["services/local_engine.py"]),
+        ("mcp", ["server/mcp/server.py", "services/tools/mcp_connection.py"]),
+        ("mcp_types", ["server/mcp/server.py", "services/tools/mcp_connection.py"]),
+        ("xllamacpp", ["services/local/engine.py"]),
         ("agents", ["adapters/openai_agents.py"]),
         ("langchain_core", ["adapters/langchain.py"]),
-        ("langgraph", ["adapters/langgraph.py"]),
+        ("langgraph", ["adapters/langgraph/__init__.py"]),
     ],
 )
 def test_a_package_of_an_extra_is_imported_in_one_module(package: str, doors: list[str]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sennit import InstructionContent, ModelError, ValidationError, iModel
-from sennit.services.providers import PROVIDERS, connect
-from sennit.services.request import ModelRequest, model_request
+from sennit.services.models.providers.model import PROVIDERS, connect
+from sennit.services.models.request import ModelRequest, model_request
 from tests.services.asking import asked, streamed
 from tests.services.conftest import KEY
 from tests.services.wire_server import WireServer, answer, completion, running
@@ -54,7 +54,9 @@ class Recorder:
             return Response(200, json=completion("so"))
 
         client = AsyncClient(transport=MockTransport(heard))
-        monkeypatch.setattr("sennit.services.wire.create_async_httpx2_client", lambda: client)
+        monkeypatch.setattr(
+            "sennit.services.models.providers.client.create_async_httpx2_client", lambda: client
+        )
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -14,8 +14,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from sennit import ModelError, iModel
 from sennit.errors import ModelErrorKind
-from sennit.services.limits import Retry, Timeout
-from sennit.services.reply import Delta, TextDelta
+from sennit.services.models.limits import Retry, Timeout
+from sennit.services.models.reply import Delta, TextDelta
 from tests.conducting import Answer, invoked, result_of, said, session_with
 from tests.models import answered, heard
 from tests.services.conftest import KEY

@@ -10,8 +10,8 @@ import pytest
 
 START = """
 import asyncio, os, sys
-from sennit.services.local import LocalModel
-from sennit.services.request import ModelRequest
+from sennit.services.local.model import LocalModel
+from sennit.services.models.request import ModelRequest
 
 model = LocalModel()
 asked = ModelRequest(messages=[{"role": "user", "content": "Hi"}], params={"max_tokens": 2})
@@ -68,7 +68,7 @@ print(process.exitcode, ask())
 def test_a_forked_child_ends_also_where_exit_does_not_tell_its_status() -> None:
     result = ran("""
 import ctypes, signal
-from sennit.services import local_engine
+from sennit.services.local import engine
 
 class Libc:
     def __init__(self, libc):
@@ -79,8 +79,8 @@ class Libc:
         return getattr(self._libc, name)
 
 loaded = ctypes.CDLL
-local_engine.ctypes.CDLL = lambda name: Libc(loaded(name))
-local_engine._LEAVING_SECONDS = 1
+engine.ctypes.CDLL = lambda name: Libc(loaded(name))
+engine._LEAVING_SECONDS = 1
 print("parent", ask(), flush=True)
 pid = os.fork()
 if pid == 0:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from sennit.errors import ModelError
-from sennit.services.providers import ProviderModel
-from sennit.services.reply import (
-    Call,
+from sennit.services.models.providers.model import ProviderModel
+from sennit.services.models.reply import (
     CallDelta,
-    Reasoning,
     ReasoningDelta,
-    Text,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     TextDelta,
     Usage,
 )
@@ -64,7 +64,7 @@ def test_a_message_of_anthropic_becomes_a_reply(
         )
     )
     reply = asked(anthropic)
-    assert reply.items == (Reasoning("hm"), Text("Hi"), Call("a", "f", '{"é": 1}'))
+    assert reply.items == (ReplyReasoning("hm"), ReplyText("Hi"), ReplyCall("a", "f", '{"é": 1}'))
     assert (reply.finish, reply.usage) == ("tool_calls", Usage(7, 3, 2))
 
 
@@ -102,7 +102,7 @@ def test_a_stream_of_anthropic_is_told_in_order(
     told = streamed(anthropic)
     assert told[:3] == [ReasoningDelta("hm"), TextDelta("Let me "), TextDelta("look")]
     reply = folded(told)
-    assert reply.calls == (Call("a", "f", '{"x": 1}'), Call("b", "now", ""))
+    assert reply.calls == (ReplyCall("a", "f", '{"x": 1}'), ReplyCall("b", "now", ""))
     assert (reply.finish, reply.usage) == ("tool_calls", Usage(7, 9, 2))
 
 
@@ -134,7 +134,7 @@ def test_arguments_that_anthropic_cut_off_are_kept_as_written(
             anthropic_end("max_tokens"),
         )
     )
-    assert folded(streamed(anthropic)).cut_off == Call("a", "f", '{"x": "ha')
+    assert folded(streamed(anthropic)).cut_off == ReplyCall("a", "f", '{"x": "ha')
 
 
 def test_a_letter_of_anthropic_s_split_between_packets_arrives_whole(
@@ -181,7 +181,10 @@ def test_interleaved_calls_of_anthropic_keep_the_order_of_arrival(
         0,
         1,
     ]
-    assert folded(told).calls == (Call("a", "one", '{"x": 1}'), Call("b", "two", '{"y": 2}'))
+    assert folded(told).calls == (
+        ReplyCall("a", "one", '{"x": 1}'),
+        ReplyCall("b", "two", '{"y": 2}'),
+    )
 
 
 @pytest.mark.parametrize("id", ["", "same"], ids=["blank", "reused"])

@@ -16,8 +16,8 @@ import pytest
 
 import sennit
 from sennit.errors import ModelError
-from sennit.services.providers import ProviderModel, connect
-from sennit.services.reply import Delta, TextDelta
+from sennit.services.models.providers.model import ProviderModel, connect
+from sennit.services.models.reply import Delta, TextDelta
 from tests.services.asking import asked, failing, request, streamed
 from tests.services.conftest import KEY
 from tests.services.wire_server import (

@@ -10,19 +10,19 @@ import pytest
 from pydantic_ai.usage import RequestUsage
 
 from sennit.errors import ModelError
-from sennit.services.providers import ProviderModel, connect
-from sennit.services.reply import (
-    Call,
+from sennit.services.models.providers.model import ProviderModel, connect
+from sennit.services.models.providers.translate import price
+from sennit.services.models.reply import (
     CallDelta,
     Finished,
-    Reasoning,
     ReasoningDelta,
     Reply,
-    Text,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     TextDelta,
     Usage,
 )
-from sennit.services.translate import price
 from tests.services.asking import asked, failing, folded, streamed
 from tests.services.conftest import KEY
 from tests.services.wire_server import (
@@ -41,7 +41,7 @@ from tests.services.wire_server import (
 
 def test_a_whole_answer_becomes_a_reply(server: WireServer, openai: ProviderModel) -> None:
     server.says(answer(completion("Grüße 🧵")))
-    assert asked(openai) == Reply((Text("Grüße 🧵"),), "stop", Usage(7, 3), "wire-1")
+    assert asked(openai) == Reply((ReplyText("Grüße 🧵"),), "stop", Usage(7, 3), "wire-1")
 
 
 def test_text_is_told_in_the_pieces_it_came_in(server: WireServer, openai: ProviderModel) -> None:
@@ -97,10 +97,10 @@ def test_interleaved_calls_keep_the_order_of_arrival(
         CallDelta(1, arguments="]"),
     ]
     assert folded(told).items == (
-        Text("Let me look."),
-        Call("a", "one", '{"x":1}'),
-        Call("b", "two", "[1]"),
-        Text("Meanwhile"),
+        ReplyText("Let me look."),
+        ReplyCall("a", "one", '{"x":1}'),
+        ReplyCall("b", "two", "[1]"),
+        ReplyText("Meanwhile"),
     )
 
 
@@ -154,8 +154,8 @@ def test_calls_that_share_an_index_stay_apart(server: WireServer, openai: Provid
         )
     )
     assert folded(streamed(openai)).calls == (
-        Call("a", "one", '{"x": 1}'),
-        Call("b", "two", '{"y": 2}'),
+        ReplyCall("a", "one", '{"x": 1}'),
+        ReplyCall("b", "two", '{"y": 2}'),
     )
 
 
@@ -167,7 +167,7 @@ def test_a_name_said_in_every_piece_is_one_name(server: WireServer, openai: Prov
             finish="tool_calls",
         )
     )
-    assert folded(streamed(openai)).calls == (Call("a", "one", "{}"),)
+    assert folded(streamed(openai)).calls == (ReplyCall("a", "one", "{}"),)
 
 
 def test_a_name_may_come_after_the_arguments_began(
@@ -178,7 +178,7 @@ def test_a_name_may_come_after_the_arguments_began(
             call_piece(0, '{"x"', id="a"), call_piece(0, ": 1}", name="one"), finish="tool_calls"
         )
     )
-    assert folded(streamed(openai)).calls == (Call("a", "one", '{"x": 1}'),)
+    assert folded(streamed(openai)).calls == (ReplyCall("a", "one", '{"x": 1}'),)
 
 
 def test_a_call_that_never_gets_a_name_is_an_error(
@@ -195,7 +195,7 @@ def test_a_call_without_arguments_has_none(
     server: WireServer, openai: ProviderModel, arguments: str | None
 ) -> None:
     server.says(completed(call_piece(0, arguments, id="a", name="now"), finish="tool_calls"))
-    assert folded(streamed(openai)).calls == (Call("a", "now", ""),)
+    assert folded(streamed(openai)).calls == (ReplyCall("a", "now", ""),)
 
 
 @pytest.mark.parametrize("arguments", ["", "{'x': 1}", '{"x": 1', "null", '{"x": 1e999}'])
@@ -206,13 +206,13 @@ def test_arguments_are_kept_as_written_sound_or_not(
     server.says(answer(completion(None, tool_calls=[call], finish="tool_calls")))
     whole = asked(openai)
     server.says(completed(call_piece(0, arguments, id="a", name="f"), finish="tool_calls"))
-    assert whole.calls == folded(streamed(openai)).calls == (Call("a", "f", arguments),)
+    assert whole.calls == folded(streamed(openai)).calls == (ReplyCall("a", "f", arguments),)
 
 
 def test_a_call_cut_off_by_the_length_limit_is_known_as_such(
     server: WireServer, openai: ProviderModel
 ) -> None:
-    cut = Call("a", "delete", '{"path": "/')
+    cut = ReplyCall("a", "delete", '{"path": "/')
     function = {"name": cut.name, "arguments": cut.arguments}
     call = {"id": cut.id, "type": "function", "function": function}
     server.says(answer(completion(None, tool_calls=[call], finish="length")))
@@ -246,7 +246,7 @@ def test_reasoning_is_told_apart_from_the_answer(
     server.says(completed(piece(**{field: "2"}), piece(**{field: "+2"}), piece(content="4")))
     told = streamed(openai)
     assert told[:-1] == [ReasoningDelta("2"), ReasoningDelta("+2"), TextDelta("4")]
-    assert whole.items == folded(told).items == (Reasoning("2+2"), Text("4"))
+    assert whole.items == folded(told).items == (ReplyReasoning("2+2"), ReplyText("4"))
 
 
 def test_usage_in_a_chunk_of_its_own_is_counted(server: WireServer, openai: ProviderModel) -> None:
@@ -371,7 +371,7 @@ def test_the_responses_of_openai_are_told_alike(server: WireServer) -> None:
     told = streamed(model)
     assert told[:2] == [TextDelta("H"), TextDelta("i")]
     for reply in (whole, folded(told)):
-        assert reply.items == (Text("Hi"), Call("a", "f", '{"x": 1}'))
+        assert reply.items == (ReplyText("Hi"), ReplyCall("a", "f", '{"x": 1}'))
         assert (reply.finish, reply.usage) == ("tool_calls", Usage(5, 3, 1, 2))
 
 
@@ -426,5 +426,5 @@ def test_ollama_answers_at_its_own_address(
     server.says(answer(completion("Hi")))
     assert asked(model).text == "Hi"
     server.says(completed(piece(reasoning="hm"), piece(content="Hi")))
-    assert folded(streamed(model)).items == (Reasoning("hm"), Text("Hi"))
+    assert folded(streamed(model)).items == (ReplyReasoning("hm"), ReplyText("Hi"))
     assert server.body["model"] == "qwen3"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
-from sennit.services.params import PARAMS, checked_params
-from sennit.services.providers import ProviderModel, connect
-from sennit.services.request import ModelRequest
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
+from sennit.services.models.params import PARAMS, checked_params
+from sennit.services.models.providers.model import ProviderModel, connect
+from sennit.services.models.request import ModelRequest
 from tests.services.asking import asked, folded, request, streamed
 from tests.services.conftest import KEY
 from tests.services.wire_server import (

@@ -28,10 +28,10 @@ from sennit import (
     ToolError,
     ValidationError,
 )
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
-from sennit.services.reply import Delta, Reply, Text
-from sennit.services.request import ModelRequest, model_request
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
+from sennit.services.models.reply import Delta, Reply, ReplyText
+from sennit.services.models.request import ModelRequest, model_request
 
 _T = TypeVar("_T")
 
@@ -53,7 +53,7 @@ class Echo:
 
     async def ask(self, request: ModelRequest) -> Reply:
         self.asked.append(request)
-        return Reply((Text(str(request.messages[-1]["content"])),))
+        return Reply((ReplyText(str(request.messages[-1]["content"])),))
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         raise NotImplementedError

@@ -23,9 +23,9 @@ from sennit import (
     TextPart,
     ValidationError,
 )
-from sennit.api.clients import Clients
-from sennit.stores.group import GroupWriter
-from sennit.stores.memory import MemoryStore
+from sennit.api.client_pool import ClientPool
+from sennit.stores.group_commit import GroupCommitter
+from sennit.stores.in_memory.store import MemoryStore
 from tests.sessions.test_session import said, system, user
 
 pytest_plugins = ("tests.on_loop",)
@@ -434,7 +434,7 @@ def test_a_subclass_has_its_own_method_run_by_the_twin() -> None:
 
 
 def test_a_store_is_closed_when_its_block_is_left() -> None:
-    with MemoryStore() as store, Clients(store) as clients:
+    with MemoryStore() as store, ClientPool(store) as clients:
         clients.of(user="ann").session("chat")
     with pytest.raises(StoreError, match="closed"):
         sennit.Client(store).session("chat")
@@ -447,9 +447,9 @@ def test_a_large_write_lets_those_of_other_owners_go_first_and_keeps_its_owners_
     waiting = [("ann", long), ("ann", "after it"), ("bob", "short"), ("cleo", "short")]
     has_begun, all_came_in = Event(), Event()
     came_in, groups = list[Any](), list[list[str]]()
-    submit = GroupWriter.submit
+    submit = GroupCommitter.submit
 
-    def counting(group: GroupWriter, write: Any, done: Any) -> None:
+    def counting(group: GroupCommitter, write: Any, done: Any) -> None:
         submit(group, write, done)
         came_in.append(write)
         if len(came_in) == 1 + len(waiting):
@@ -462,7 +462,7 @@ def test_a_large_write_lets_those_of_other_owners_go_first_and_keeps_its_owners_
             all_came_in.wait(20)
             return super().write_many(writes)
 
-    async def work(clients: Clients) -> list[str]:
+    async def work(clients: ClientPool) -> list[str]:
         sessions = {name: clients.of(user=name).session("chat") for name in ("ann", "bob", "cleo")}
         for session in sessions.values():
             session.create_branch("main")
@@ -472,7 +472,7 @@ def test_a_large_write_lets_those_of_other_owners_go_first_and_keeps_its_owners_
         await first
         return said(sessions["ann"].branches["main"])
 
-    monkeypatch.setattr(GroupWriter, "submit", counting)
-    with Slow() as store, Clients(store) as clients:
+    monkeypatch.setattr(GroupCommitter, "submit", counting)
+    with Slow() as store, ClientPool(store) as clients:
         assert run(work(clients)) == [long, "after it"]
     assert groups == [["bob"], ["bob", "cleo"], ["ann", "ann"]]

@@ -14,7 +14,7 @@ import pytest
 
 import sennit
 from sennit import Branch, ConflictError, Session
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.sessions.test_session import said
 
 LONG = 20.0  # only a failure waits so long

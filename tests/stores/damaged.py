@@ -9,7 +9,7 @@ import pytest
 
 import sennit
 from sennit import Client
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 from tests.stores.wards import DatabaseHarm, FileHarm, Harm, admitted
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import sennit
 from sennit import Client, InstructionContent, Message, Session, StoreError
-from sennit.stores.sqlite_erasing import ROWS
+from sennit.stores.sqlite.erase import ROWS
 from sennit.testing import faults
 
 MANY = 3 * ROWS

@@ -14,7 +14,7 @@ import pytest
 
 import sennit
 from sennit import StoreError, settings
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.stores.wards import filled
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sennit import Client
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 from tests.stores.wards import (
     ADA,
     CHAT,
@@ -87,7 +87,7 @@ def test_a_repair_that_fails_changes_nothing(
     def crash(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sennit.stores.doctor_postgres.DatabasePatient.mend_index", crash)
+    monkeypatch.setattr("sennit.stores.doctor.postgres.PostgresInspector.mend_index", crash)
     with pytest.raises(KeyboardInterrupt):
         client.doctor(repair=True)
     monkeypatch.undo()

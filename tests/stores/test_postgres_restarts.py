@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import OperationalError
 
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.postgres_line import Line
+from sennit.stores.postgres.prepared_connection import PreparedConnection
+from sennit.stores.postgres.store import PostgresStore
 from tests.torture import restarts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_a_write_is_made_again_whose_transaction_number_went_to_someone_else(
     store = PostgresStore(url)
     attempts = 0
 
-    def work(connection: Line) -> int:
+    def work(connection: PreparedConnection) -> int:
         nonlocal attempts
         attempts += 1
         if attempts == 1:
@@ -58,12 +58,12 @@ def test_a_write_that_was_made_is_not_made_again_when_its_answer_was_lost(
     store = PostgresStore(url)
     attempts = 0
 
-    def work(connection: Line) -> int:
+    def work(connection: PreparedConnection) -> int:
         nonlocal attempts
         attempts += 1
         return attempts
 
-    def lost_after_commit(connection: Line) -> int:
+    def lost_after_commit(connection: PreparedConnection) -> int:
         result = change(connection)
         if attempts == 1 and not lost:
             lost.append(True)
@@ -74,9 +74,9 @@ def test_a_write_that_was_made_is_not_made_again_when_its_answer_was_lost(
     lost: list[bool] = []
     database = store._database
     run = database.run
-    change: Callable[[Line], int] = work
+    change: Callable[[PreparedConnection], int] = work
 
-    def caught(given: Callable[[Line], int]) -> int:
+    def caught(given: Callable[[PreparedConnection], int]) -> int:
         nonlocal change
         change = given
         return run(lost_after_commit)

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 import sennit
 from sennit import Client, ValidationError, clock
 from sennit.cli.app import app
-from sennit.stores import retention, sqlite
-from sennit.stores.records import Owner
+from sennit.stores import retention
+from sennit.stores.records.sessions import Owner
+from sennit.stores.sqlite import store as sqlite
 from sennit.testing import faults
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

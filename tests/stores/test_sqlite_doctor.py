@@ -10,8 +10,8 @@ import pytest
 
 import sennit
 from sennit import Client
-from sennit.stores.doctor import examine, repair
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.doctor.checks import examine, repair
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.stores.wards import FileHarm, Harm, admitted, counted, mended
 from tests.talking import Talk
 
@@ -100,7 +100,7 @@ def test_a_repair_that_fails_changes_nothing(
     def crash(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sennit.stores.doctor_sqlite.index_words", crash)
+    monkeypatch.setattr("sennit.stores.doctor.sqlite.index_words", crash)
     before = sqlite3.connect(path)
     dump = list(before.iterdump())
     with pytest.raises(KeyboardInterrupt):

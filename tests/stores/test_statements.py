@@ -9,16 +9,16 @@ from importlib.resources import files
 import pytest
 
 FREE = {
-    "postgres_detached": set[str](),
-    "postgres_files": set[str](),
-    "postgres_words": set[str](),
-    "postgres_vectors": {"PREPARE", "IS_AVAILABLE", "IS_PREPARED"},
+    "postgres.detached_statements": set[str](),
+    "postgres.file_statements": set[str](),
+    "postgres.search_statements": set[str](),
+    "postgres.vector_statements": {"PREPARE", "IS_AVAILABLE", "IS_PREPARED"},
     # Messages are numbered over all owners, and indexed in the order of their numbers.
-    "sqlite": {"LAST_MESSAGE"},
-    "sqlite_detached": set[str](),
-    "sqlite_erasing": set[str](),
-    "sqlite_files": set[str](),
-    "sqlite_words": {
+    "sqlite.statements": {"LAST_MESSAGE"},
+    "sqlite.detached_statements": set[str](),
+    "sqlite.erase_statements": set[str](),
+    "sqlite.file_statements": set[str](),
+    "sqlite.search_statements": {
         *{
             "MARK",
             "SET_MARK",
@@ -31,13 +31,13 @@ FREE = {
         *{"COUNT_ERASED", "ERASED", "SET_MERGED", "HAS_FILES", "ALL_FILES"},
     },
     # A series is of one owner, and was found by them.
-    "sqlite_vectors": {"SET_MARKS", "VECTORS"},
+    "sqlite.vector_statements": {"SET_MARKS", "VECTORS"},
 }
 
 
 @pytest.mark.parametrize("module", FREE)
 def test_every_statement_names_the_owner(module: str) -> None:
-    named = vars(import_module(f"sennit.stores.sql.{module}"))
+    named = vars(import_module(f"sennit.stores.{module}"))
     statements = [
         (name, text)
         for name, value in named.items()
@@ -62,7 +62,7 @@ KEYED_OTHERWISE = {
 
 @pytest.mark.parametrize("store", KEYED_OTHERWISE)
 def test_every_key_begins_with_the_owner(store: str) -> None:
-    schema = (files("sennit.stores.sql") / f"{store}_schema.sql").read_text(encoding="utf-8")
+    schema = (files(f"sennit.stores.{store}") / "schema.sql").read_text(encoding="utf-8")
     tables = re.findall(r"CREATE TABLE (?:sennit\.)?(\w+) \((.*?)\n?\)[^)]*;", schema, re.DOTALL)
     assert len(tables) > 15
     assert {name for name, columns in tables if not _is_owned(columns)} == KEYED_OTHERWISE[store]

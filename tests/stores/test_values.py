@@ -10,7 +10,7 @@ import pytest
 
 import sennit
 from sennit import Client, InstructionContent, Message, SennitError, ValidationError
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 
 pytest_plugins = ("tests.postgres",)
 

@@ -16,8 +16,8 @@ from typing import Any
 from playwright.sync_api import expect
 
 from sennit import ModelError
-from sennit.services.reply import Delta, Finished, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Delta, Finished, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 from tests.serving import Running
 from tests.studio.pages import Studio
 from tests.studio.stepped import SteppedModel

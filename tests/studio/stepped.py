@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from threading import Event
 
-from sennit.services.reply import CallDelta, Delta, Finished, Reply, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import CallDelta, Delta, Finished, Reply, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 
 
 class SteppedModel:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
-from sennit.server.tokens import add_token, new_token
+from sennit.server.http.tokens import add_token, new_token
 from tests.serving import serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import FRAMES, Studio

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from sennit import iModel
-from sennit.server.tokens import add_token, new_token
+from sennit.server.http.tokens import add_token, new_token
 from tests.serving import serving
 from tests.studio.conftest import OpenStudio, Scene
 

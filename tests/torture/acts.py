@@ -26,13 +26,13 @@ from sennit import (
     clock,
     ids,
 )
-from sennit.memory.embed import WordEmbedder
-from sennit.memory.vectors import Vectors
+from sennit.memory.retrieval.embedders import WordEmbedder
+from sennit.memory.retrieval.vector_index import VectorIndex
 from sennit.messages.codec import loads
 from sennit.sessions import segments
-from sennit.sessions.keeper import message_record
-from sennit.stores.memory import MemoryStore
-from sennit.stores.records import (
+from sennit.sessions.repository import message_record
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
@@ -297,7 +297,7 @@ ACTS = {
         Act("remove a branch", lambda _, session: session.remove_branch("main")),
         Act("delete a session", lambda client, _: client.delete_session("chat")),
         Act("search", lambda client, _: client.search_messages("knot"), steps=0),
-        Act("embed", lambda c, _: Vectors(c.memory.realm, WordEmbedder()).embed(), steps=0),
+        Act("embed", lambda c, _: VectorIndex(c.memory.realm, WordEmbedder()).embed(), steps=0),
         Act("write a group", _write_group),
         Act("write a group with a refused one", _write_group_with_a_refused_one),
         Act("write a group of runs", _write_group_of_runs),

@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sennit
-from sennit.api.work import work as serve
+from sennit.api.worker import work as serve
 from sennit.memory import memory as _memory
-from sennit.memory import served as _served
-from sennit.memory.result import CommitResult
-from sennit.stores import postgres_queue as _queue
-from sennit.stores.queue import Serving
+from sennit.memory.commit import job_handler as _served
+from sennit.memory.commit.result import CommitResult
+from sennit.stores.job_queue import WorkerOptions
+from sennit.stores.postgres import job_queue as _queue
 from sennit.testing import ScriptedModel, faults
 from tests.torture.nursery import Job, Say
 
@@ -44,7 +44,9 @@ def work(job: Job, say: Say) -> None:
     def model() -> ScriptedModel:
         return ScriptedModel(job["answers"])
 
-    serving = Serving(drain=not job.get("waits", False), concurrency=job.get("concurrency", 1))
+    serving = WorkerOptions(
+        drain=not job.get("waits", False), concurrency=job.get("concurrency", 1)
+    )
     with _fate(job):
         serve(job["url"], serving, model=model if "answers" in job else None, told=told)
 

@@ -19,12 +19,12 @@ from uuid import UUID
 
 from sennit import Client, ConflictError, NotFoundError, StoreError
 from sennit.stores.base import Store
-from sennit.stores.files import KeptFile
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import JournalRecord, Owner, Whole
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.records.files import StoredFile
+from sennit.stores.records.sessions import JournalRecord, Owner, SessionDump
+from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import faults
-from sennit.testing.conformance.scene import View
+from sennit.testing.conformance.fixtures import View
 from tests.torture import acts
 from tests.torture.acts import ACTS, Act, replaying
 from tests.torture.ground import Databases, Files, opened
@@ -90,13 +90,13 @@ def state(client: Client) -> State:
     return found
 
 
-def everything(client: Client) -> tuple[list[Whole], list[KeptFile]]:
+def everything(client: Client) -> tuple[list[SessionDump], list[StoredFile]]:
     """All sessions and files; from PostgreSQL in one snapshot, as each question takes its time."""
     store, realm = client._store, client.memory.realm
     if isinstance(store, PostgresStore):
         return store.with_everything(lambda sessions, files: (list(sessions), list(files)))
     sessions = [
-        Whole(
+        SessionDump(
             client._owner,
             snapshot := store.load(client._owner, info.id),
             [journal(store, client._owner, info.id, one.id) for one in snapshot.branches],
@@ -108,7 +108,7 @@ def everything(client: Client) -> tuple[list[Whole], list[KeptFile]]:
         for info in client.sessions(limit=100)
     ]
     files = [
-        KeptFile(file, store.file_versions(file.owner, file.id))
+        StoredFile(file, store.file_versions(file.owner, file.id))
         for owner in realm.owners
         for file in store.list_files(owner, "")
     ]

@@ -21,9 +21,9 @@ from typing import Any, Protocol, get_args
 from uuid import UUID, uuid4
 
 from sennit import Client, NotFoundError, Tool, failpoints
-from sennit.services.request import ModelRequest
-from sennit.services.target import ToolContext
-from sennit.services.tools import Replay
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.backend import ToolContext
+from sennit.services.tools.tool import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.events import (
     ApprovalGiven,

@@ -102,7 +102,7 @@ def opening(kind: str, folder: Path) -> Generator[Callable[[], Client]]:
     if kind == "sqlite":
         yield lambda: sennit.open(folder / "sennit.db")
         return
-    from sennit.stores.postgres import PostgresStore
+    from sennit.stores.postgres.store import PostgresStore
     from tests.postgres_server import running
 
     with running() as server:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from psycopg.conninfo import conninfo_to_dict
 
 from sennit import Client
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.torture.acts import replaying, set_the_scene
 
 if TYPE_CHECKING:

@@ -33,18 +33,18 @@ from sennit import (
     ToolPart,
     clock,
 )
-from sennit.sessions.keeper import message_record
+from sennit.sessions.repository import message_record
 from sennit.stores.base import Store
-from sennit.stores.doctor import examine
-from sennit.stores.memory import MemoryStore
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import (
+from sennit.stores.doctor.checks import examine
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     Change,
     EventRecord,
-    Head,
     Lease,
     MessageRecord,
     PutRun,
@@ -52,7 +52,7 @@ from sennit.stores.records import (
     TakeLease,
     Write,
 )
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.torture.acts import replaying
 
 HOUR = 3_600_000_000  # in microseconds
@@ -141,7 +141,7 @@ def shown(result: Any) -> Any:
             return result
 
 
-def without_times(outcome: list[Head] | SennitError) -> Any:
+def without_times(outcome: list[BranchHead] | SennitError) -> Any:
     """The outcome of a write, less the times of leases, which each store tells by its own clock."""
     if isinstance(outcome, SennitError):
         return re.sub(r"expires in \d+ s", "expires in … s", repr(outcome))

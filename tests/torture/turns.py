@@ -18,15 +18,15 @@ from typing import Any
 from uuid import uuid4
 
 from sennit import Client, PersistenceStrategy, SpecialTurn, Tool
-from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
-from sennit.services.request import ModelRequest
-from sennit.services.target import ToolContext
+from sennit.services.models.reply import Reply, ReplyCall, ReplyReasoning, ReplyText, Usage
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.backend import ToolContext
 from sennit.testing import ScriptedModel, ToolCall, faults
-from sennit.testing.scripted import Scripted
+from sennit.testing.scripted_model import Scripted
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.torture.crashes import Point, Tally, numbered, share
 from tests.torture.ground import opened
 from tests.torture.nursery import Nursery, Say
@@ -69,8 +69,10 @@ class Scenario:
 
 SCENARIOS = {
     "a text": Scenario(("A bowline does not slip.",)),
-    "a thought and a text": Scenario((Reply((Reasoning("Hm, knots."), Text("A bowline."))),)),
-    "a text cut off": Scenario((Reply((Text("Once upon a"),), "length", Usage(5, 5)),)),
+    "a thought and a text": Scenario(
+        (Reply((ReplyReasoning("Hm, knots."), ReplyText("A bowline."))),)
+    ),
+    "a text cut off": Scenario((Reply((ReplyText("Once upon a"),), "length", Usage(5, 5)),)),
     "a tool call": Scenario((["I look.", LOOK], "I have seen it.")),
     "a tool that must run once": Scenario((["I look.", LOOK], ["I book.", BOOK], "Booked.")),
     "a tool with an idempotency key": Scenario(([PAY, "One moment."], "Paid.")),
@@ -83,7 +85,7 @@ SCENARIOS = {
     ),
     "something said meanwhile": Scenario((["I look.", LOOK], "Seen."), steer="Quickly."),
     "a call that is no JSON": Scenario(([ToolCall("look", '{"a', "c1")], "Sorry.")),
-    "a call cut off": Scenario((Reply((Call("c1", "pay", "{}"),), "length"), "Too long.")),
+    "a call cut off": Scenario((Reply((ReplyCall("c1", "pay", "{}"),), "length"), "Too long.")),
     "no turn to spare": Scenario(
         (["I look.", LOOK], [PAY], "Paid."), SessionOptions(max_turns=3, max_tool_passes=2)
     ),

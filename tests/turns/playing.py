@@ -15,23 +15,23 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from sennit import ModelError, Tool
-from sennit.services.reply import (
-    Assembly,
+from sennit.services.models.reply import (
     CallDelta,
     Delta,
     Finished,
     FinishReason,
     ReasoningDelta,
     Reply,
+    ReplyAssembler,
     TextDelta,
     Usage,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import run_instantly
 from sennit.turns.events import AnyEvent
 from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk
 
 Act = Literal["cancel", "cancel after turn", "steer", "cancel the task", "cancel it twice"]
@@ -56,7 +56,7 @@ class Speaker:
         self._replies = iter(replies)
 
     async def ask(self, request: ModelRequest) -> Reply:
-        assembly = Assembly()
+        assembly = ReplyAssembler()
         async with self.stream(request) as deltas:
             async for delta in deltas:
                 assembly.feed(delta)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from sennit.messages.native import to_model_messages
-from sennit.messages.repair import repair
-from sennit.services.providers import connect
-from sennit.services.request import ModelRequest
+from sennit.messages.prompt.repair import repair
+from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.services.models.providers.model import connect
+from sennit.services.models.request import ModelRequest
 from sennit.testing import run_instantly
 from sennit.turns.events import RunEnded
 from tests.services.asking import asked

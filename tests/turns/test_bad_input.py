@@ -19,10 +19,10 @@ from sennit import (
     Tool,
     ValidationError,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk, add, fail
 from tests.torture.nursery import Nursery
 

@@ -11,14 +11,14 @@ import pytest
 
 from sennit import Client, ConflictError, SennitError
 from sennit.sessions.branch import LeaseTerms
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.base import Store
-from sennit.stores.records import Head, TakeLease, Write
+from sennit.stores.records.sessions import BranchHead, TakeLease, Write
 from sennit.testing import ScriptedModel
+from sennit.turns.branch_lease import new_holder
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.hold import new_holder
-from sennit.turns.returns import Return
-from sennit.turns.special import SpecialTurn
+from sennit.turns.result import Return
+from sennit.turns.special.definition import SpecialTurn
 from tests.talking import in_short
 from tests.torture.ground import opened
 
@@ -66,7 +66,7 @@ class Slow:
         store: Store = client._store
         write_many = store.write_many
 
-        def slow(writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+        def slow(writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
             self.groups.append(writes)
             self.began.set()
             self.go.wait(30)
@@ -128,7 +128,7 @@ def test_a_run_that_was_to_begin_elsewhere_is_refused_and_says_nothing(
 def test_a_branch_that_another_program_holds_is_refused(clients: tuple[Client, Client]) -> None:
     one, other = Talk(clients[0], "a", "b"), Talk(clients[1])
     one.say("1")
-    runs = BranchRuns(other.branch)
+    runs = RunRepository(other.branch)
     lease = runs.acquire("elsewhere/1/x", _TTL)
     refused = one.say("2")
     assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "busy")
@@ -158,7 +158,7 @@ def test_a_run_cancelled_while_it_begins_leaves_the_branch_free(
     assert result.stop_reason == "cancelled"
     known = ["user 1", "says a"]
     assert one.said == ([*known, "user by the way"] if elsewhere else known)
-    BranchRuns(other.branch).release(BranchRuns(other.branch).acquire("other", _TTL))
+    RunRepository(other.branch).release(RunRepository(other.branch).acquire("other", _TTL))
     assert one.say("3").stop_reason == "stable"
 
 
@@ -171,7 +171,7 @@ def test_what_is_said_to_a_run_that_is_about_to_begin_is_kept(
     if end == "somebody spoke":
         other.mentions("by the way")
     elif end == "held":
-        BranchRuns(other.branch).acquire("elsewhere/1/x", _TTL)
+        RunRepository(other.branch).acquire("elsewhere/1/x", _TTL)
     slow = Slow(clients[0], monkeypatch)
 
     async def steered() -> Return:
@@ -233,7 +233,7 @@ def test_a_store_that_refuses_the_beginning_refuses_the_run(
     store: Store = clients[0]._store
     failed = ConflictError("no")
 
-    def refuse(writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+    def refuse(writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         return [failed] * len(writes)
 
     with monkeypatch.context() as patch:

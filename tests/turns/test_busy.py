@@ -12,11 +12,11 @@ import pytest
 
 import sennit
 from sennit import Session, SessionOptions, ValidationError
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import WhenBusy
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import in_short
 from tests.torture.nursery import Job, Nursery, Say
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sennit.messages.native import to_model_messages
+from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk, ending
 
 

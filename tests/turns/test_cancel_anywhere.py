@@ -14,10 +14,10 @@ import pytest
 
 import sennit
 from sennit import Client
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import add, in_short
 
 pytest_plugins = ("tests.durable",)
@@ -189,7 +189,7 @@ def test_a_cancelled_run_ends_as_cancelled_and_leaves_nothing_behind(
             mine, theirs = asyncio.run(attempt(chats, way, point, number))
             reasons = {theirs.stop_reason} | ({mine.stop_reason} if mine else set())
             assert reasons <= {"stable", "invalid"}, (number, mine, theirs)
-            runs = BranchRuns(third.session("chat").get_branch("main"))
+            runs = RunRepository(third.session("chat").get_branch("main"))
             runs.release(runs.acquire(f"elsewhere/1/{number}", 60_000_000))
             reached = max(reached, point.seen)
         assert reached > 10

@@ -21,14 +21,14 @@ from sennit import (
     summarize,
 )
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.services.reply import Call, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, ReplyCall, ReplyText, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns import context
 from sennit.turns.context import tokens_of
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk, ending, in_short, kinds
-from tests.turns.test_special import TALKED, session, talked
+from tests.turns.special.test_definition import TALKED, session, talked
 
 pytest_plugins = ("tests.postgres",)
 __all__ = ["session"]
@@ -42,7 +42,7 @@ def run(talk: Talk, streamed: bool = False, **more: Any) -> Return:
 
 def counted(text: str, tokens: int) -> Reply:
     """A reply to a prompt that the provider says had so many tokens."""
-    return Reply((Text(text),), "stop", Usage(tokens, 10))
+    return Reply((ReplyText(text),), "stop", Usage(tokens, 10))
 
 
 def full(*replies: Any, session: Session | None = None, window: int = 1_000) -> Talk:
@@ -170,7 +170,7 @@ def test_room_is_made_again_as_long_as_that_helps() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_not_taken_for_a_full_window() -> None:
-    talk = talked(Reply((Text("And so"),), "length"))
+    talk = talked(Reply((ReplyText("And so"),), "length"))
     talk.say("More.")
     assert run(talk).stop_reason == "length"
     assert talk.said == [*FULL, "says And so"]
@@ -178,7 +178,7 @@ def test_an_answer_that_was_cut_off_is_not_taken_for_a_full_window() -> None:
 
 def with_a_call() -> Talk:
     """The same, where the call of a tool fills the window."""
-    call = Reply((Call("c1", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(850, 10))
+    call = Reply((ReplyCall("c1", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(850, 10))
     return full(call, "In short.", "Three.", window=1_050)
 
 

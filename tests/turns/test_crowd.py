@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk
 
 CROWD = 100

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sennit import ModelError
-from sennit.messages.native import to_model_messages
-from sennit.services.reply import Call, CallDelta, Finished, Reply, Text, TextDelta
+from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.services.models.reply import CallDelta, Finished, Reply, ReplyCall, ReplyText, TextDelta
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions
 from tests.talking import PLAIN, Talk, ending
@@ -23,9 +23,9 @@ ADD = ToolCall("add", {"a": 1, "b": 2}, "x")
     [
         ModelError("the provider is down", kind="overloaded"),
         ModelError("the context is too long", kind="context"),
-        Reply((Text(" "),)),
-        Reply((Text("Once upon"),), "length"),
-        Reply((Text("Once upon"),), "error"),
+        Reply((ReplyText(" "),)),
+        Reply((ReplyText("Once upon"),), "length"),
+        Reply((ReplyText("Once upon"),), "error"),
     ],
 )
 def test_a_summary_that_fails_never_wipes_the_history(summary: Any) -> None:
@@ -50,7 +50,7 @@ def test_a_model_that_fails_never_wipes_the_history() -> None:
 
 
 def test_an_answer_cut_off_by_its_length_summarises_nothing() -> None:
-    talk = Talk(Reply((Text("Once upon"),), "length"))
+    talk = Talk(Reply((ReplyText("Once upon"),), "length"))
     assert talk.run().stop_reason == "length"
     assert talk.said == ["user Go.", "says Once upon"]
     assert len(talk.model.requests) == 1
@@ -219,7 +219,7 @@ def test_of_calls_at_once_those_that_finished_keep_their_results_when_cancelled(
 
 
 def test_a_call_that_no_store_could_hold_is_told_to_the_model() -> None:
-    call = Call("c", "add", '{"a": 123456789012345678901234567890}')
+    call = ReplyCall("c", "add", '{"a": 123456789012345678901234567890}')
     talk = Talk(Reply((call,), "tool_calls"), "Sorry.")
     assert talk.run().success
     assert "past 64 bits" in talk.said[2]

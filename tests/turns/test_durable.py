@@ -12,12 +12,12 @@ import pytest
 
 import sennit
 from sennit import Client, Session, Tool, process
-from sennit.services.request import ModelRequest
-from sennit.sessions.runs import BranchRuns
+from sennit.services.models.request import ModelRequest
+from sennit.sessions.run_repository import RunRepository
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, in_short, kinds
 from tests.torture.nursery import Job, Nursery, Say, Work
 
@@ -317,7 +317,7 @@ def test_a_holder_elsewhere_is_not_called_dead_because_its_process_id_is_free_he
     names[2] = "999999999"
     with talk(tmp_path) as second:
         second.session.add_message("user", "Go.")
-        runs = BranchRuns(second.session.default_branch)
+        runs = RunRepository(second.session.default_branch)
         runs.acquire(f"{'.'.join(names)}/a run", 30_000_000)
         result = asyncio.run(second.conversation.run_to_stable_result())
         assert not result.success

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import ModelError, NotFoundError
-from sennit.services.reply import Usage
-from sennit.stores.records import EventRecord
+from sennit.services.models.reply import Usage
+from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ToolCall
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted, from_record, to_record
-from sennit.turns.returns import Metrics, Return
+from sennit.turns.result import Metrics, Return
 from tests.talking import PLAIN, Talk, ending, kinds
 
 RUN = UUID(int=5)

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from sennit import MessageRole, ModelError, RunError, clock
-from sennit.services.reply import Call, FinishReason, Reasoning, Reply, Text, Usage
+from sennit.services.models.reply import (
+    FinishReason,
+    Reply,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
+    Usage,
+)
 from sennit.testing import ToolCall
 from sennit.turns import loop
 from sennit.turns.events import (
@@ -23,7 +30,7 @@ from sennit.turns.events import (
     ToolFinished,
 )
 from sennit.turns.options import Budget, SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk, ending, in_short
 
 ADD = ToolCall("add", {"a": 1, "b": 2})
@@ -107,13 +114,13 @@ CASES = {
         ["loop"],
     ),
     "an answer cut off by its length is no answer": Case(
-        [Reply((Text("Once upon"),), "length")],
+        [Reply((ReplyText("Once upon"),), "length")],
         ["user Go.", "says Once upon"],
         "length",
         ["length"],
     ),
     "a refusal is an answer": Case(
-        [Reply((Text("I will not."),), "refusal")],
+        [Reply((ReplyText("I will not."),), "refusal")],
         ["user Go.", "says I will not."],
         "stable",
         ["refusal"],
@@ -143,14 +150,14 @@ CASES = {
         SessionOptions(budget=Budget(tool_calls=2), allow_parallel_tools=True),
     ),
     "a budget of tokens stops before the next question": Case(
-        [Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(500, 500))],
+        [Reply((ReplyCall("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(500, 500))],
         ["user Go.", "call add"],
         "budget",
         ["budget_tokens"],
         SessionOptions(budget=Budget(tokens=1000)),
     ),
     "a budget of money stops before the next question": Case(
-        [Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(5, 5, cost=0.5))],
+        [Reply((ReplyCall("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(5, 5, cost=0.5))],
         ["user Go.", "call add"],
         "budget",
         ["budget_cost"],
@@ -158,7 +165,7 @@ CASES = {
     ),
     "a reply that says nothing is an answer": Case([Reply((), "stop")], ["user Go."], "stable"),
     "a reply that breaks off with an error keeps what was said": Case(
-        [Reply((Text("Half"),), "error")], ["user Go.", "says Half"], "error", ["failed"]
+        [Reply((ReplyText("Half"),), "error")], ["user Go.", "says Half"], "error", ["failed"]
     ),
     "a call that cannot be read is told, and made again": Case(
         [[ToolCall("add", '{"a": 1,')], [ADD], "Three."],
@@ -207,7 +214,7 @@ CASES = {
     ),
     "an empty branch is invalid": Case([], [], "invalid", ["empty"], say=None),
     "reasoning belongs to the answer that follows": Case(
-        [Reply((Reasoning("hm"), Text("Yes.")))], ["user Go.", "says Yes."], "stable"
+        [Reply((ReplyReasoning("hm"), ReplyText("Yes.")))], ["user Go.", "says Yes."], "stable"
     ),
 }
 
@@ -330,7 +337,7 @@ def test_a_call_that_cannot_be_read_is_not_run_and_the_model_is_told(raw: str, t
 
 
 def test_a_call_cut_off_by_the_length_limit_is_never_run() -> None:
-    cut = Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "length")
+    cut = Reply((ReplyCall("a", "add", '{"a": 1, "b": 2}'),), "length")
     talk = Talk(cut, "Again.")
     assert talk.run().success
     assert talk.said[1] == "call add"
@@ -345,7 +352,7 @@ def test_the_last_call_of_a_reply_that_broke_off_is_never_run(reason: FinishReas
         """Delete something."""
         made.append(what)
 
-    whole, half = Call("a", "wipe", '{"what": "dust"}'), Call("b", "wipe", "")
+    whole, half = ReplyCall("a", "wipe", '{"what": "dust"}'), ReplyCall("b", "wipe", "")
     talk = Talk(Reply((whole, half), reason), "Again.", "Well.", tools=[wipe])
     talk.run()
     assert talk.run().success
@@ -384,9 +391,12 @@ def test_pending_calls_make_a_run_without_tools_invalid() -> None:
 def test_the_metrics_add_up() -> None:
     talk = Talk(
         Reply(
-            (Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(10, 5, 2, 1, 0.25), "m1"
+            (ReplyCall("a", "add", '{"a": 1, "b": 2}'),),
+            "tool_calls",
+            Usage(10, 5, 2, 1, 0.25),
+            "m1",
         ),
-        Reply((Text("Three."),), "stop", Usage(20, 5, 0, 0, 0.25), "m1"),
+        Reply((ReplyText("Three."),), "stop", Usage(20, 5, 0, 0, 0.25), "m1"),
     )
     metrics = talk.run().metrics
     assert metrics.usage == Usage(30, 10, 2, 1, 0.5)

@@ -19,11 +19,11 @@ from sennit import (
     SystemContent,
     ValidationError,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 pytest_plugins = ("tests.durable",)
 ARCHIVED = "was archived by a commit, so there is nothing to answer; say something new first"

@@ -12,7 +12,7 @@ from sennit import ConversationObserver, Session, Tool
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import RunEnded, Warned
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 CALLBACKS = [
     "on_start",

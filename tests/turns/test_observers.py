@@ -14,7 +14,7 @@ from sennit.testing import ToolCall, faults
 from sennit.turns import observers as room
 from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk
 
 

@@ -26,11 +26,11 @@ from sennit import (
     SessionOptions,
     Tool,
 )
-from sennit.services.request import ModelRequest
-from sennit.services.tools import Replay
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.tool import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.pending import call_id_of
+from sennit.turns.tools.pending_calls import call_id_of
 from tests.talking import in_short
 from tests.torture.effects import CASES, Case, Matrix, share
 from tests.torture.nursery import Job, Nursery, Say

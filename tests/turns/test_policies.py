@@ -18,11 +18,11 @@ from sennit import (
     TextAdded,
 )
 from sennit.errors import InvalidTypeError
-from sennit.services.reply import Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, ReplyText
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk, ending, in_short, kinds
 from tests.turns.test_observers import Recorder
 
@@ -54,7 +54,7 @@ class Hides(Policy):
         del request
         if "secret" not in reply.text:
             return None
-        text = Text(reply.text.replace("secret", "…"))
+        text = ReplyText(reply.text.replace("secret", "…"))
         return replace(reply, items=(text, *reply.calls))
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import sennit
 from sennit import PersistenceStrategy, Session, SessionOptions, SpecialTurn, summarize
-from sennit.services.reply import Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, ReplyText, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import in_short, kinds
 from tests.torture.nursery import Job, Nursery, Say
 
@@ -37,7 +37,7 @@ def reply(request: ModelRequest) -> Any:
         return "In short."
     if asked == "Find a title.":
         return "A title."
-    return Reply((Text(f"Yes: {asked}"),), "stop", Usage(800, 10))
+    return Reply((ReplyText(f"Yes: {asked}"),), "stop", Usage(800, 10))
 
 
 class Talk:

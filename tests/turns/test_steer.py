@@ -12,7 +12,7 @@ import sennit
 from sennit import InstructionContent, Message, Steered, Tool
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk
 
 

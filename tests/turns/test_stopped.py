@@ -15,7 +15,7 @@ import pytest
 
 import sennit
 from sennit import Client, Tool, clock
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from tests.talking import in_short

@@ -16,16 +16,16 @@ import pytest
 
 import sennit
 from sennit import Client, MessageRole, Session, Tool
-from sennit.messages.native import to_model_messages
-from sennit.services.request import ModelRequest
-from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import Lease
+from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.services.models.request import ModelRequest
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import Lease
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import hold
+from sennit.turns import branch_lease
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk, ending, in_short, kinds
 from tests.torture.ground import opened
 from tests.torture.nursery import Nursery
@@ -239,7 +239,7 @@ def test_a_run_of_another_process_is_joined_while_it_streams(
 def test_a_stream_is_joined_in_the_same_program_without_looking_at_the_store(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sennit.turns import joining
+    from sennit.turns import subscription as joining
 
     one = talk(client, *SCRIPT, chunk=3, delay=0.01)
     conversation = one.conversation()
@@ -268,7 +268,7 @@ def test_a_stream_is_joined_in_the_same_program_without_looking_at_the_store(
 def test_a_stream_is_joined_through_another_store_on_the_same_file_without_looking_at_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sennit.turns import joining
+    from sennit.turns import subscription as joining
 
     looks = 0
     shown_after = joining.shown_after
@@ -317,11 +317,11 @@ def test_leaving_a_joined_stream_early_stops_nothing(client: Client) -> None:
 
 
 def test_a_long_run_gives_signs_of_life(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "_BEAT", 0.001)
+    monkeypatch.setattr(branch_lease, "_BEAT", 0.001)
     signs: list[Lease] = []
-    renew = BranchRuns.renew
+    renew = RunRepository.renew
 
-    def noted(runs: BranchRuns, lease: Lease, ttl: int) -> Lease:
+    def noted(runs: RunRepository, lease: Lease, ttl: int) -> Lease:
         signs.append(renew(runs, lease, ttl))
         return signs[-1]
 
@@ -330,7 +330,7 @@ def test_a_long_run_gives_signs_of_life(client: Client, monkeypatch: pytest.Monk
             await asyncio.sleep(0)
         return "Hello."
 
-    monkeypatch.setattr(BranchRuns, "renew", noted)
+    monkeypatch.setattr(RunRepository, "renew", noted)
     assert talk(client, after_two).run().success
     assert signs[0].token == signs[1].token
     assert signs[0].expires < signs[1].expires

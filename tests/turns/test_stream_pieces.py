@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.services.reply import Reasoning
+from sennit.services.models.reply import ReplyReasoning
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
 calls = st.builds(ToolCall, st.just("add"), st.just({"a": 1, "b": 2}))
-replies = st.lists(texts | texts.map(Reasoning) | calls, min_size=1, max_size=5)
+replies = st.lists(texts | texts.map(ReplyReasoning) | calls, min_size=1, max_size=5)
 streaming = st.builds(
     StreamingOptions,
     coalesce_tokens=st.booleans(),

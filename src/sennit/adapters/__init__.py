@@ -1,1 +1,1 @@
-"""Sennit for programs that are written for another framework; each adapter is a module here."""
+"""Adapters that put the histories of other frameworks on the store, one module each."""

@@ -1,4 +1,4 @@
-"""A chat history of LangChain on a branch of ours.
+"""A LangChain chat history on a branch.
 
     history = SennitChatMessageHistory(client, "chat_001")
 
@@ -12,13 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from sennit.adapters.foreign import Form, answer, call, instruction, result, speaker
-from sennit.adapters.place import Place
+from sennit.adapters.branch_handle import BranchHandle
+from sennit.adapters.message_mapping import (
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+    speaker,
+)
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
-from sennit.sessions.braid import DEFAULT_BRANCH
-from sennit.sessions.twins import async_twin
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -33,6 +40,8 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.langchain", "langchain") from error
 
+__all__ = ["SennitChatMessageHistory"]
+
 _SPEAKERS = {"human": "user", "system": "system", "chat": "user"}
 
 
@@ -43,7 +52,7 @@ class SennitChatMessageHistory(BaseChatMessageHistory):
         """The session is made when it is first read or written."""
         super().__init__()
         self.session_id = session_id
-        self._place = Place(client, session_id, branch)
+        self._place = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
@@ -52,7 +61,7 @@ class SennitChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What was said, in order."""
+        """The messages, in order."""
         return _FORM.theirs(self._place.said())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -81,7 +90,7 @@ def _sender(message: BaseMessage) -> Any:
 
 
 def _contents(message: BaseMessage) -> Iterator[MessageContent]:
-    """What a message says, as contents of ours."""
+    """Yield the contents of a message."""
     said = str(message.text)
     match message:
         case AIMessage():
@@ -110,6 +119,6 @@ def _told(chat: list[dict[str, Any]]) -> list[BaseMessage]:
     return convert_to_messages([{**one, "content": one["content"] or ""} for one in chat])
 
 
-_FORM = Form[BaseMessage](
+_FORM = MessageFormat[BaseMessage](
     "langchain", write=message_to_dict, read=_restored, contents=_contents, tell=_told
 )

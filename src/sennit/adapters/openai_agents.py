@@ -1,4 +1,4 @@
-"""A session of the OpenAI Agents SDK on a branch of ours.
+"""A session of the OpenAI Agents SDK on a branch.
 
     Runner.run(agent, "Hello", session=SennitSession(client, "chat_001"))
 
@@ -14,13 +14,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from sennit.adapters.foreign import Form, answer, call, instruction, result, speaker
-from sennit.adapters.place import Place
+from sennit.adapters.branch_handle import BranchHandle
+from sennit.adapters.message_mapping import (
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+    speaker,
+)
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
 from sennit.messages.message import Message
-from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
     from agents.memory.session_settings import (
@@ -33,6 +40,8 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
+
+__all__ = ["SennitSession"]
 
 _Item = dict[str, Any]
 
@@ -52,7 +61,7 @@ class SennitSession:
         self.session_id = session_id
         settings = None if session_settings is None else coerce_session_settings(session_settings)
         self.session_settings = settings
-        self._place = Place(client, session_id, branch)
+        self._place = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
@@ -60,7 +69,7 @@ class SennitSession:
         return self._place.branch
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """What was said, in order; with a limit, the newest so many items."""
+        """Return the items in order; with a limit, the newest ones."""
         most = resolve_session_limit(limit, self.session_settings)
         if most is not None and most <= 0:
             return []
@@ -112,7 +121,7 @@ def _ours(item: _Item) -> list[Message]:
 
 
 def _contents(item: _Item) -> Iterator[MessageContent]:
-    """What an item says; of those that only the provider understands, nothing."""
+    """Yield the contents of an item; provider-specific items have none."""
     match item:
         case {"type": "function_call", "name": str(name), "call_id": str(call_id)}:
             yield call(name, item.get("arguments"), call_id)
@@ -186,4 +195,6 @@ def _same(item: Any) -> _Item:
     return item
 
 
-_FORM = Form[_Item]("openai_agents", write=_written, read=_same, contents=_contents, tell=_items)
+_FORM = MessageFormat[_Item](
+    "openai_agents", write=_written, read=_same, contents=_contents, tell=_items
+)

@@ -1,1 +1,1 @@
-"""The doors: the public Session, one line to each room below."""
+"""The public Session, Client and open(), which delegate to the packages below."""

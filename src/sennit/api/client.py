@@ -14,34 +14,34 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit import clock, settings
-from sennit.api.home import DEFAULT
-from sennit.api.late import LateMemory
+from sennit.api.lazy_memory import LazyMemory
+from sennit.api.own_store import DEFAULT
 from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.paths import local_path
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.client import ClientCore
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, BranchRef
-from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
-from sennit.stores.group import GroupWriter
-from sennit.stores.paths import local_path
-from sennit.stores.records import Owner, SessionRecord
+from sennit.stores.group_commit import GroupCommitter
+from sennit.stores.records.sessions import Owner, SessionRecord
 from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
 
 if TYPE_CHECKING:
-    from sennit.learning.export import Exported, ExportOptions, Source, TrainingLines
-    from sennit.memory.embed import Embedder
-    from sennit.memory.files import FileSystem
-    from sennit.memory.find import Match
-    from sennit.memory.forget import Forgotten, Undone
+    from sennit.learning.export import Exported, ExportOptions, SessionSource, TrainingLines
+    from sennit.memory.commit.result import CommitResult
+    from sennit.memory.files.filesystem import FileSystem
+    from sennit.memory.history.forget import ForgetResult, UndoResult
     from sennit.memory.memory import Memory
-    from sennit.memory.plan import Searched
-    from sennit.memory.result import CommitResult
+    from sennit.memory.retrieval.embedders import Embedder
+    from sennit.memory.retrieval.find import Match
+    from sennit.memory.retrieval.query_planner import SearchResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
-    from sennit.stores.doctor import Finding
-    from sennit.stores.portable import ExportSummary, ImportSummary, Progress
+    from sennit.stores.doctor.checks import Finding
+    from sennit.stores.transfer.export_import import ExportSummary, ImportSummary, Progress
 
 
 def checked_embedder(given: Any) -> Embedder | None:
@@ -68,7 +68,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
         embedder: Embedder | None = None,
-        group: GroupWriter | None = None,
+        group: GroupCommitter | None = None,
         retention: timedelta | None = None,
     ) -> None:
         """With `shared_space` it reaches what all users of the tenant share, and may change it.
@@ -76,7 +76,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         `services` and `operations` are those of all its sessions, by default its own.
 
         With an `embedder`, `find` goes by meaning too. `group` is what clients of one store have in
-        common: see `sennit.api.clients`. `retention` is as for `sennit.open`.
+        common: see `sennit.api.client_pool`. `retention` is as for `sennit.open`.
         """
         self._retention = checked_retention(
             settings.retention() if retention is None else retention
@@ -93,15 +93,15 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         )
         self._shared_space = shared_space
         self._embedder = checked_embedder(embedder)
-        self._memory = LateMemory(self._new_memory)
+        self._memory = LazyMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
     def operations(self) -> OperationRegistry:
-        """What all sessions it opens may be asked to conduct."""
+        """The operations that sessions of this client can conduct."""
         return self._given_operations or operation_registry(None)
 
-    def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
+    def _opened(self, record: SessionRecord, keeper: SessionRepository) -> Session:
         opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
@@ -110,25 +110,25 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     @property
     def memory(self) -> Memory:
-        """What is remembered for this user and agent."""
+        """The memory of this user and agent."""
         return self._memory.get()
 
     def _new_memory(self) -> Memory:
         from sennit.memory.memory import Memory
-        from sennit.memory.realm import Realm
+        from sennit.memory.scope import MemoryScope
 
-        realm = Realm(self._store, self._owner, self.agent, self._shared_space)
+        realm = MemoryScope(self._store, self._owner, self.agent, self._shared_space)
         return Memory(realm, self._embedder, partial(self.session, create=False))
 
     @cached_property
     def fs(self) -> FileSystem:
         """Sessions, memories, skills and resources as one tree of files."""
-        from sennit.memory.files import FileSystem
+        from sennit.memory.files.filesystem import FileSystem
 
         return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
 
     def get_task(self, task_id: str | UUID) -> CommitResult:
-        """How far a commit has come, by the `task_id` of its result; raises NotFoundError."""
+        """Return the progress of a commit by the `task_id` of its result; raises NotFoundError."""
         return self.memory.task(task_id)
 
     def retry_task(self, task_id: str | UUID) -> CommitResult:
@@ -139,7 +139,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """Finish all commits that are open, such as those that a crash has left."""
         return self.memory.finish_all()
 
-    def undo_commit(self, commit_id: str | UUID) -> Undone:
+    def undo_commit(self, commit_id: str | UUID) -> UndoResult:
         """Take back what a commit has written to memory; its archive stays.
 
         Memories say again what they said before. Raises NotFoundError.
@@ -152,13 +152,13 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         user: str | None = None,
         uri: str | None = None,
         session: str | UUID | None = None,
-    ) -> Forgotten:
+    ) -> ForgetResult:
         """Erase for good: this user's data, what is at a URI, or a session; name one of them.
 
         All that rests on what is erased goes too: memories, their versions, rows of the index.
         Raises NotFoundError if nothing is there, AccessError for another user.
         """
-        from sennit.memory.forget import forget
+        from sennit.memory.history.forget import forget
 
         realm = self.memory.realm
         return forget(realm, super().delete_session, user=user, uri=uri, session=session)
@@ -187,7 +187,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Raises ExistsError if the path is taken, NotFoundError if a named session is not here.
         """
-        from sennit.stores.portable import export_sessions
+        from sennit.stores.transfer.export_import import export_sessions
 
         named = self._ids(sessions)
         return export_sessions(self._store, self._owner, local_path(path), named, progress)
@@ -210,7 +210,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         Doing it again changes nothing. Raises ArchiveError if the archive is not sound, ExistsError
         if a session is here with another content; nothing is imported then.
         """
-        from sennit.stores.portable import import_sessions
+        from sennit.stores.transfer.export_import import import_sessions
 
         return import_sessions(self._store, self._owner, local_path(path), progress)
 
@@ -226,7 +226,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         Raises ExistsError if a file is there already, NotFoundError if a named session is not here.
         """
         from sennit.learning.export import ExportOptions, export
-        from sennit.stores.portable import all_sessions
+        from sennit.stores.transfer.export_import import all_sessions
 
         named = self._ids(sessions)
         wanted = all_sessions(self._store, self._owner) if named is None else named
@@ -245,10 +245,10 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         uid = self.session(session, create=False).id
         return lines(uid, self._training_source(), options or ExportOptions())
 
-    def _training_source(self) -> Source:
-        from sennit.learning.export import Source
+    def _training_source(self) -> SessionSource:
+        from sennit.learning.export import SessionSource
 
-        return Source(
+        return SessionSource(
             kept=partial(self._store.load, self._owner),
             labels=partial(self._store.labels, self._owner),
             opened=partial(self.session, create=False),
@@ -260,13 +260,13 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Raises ExistsError if the file is there already, StoreError if the store cannot be read.
         """
-        from sennit.stores.backup import backup
+        from sennit.stores.transfer.backup import backup
 
         backup(self._store, local_path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
-        """What is wrong with the whole store; with `repair`, what can be mended is mended."""
-        from sennit.stores import doctor
+        """Check the whole store for damage; with `repair`, repair what can be repaired."""
+        from sennit.stores.doctor import checks as doctor
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)
 
@@ -275,7 +275,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Such as messages that stand on no branch, and a version of SQLite with a known bug.
         """
-        from sennit.stores import doctor
+        from sennit.stores.doctor import checks as doctor
 
         return doctor.notes(self._store)
 
@@ -305,7 +305,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         if found is not None:
             found.lose(messages)
 
-    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
+    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         keeper = super()._keeper(session, new)
         keeper.erases = not self._retention
         return keeper
@@ -328,7 +328,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         memories, or "message"; `since` and `until` to a time; `at` to what was known to hold then.
         `explain` says of each what its score is made of. Raises ValidationError.
         """
-        from sennit.memory.find import find, where
+        from sennit.memory.retrieval.find import find, where
 
         realm = self.memory.realm
         limits = where(realm, target_uri, category=category, since=since, until=until, at=at)
@@ -342,7 +342,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         limit: int = 10,
         *,
         branch: BranchRef | None = None,
-    ) -> Searched:
+    ) -> SearchResult:
         """Plan up to five typed queries from a conversation, then find what they ask for.
 
         What is current in the session is what a question like "When was that?" leans on, and is

@@ -1,19 +1,19 @@
-"""`sennit.open`: from an address to a client."""
+"""`sennit.open`: open a client by store URL."""
 
 from __future__ import annotations
 
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from sennit.api.address import store_at
+from sennit.api.store_url import store_at
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from sennit.api.client import Client
-    from sennit.memory.embed import Embedder
+    from sennit.memory.retrieval.embedders import Embedder
     from sennit.services.registry import ServiceRegistry
-    from sennit.stores.sqlite_file import Durability
+    from sennit.stores.sqlite.connection import Durability
 
 
 def open(
@@ -39,7 +39,7 @@ def open(
     `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
     program, but perhaps not the machine. `services` are the models and tools of its sessions, for
     clients of several users that share them. With an `embedder`, such as
-    `sennit.memory.minilm.MiniLM()`, `client.find` goes by meaning too. Messages removed from their
+    `sennit.memory.MiniLM()`, `client.find` goes by meaning too. Messages removed from their
     last branch are erased after the `retention` time, by default SENNIT_RETENTION_DAYS or 30 days,
     when the client is closed; with `timedelta(0)` at once.
     Raises StoreError if the store cannot be used, ValidationError for an address of no known kind

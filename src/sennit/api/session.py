@@ -13,30 +13,30 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sennit.api.home import Home
-from sennit.api.late import LateMemory
+from sennit.api.lazy_memory import LazyMemory
+from sennit.api.own_store import OwnStore
 from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
-from sennit.sessions.access import NEVER_GIVEN
-from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.grants import NEVER_GIVEN
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
-from sennit.sessions.twins import async_twin
 
 if TYPE_CHECKING:
     from sennit.containers.element import Ref
     from sennit.learning.examples import Example, Metric, Which
     from sennit.learning.labels import Label, Thumb
     from sennit.learning.preferences import Preference
-    from sennit.memory.context import Context
+    from sennit.memory.commit.result import CommitResult
     from sennit.memory.memory import Memory
-    from sennit.memory.result import CommitResult
+    from sennit.memory.retrieval.prompt_context import Context
     from sennit.messages.parts import MessageGroup
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
-    from sennit.services.model import Model
+    from sennit.services.models.protocol import Model
     from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff
@@ -86,10 +86,10 @@ class Session(SessionCore, Closing, AsyncClosing):
             metadata=metadata,
         )
         self._operations = None if operations is None else operation_registry(operations)
-        self._memory = LateMemory(self._own_memory)
-        self._home = None if store is None else self._move_into(Home(store), conversations)
+        self._memory = LazyMemory(self._own_memory)
+        self._home = None if store is None else self._move_into(OwnStore(store), conversations)
 
-    def _move_into(self, home: Home, conversations: Flow[Message, Any] | None) -> Home:
+    def _move_into(self, home: OwnStore, conversations: Flow[Message, Any] | None) -> OwnStore:
         """Be the session that is kept there under this id; if there is none, keep this one."""
         try:
             self._keep(home.kept(self), home.keeper(self.id))
@@ -121,7 +121,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     @property
     def operations(self) -> OperationRegistry:
-        """What `conduct` may be asked for, by name."""
+        """The operations that `conduct` accepts, by name."""
         with self.lock:
             if self._operations is None:
                 self._operations = operation_registry(None)
@@ -209,7 +209,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     @property
     def memory(self) -> Memory:
-        """What is remembered of it: its client's memory, or its own."""
+        """The memory of this session: its client's, or its own."""
         return self._memory.get()
 
     def _own_memory(self) -> Memory:
@@ -217,7 +217,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
         return memory_of(self)
 
-    def share_memory(self, memory: LateMemory) -> None:
+    def share_memory(self, memory: LazyMemory) -> None:
         """Remember together with others; for the client."""
         self._memory = memory
 
@@ -249,7 +249,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         return self.memory.remove_messages(self, found, erase, forget=forget)
 
     def _is_committed(self) -> bool:
-        """Whether anything of it may have been remembered; asked of the store."""
+        """Return whether anything of it may have been remembered; asked of the store."""
         return self.keeper is not None and bool(
             self.archives.number or self.keeper.archived(after=0)
         )
@@ -291,14 +291,14 @@ class Session(SessionCore, Closing, AsyncClosing):
         record: bool = True,
         other_sessions: bool = False,
     ) -> Context:
-        """What the next prompt should hold: profile, relevant memories, summaries, messages.
+        """Return the context for the next prompt: profile, relevant memories, summaries, messages.
 
         All of it together takes about `budget_tokens` at most, and each piece says how many. It is
         made for the newest instruction, or for `query`. What is in it is recorded as used, unless
         `record` is False. With `other_sessions` messages of other sessions that fit come too, as
         they were said. Raises ValidationError.
         """
-        from sennit.memory.context import context
+        from sennit.memory.retrieval.prompt_context import context
 
         return context(
             self.memory,
@@ -338,7 +338,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         unlabel(self, message, by=by)
 
     def labels(self, message: Ref | None = None, *, by: str | None = None) -> list[Label]:
-        """What was thought of a message, or of all, the oldest first; only by one judge if told."""
+        """Return the labels of a message, or of all, oldest first; `by` selects one judge."""
         from sennit.learning.labels import labels
 
         return labels(self, message, by=by)

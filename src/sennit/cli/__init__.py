@@ -1,4 +1,4 @@
-"""The command line: shows and accepts, decides nothing.
+"""The command-line program, which parses options and prints results.
 
 What it is made of (typer, rich, prompt-toolkit) is the extra `cli`. This module needs none of it,
 so that `sennit` without the extra says what is missing instead of breaking.

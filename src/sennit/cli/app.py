@@ -1,4 +1,4 @@
-"""The program: which commands there are, and how errors end.
+"""The `sennit` program: its commands, and how errors end it.
 
 An error that is ours is one line and exit code 1; a wrong option is 2, as is a command that needs a
 package that is not installed, an interrupt 130, and a reader that went away ends it quietly, as it
@@ -18,14 +18,14 @@ from typer.core import TyperGroup
 from sennit.cli import (
     CANNOT,
     INTERRUPTED,
-    branching,
+    branches,
     doctor,
-    files,
-    labelling,
+    export,
+    fs,
+    label,
     memory,
     models,
-    moving,
-    scoring,
+    score,
     sessions,
     token,
 )
@@ -34,7 +34,7 @@ from sennit.cli.find import find
 from sennit.cli.mcp import mcp
 from sennit.cli.purge import purge
 from sennit.cli.serve import serve
-from sennit.cli.words import clean
+from sennit.cli.text import clean
 from sennit.cli.worker import worker
 from sennit.errors import MissingExtraError, SennitError
 
@@ -42,7 +42,7 @@ BROKEN_PIPE = 141
 
 
 class _Program(TyperGroup):
-    """Where every command's errors come by."""
+    """The click group that turns errors of any command into an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; its errors become a line and an exit code."""
@@ -86,18 +86,18 @@ app.command()(chat)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
-app.command("fork")(branching.fork)
-app.command("rename")(branching.rename)
-app.command("diff")(branching.diff)
+app.command("fork")(branches.fork)
+app.command("rename")(branches.rename)
+app.command("diff")(branches.diff)
 app.command("find")(find)
 app.command("commit")(memory.commit)
 app.add_typer(memory.app, name="memory")
-app.add_typer(files.app, name="fs")
-app.command("export")(moving.export)
-app.command("import")(moving.import_)
+app.add_typer(fs.app, name="fs")
+app.command("export")(export.export)
+app.command("import")(export.import_)
 app.command("purge")(purge)
-app.command("label")(labelling.label)
-app.command("score")(scoring.score)
+app.command("label")(label.label)
+app.command("score")(score.score)
 app.command()(serve)
 app.command("worker")(worker)
 app.add_typer(token.app, name="token")

@@ -1,4 +1,4 @@
-"""`sennit doctor`: what is here, and what is wrong."""
+"""`sennit doctor`: installed extras, settings, and integrity of the store."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sennit import settings
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
-from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean
+from sennit.cli.targets import JsonOption, StoreOption, is_missing
+from sennit.cli.text import clean
 from sennit.errors import SennitError
-from sennit.stores.addresses import shown_address
+from sennit.stores.database_url import shown_address
 
 if TYPE_CHECKING:
-    from sennit.stores.doctor import Finding
+    from sennit.stores.doctor.checks import Finding
 
 _EXTRAS = {
     "cli": "prompt_toolkit",
@@ -37,7 +37,7 @@ _EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What was found out about a store."""
+    """The findings about a store."""
 
     said: str
     sound: bool = True

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from sennit.cli.opening import DAYS, AtOption, JsonOption, StoreOption, existing, utc
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean
+from sennit.cli.targets import DAYS, AtOption, JsonOption, StoreOption, existing, utc
+from sennit.cli.text import clean
 
 
 def find(

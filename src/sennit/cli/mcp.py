@@ -1,4 +1,4 @@
-"""`sennit mcp`: sessions and memories for programs that speak the Model Context Protocol."""
+"""`sennit mcp`: an MCP server over stdio."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
-from sennit.cli.opening import StoreOption
+from sennit.cli.targets import StoreOption
 from sennit.errors import MissingExtraError
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 
 
 def mcp(
@@ -31,9 +31,9 @@ def mcp(
     ["mcp"]}. Over HTTP the same is at /mcp of sennit serve.
     """
     try:
-        from sennit.server.mcp_api import serve_stdio
-        from sennit.server.mcp_tools import Reach
-        from sennit.server.tokens import SCOPES, Scope
+        from sennit.server.http.tokens import SCOPES, Scope
+        from sennit.server.mcp.server import serve_stdio
+        from sennit.server.mcp.tools import McpScope
     except ImportError as error:
         raise MissingExtraError.of("sennit mcp", "mcp") from error
     answering = None if model is None else iModel(model, base_url=base_url)
@@ -41,4 +41,4 @@ def mcp(
         check_model(model)
     allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
     with open_client(store) as client:
-        asyncio.run(serve_stdio(Reach(client, frozenset(allowed), answering)))
+        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), answering)))

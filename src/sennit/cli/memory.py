@@ -1,4 +1,4 @@
-"""`sennit commit` and `sennit memory`: what is remembered, what it rests on, and the way back.
+"""`sennit commit` and `sennit memory`: commit sessions; list, inspect, undo and forget memories.
 
 Nothing is shown as known without the words it came from. The chat shows the same in the same words.
 """
@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from sennit.api.models import check_model
-from sennit.cli.opening import (
+from sennit.api.local_models import check_model
+from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.targets import (
     AtOption,
     JsonOption,
     StoreOption,
@@ -25,18 +26,17 @@ from sennit.cli.opening import (
     session_named,
     utc,
 )
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
-from sennit.cli.words import clean, counted, nearest, one_line
+from sennit.cli.text import clean, counted, nearest, one_line
 from sennit.errors import NotFoundError, ValidationError
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
-    from sennit.memory.evidence import Said
-    from sennit.memory.forget import Forgotten
-    from sennit.memory.history import Remembered, Source
+    from sennit.memory.commit.result import CommitResult
+    from sennit.memory.history.evidence import QuotedMessage
+    from sennit.memory.history.forget import ForgetResult
+    from sennit.memory.history.history import EvidenceSource, MemoryRecord
     from sennit.memory.memory import Memory
-    from sennit.memory.result import CommitResult
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered.", rich_markup_mode=None)
 
@@ -184,7 +184,7 @@ def forget(
         if not yes:
             told = f"Erase {clean(what)} and all that rests on it? It cannot be taken back."
             typer.confirm(told, abort=True, err=True)
-        forgotten: Forgotten = client.forget(uri=uri, session=session)
+        forgotten: ForgetResult = client.forget(uri=uri, session=session)
     if as_json:
         print_json(asdict(forgotten))
         return
@@ -193,7 +193,7 @@ def forget(
 
 
 def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
-    """What became of a commit, honestly, and what it has written with what that rests on."""
+    """Yield the outcome of a commit, and each memory it wrote with its evidence."""
     if not result["archived"]:
         yield "Nothing to commit: nothing new has been said."
         return
@@ -211,7 +211,7 @@ def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
         yield f"What was said is kept. To try again: sennit memory retry {result.task_id}"
 
 
-def _written(memory: Memory, result: CommitResult) -> Iterator[Remembered]:
+def _written(memory: Memory, result: CommitResult) -> Iterator[MemoryRecord]:
     """The memories that still say what a commit has written, by their addresses."""
     decided = memory.committed(result.task_id or "").decisions
     for uri in sorted({one["uri"].partition("#")[0] for one in decided}):
@@ -221,7 +221,7 @@ def _written(memory: Memory, result: CommitResult) -> Iterator[Remembered]:
                 yield one
 
 
-def memory_lines(one: Remembered, said: Mapping[Source, Said]) -> Iterator[str]:
+def memory_lines(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]) -> Iterator[str]:
     """A memory in a few lines: what it says, where it is, and what was said."""
     body = [line for line in clean(one.text).splitlines() if line.strip() and line[0] != "#"]
     ended = f" (until {one.valid_to.astimezone():%Y-%m-%d})" if one.valid_to else ""
@@ -230,8 +230,12 @@ def memory_lines(one: Remembered, said: Mapping[Source, Said]) -> Iterator[str]:
     yield from evidence_lines(one, said, indent="    ")
 
 
-def evidence_lines(one: Remembered, said: Mapping[Source, Said], *, indent: str) -> Iterator[str]:
-    """Who said what, when and in which session; a memory without evidence says how it came."""
+def evidence_lines(
+    one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage], *, indent: str
+) -> Iterator[str]:
+    """Yield who said what, when and in which session; a memory without evidence names its
+    origin.
+    """
     for source in one.evidence:
         if (words := said.get(source)) is None:
             yield f"{indent}← said in a session that is no longer kept, or not yours"
@@ -243,7 +247,7 @@ def evidence_lines(one: Remembered, said: Mapping[Source, Said], *, indent: str)
         yield f"{indent}← {one.did or 'written'} by hand"
 
 
-def _about(one: Remembered) -> Iterator[str]:
+def _about(one: MemoryRecord) -> Iterator[str]:
     until = f" until {one.valid_to.astimezone():%Y-%m-%d}" if one.valid_to else ""
     yield f"{one.category or 'file'}, holds since {one.valid_from.astimezone():%Y-%m-%d}{until}"
     used = counted(one.active_count, "time")
@@ -252,7 +256,7 @@ def _about(one: Remembered) -> Iterator[str]:
         yield f"commit {one.commit_id}"
 
 
-def _plain(one: Remembered, said: Mapping[Source, Said]) -> dict[str, Any]:
+def _plain(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]) -> dict[str, Any]:
     """A memory for programs, each piece of evidence with its words if they are still kept."""
     evidence = [
         words.to_dict() if (words := said.get(source)) else {"message": str(source.message)}
@@ -262,7 +266,7 @@ def _plain(one: Remembered, said: Mapping[Source, Said]) -> dict[str, Any]:
 
 
 def _category(given: str | None) -> str | None:
-    from sennit.memory.values import Category
+    from sennit.memory.extraction.values import Category
 
     known = [one.value for one in Category]
     if given is None or given in known:
@@ -270,8 +274,8 @@ def _category(given: str | None) -> str | None:
     raise ValidationError(f"{given!r} is no category.{nearest(given, known)} One of: {known}.")
 
 
-def _memory(client: Client, uri: str) -> Remembered:
-    """What is at an address; raises NotFoundError with the nearest one."""
+def _memory(client: Client, uri: str) -> MemoryRecord:
+    """Return the memory at a URI; raises NotFoundError with the nearest one."""
     try:
         return client.memory.get(uri)
     except NotFoundError as error:

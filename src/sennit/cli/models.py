@@ -1,4 +1,4 @@
-"""`sennit models`: the weights on this machine, and getting more."""
+"""`sennit models`: list and download local models."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sennit.api.models import models_list, models_pull
-from sennit.cli.opening import JsonOption
+from sennit.api.local_models import models_list, models_pull
 from sennit.cli.sessions import print_json
+from sennit.cli.targets import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Models on this machine.", rich_markup_mode=None)
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from sennit.cli.opening import JsonOption, StoreOption, existing
 from sennit.cli.sessions import print_json
-from sennit.cli.words import counted
+from sennit.cli.targets import JsonOption, StoreOption, existing
+from sennit.cli.text import counted
 
 
 def purge(

@@ -1,4 +1,4 @@
-"""`sennit serve`: the server, from options to a running program."""
+"""`sennit serve`: start the server with the options given."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.cli.chat import BETTER, TINY
-from sennit.cli.opening import StoreOption
-from sennit.cli.tools import servers_named, tools_named
-from sennit.services.imodel import iModel
+from sennit.cli.load_tools import servers_named, tools_named
+from sennit.cli.targets import StoreOption
+from sennit.services.models.imodel import iModel
 
 
 def _at_home(path: Path | None) -> Path | None:
@@ -93,10 +93,10 @@ def serve(
     store: StoreOption = None,
 ) -> None:
     """Serve sessions over HTTP: REST and event streams, for programs and browsers."""
-    from sennit.server.serving import listen
-    from sennit.server.serving import serve as run
+    from sennit.server.http.tokens import default_file
+    from sennit.server.run import listen
+    from sennit.server.run import serve as run
     from sennit.server.settings import ServerSettings, limits_named
-    from sennit.server.tokens import default_file
 
     names = model or ["local"]
     settings = ServerSettings(

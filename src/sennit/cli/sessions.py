@@ -1,4 +1,4 @@
-"""`sennit ls`, `show` and `tree`: what is stored, read only."""
+"""`sennit ls`, `show` and `tree`: list and print stored sessions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sennit.cli.completing import branch_names, session_names
-from sennit.cli.opening import (
+from sennit.cli.completion import branch_names, session_names
+from sennit.cli.targets import (
     JsonOption,
     StoreOption,
     branch_named,
@@ -16,7 +16,7 @@ from sennit.cli.opening import (
     latest_branch,
     session_named,
 )
-from sennit.cli.words import clean, counted, one_line, said
+from sennit.cli.text import clean, counted, one_line, said
 from sennit.clock import from_datetime, to_iso
 
 SessionArgument = Annotated[

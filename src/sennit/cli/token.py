@@ -1,4 +1,4 @@
-"""`sennit token`: who may use the server, and for what."""
+"""`sennit token`: create, list and revoke tokens of the server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.home import DEFAULT
-from sennit.cli.opening import JsonOption
+from sennit.api.own_store import DEFAULT
 from sennit.cli.serve import TokensOption
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean
+from sennit.cli.targets import JsonOption
+from sennit.cli.text import clean
 
 app = typer.Typer(no_args_is_help=True, help="Who may use the server, and for what.")
 
@@ -32,7 +32,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print it, once: it cannot be read again."""
-    from sennit.server.tokens import USUAL_SCOPES, add_token, new_token
+    from sennit.server.http.tokens import USUAL_SCOPES, add_token, new_token
 
     secret, line = new_token(
         user=user, tenant=tenant, agent=agent, scopes=scope or USUAL_SCOPES, note=note
@@ -52,7 +52,7 @@ def create(
 @app.command("ls")
 def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> None:
     """List the tokens: what they allow, never what they are."""
-    from sennit.server.tokens import SCOPES, read_tokens
+    from sennit.server.http.tokens import SCOPES, read_tokens
 
     path = _file(tokens)
     known = read_tokens(path).values() if path.exists() else ()
@@ -77,13 +77,13 @@ def revoke(
     tokens: TokensOption = None,
 ) -> None:
     """Take a token back; a running server notices at once."""
-    from sennit.server.tokens import revoke_token
+    from sennit.server.http.tokens import revoke_token
 
     revoke_token(_file(tokens), public)
     typer.echo(f"Token {public} is no longer valid.", err=True)
 
 
 def _file(given: Path | None) -> Path:
-    from sennit.server.tokens import default_file
+    from sennit.server.http.tokens import default_file
 
     return default_file() if given is None else given

@@ -1,4 +1,4 @@
-"""`sennit worker`: finish what others have committed in the background, on any number of machines.
+"""`sennit worker`: finish background commits, on any number of machines.
 
 One line per commit, as it is done. It ends in good order when told to (SIGTERM, Ctrl-C): what is
 under way is finished first, and what is killed nevertheless is taken over by another worker.
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sennit.api.work import work
+from sennit.api.worker import work
 from sennit.cli.memory import ModelOption
-from sennit.cli.opening import JsonOption, StoreOption
-from sennit.cli.words import clean, counted
-from sennit.services.imodel import iModel
-from sennit.stores.queue import Serving
+from sennit.cli.targets import JsonOption, StoreOption
+from sennit.cli.text import clean, counted
+from sennit.services.models.imodel import iModel
+from sennit.stores.job_queue import WorkerOptions
 
 if TYPE_CHECKING:
-    from sennit.memory.result import CommitResult
+    from sennit.memory.commit.result import CommitResult
 
 
 def worker(
@@ -41,7 +41,7 @@ def worker(
     done = _Done(as_json=as_json)
     work(
         store,
-        Serving(concurrency=concurrency, drain=drain),
+        WorkerOptions(concurrency=concurrency, drain=drain),
         model=None if model is None else partial(iModel, model),
         told=done,
         begun=lambda: typer.echo(
@@ -73,7 +73,7 @@ class _Done:
 
 
 def _line(result: dict[str, Any]) -> str:
-    """What became of a commit, in one line without a word of what was said."""
+    """Return the outcome of a commit in one line, without any message text."""
     told = f"{result['status']} {result['task_id']}"
     if result["status"] in ("pending", "failed"):
         return f"{told}: {clean('; '.join(result['reasons']))}"

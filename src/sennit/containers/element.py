@@ -1,4 +1,4 @@
-"""Element: what everything that is kept has in common, an id, a birth time and metadata.
+"""Element: the base of stored objects, with an id, a creation time and metadata.
 
 Two elements are equal when their ids are, whatever they hold. The time is one int of microseconds
 and becomes a datetime only when someone looks; metadata is read-only, and all elements without any
@@ -57,7 +57,7 @@ class Element:
 
     @property
     def created_at(self) -> datetime:
-        """When it was created, as an aware UTC datetime."""
+        """The creation time, as an aware UTC datetime."""
         return to_datetime(self._created)
 
     @property

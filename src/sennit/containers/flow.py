@@ -1,4 +1,4 @@
-"""Flow: items once, and any number of named orders over them.
+"""Flow: items stored once, and named progressions over them.
 
 The invariant: every id in a progression of the flow is the id of one of its items, and no two of
 its progressions share a name. It holds whichever way people come in, because the flow sits in the

@@ -1,4 +1,4 @@
-"""Pile: items by id, each once, in the order they came.
+"""Pile: items by id, each once, in insertion order.
 
 A dict keyed by `id.int` holds the items, and that is all until someone asks for a position: only
 then is a Progression of the ids built (a dict cannot tell its hundredth entry, and even its first
@@ -82,7 +82,7 @@ class Pile(Element, Generic[T]):
         return iter(list(self._items.values()))
 
     def __contains__(self, ref: object) -> bool:
-        """Whether the id, element or UUID string is here; False for anything else."""
+        """Return whether the id, element or UUID string is here; False for anything else."""
         return (ref.int if type(ref) is UUID else key_of(ref)) in self._items
 
     def keys(self) -> list[UUID]:

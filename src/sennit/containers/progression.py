@@ -1,4 +1,4 @@
-"""Progression: an order of ids, in which an id may stand more than once.
+"""Progression: an ordered list of ids, which may repeat.
 
 Conversations are trimmed at both ends and pruned in between, so taking an id out must not shift the
 rest. The ids stand in slots; one taken out leaves a hole. Three rules keep that cheap:
@@ -113,7 +113,7 @@ class Progression(Element):
         return reversed(list(self))
 
     def __contains__(self, ref: object) -> bool:
-        """Whether the id, element or UUID string stands here; False for anything else."""
+        """Return whether the id, element or UUID string stands here; False for anything else."""
         return (ref.int if type(ref) is UUID else key_of(ref)) in self._where
 
     def index(self, ref: Ref, start: int = 0, stop: int | None = None) -> int:
@@ -129,7 +129,7 @@ class Progression(Element):
         raise _missing(uid)
 
     def count(self, ref: Ref) -> int:
-        """How often an id stands here."""
+        """Return the number of occurrences of an id."""
         key = uid_of(ref).int
         return sum(uid.int == key for uid in self) if ref in self else 0
 
@@ -256,12 +256,14 @@ class Progression(Element):
         return bool(gone)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
-        """What the ids from index `start` on stand for; raises NotFoundError for a missing one."""
+        """Return the items of the ids from index `start` on; raises NotFoundError for a missing
+        one.
+        """
         return pile.pick(self[start:])
 
     @property
     def memo(self) -> object:
-        """What a reader keeps here about the ids so far; gone when they change but by growing."""
+        """A reader's cache about the ids so far; dropped when they change other than by growing."""
         return self._memo
 
     @memo.setter

@@ -1,8 +1,8 @@
-"""Conversations as training data: examples, scores, preferences and the files made of them."""
+"""Training data from conversations: examples, labels, scores, preferences and exports."""
 
 from sennit.learning.examples import Example, Filter, merge_examples
 from sennit.learning.export import Exported, ExportOptions
-from sennit.learning.formats import FORMATS
+from sennit.learning.export.formats import FORMATS
 from sennit.learning.labels import Label
 from sennit.learning.preferences import Preference
 

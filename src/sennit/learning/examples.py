@@ -1,4 +1,4 @@
-"""Examples: what a branch teaches, one answered instruction at a time.
+"""Examples: one per answered instruction of a branch.
 
 An example is the prompt (all that came before, and the instruction) and what answered it. Nothing
 is copied or read until someone looks: a list of ten thousand examples of a long conversation holds
@@ -17,7 +17,7 @@ from sennit.learning.exchanges import Exchange, leaves, of_programs, on_branch, 
 from sennit.learning.labels import Label, average, finite, label_many, labels_of
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
-from sennit.messages.native import to_model_messages
+from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import BranchRef, SessionCore
 
@@ -48,12 +48,12 @@ class Example:
 
     @property
     def instruction(self) -> Message:
-        """What was asked."""
+        """The instruction."""
         return self.exchange.instruction()
 
     @property
     def answer(self) -> list[Message]:
-        """What answered it: texts, requests for tools and their results, in order."""
+        """The answer: texts, tool calls and their results, in order."""
         return self.exchange.answer()
 
     @property
@@ -78,7 +78,7 @@ class Example:
 
     @property
     def score(self) -> float | None:
-        """What the labels of the answer come to on average; None if nobody has said."""
+        """The average of the answer's labels; None without labels."""
         return average(self.labels)
 
     def to_chat(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -95,7 +95,7 @@ Metric: TypeAlias = Callable[[Example], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which examples to keep."""
+    """A filter of examples."""
 
     min_score: float | None = None
     """The lowest score to keep; then those without a score are left out too."""
@@ -111,7 +111,7 @@ class Filter:
             raise ValidationError("strict_trajectory=True needs a min_score to fall short of.")
 
     def keeps(self, example: Example) -> bool:
-        """Whether this example is good enough."""
+        """Return whether this example is good enough."""
         score = example.score
         return self.min_score is None or (score is not None and score >= self.min_score)
 

@@ -1,4 +1,4 @@
-"""Exchanges: one instruction and all that answered it, as they stand on branches.
+"""Exchanges: an instruction and the messages that answer it.
 
 Branches share history, so most of what a fork shows was said once, on another branch. Walking all
 branches therefore goes down from each end only as far as nobody has been before: a chain of ten
@@ -59,16 +59,18 @@ class Exchange:
             return self.session.messages.pick([*first, *earlier])
 
     def instruction(self) -> Message:
-        """What was asked; raises NotFoundError if it has been erased since."""
+        """Return the instruction; raises NotFoundError if it was erased."""
         return self.session.messages.get(self.asked)
 
     def answer(self) -> list[Message]:
-        """What answered it, in order; raises NotFoundError if some has been erased since."""
+        """Return the answer's messages in order; raises NotFoundError if one was erased."""
         return self.session.messages.pick(self.answered)
 
 
 def of_predictor(last: Mapping[str, Any]) -> bool:
-    """Whether a history has the own turns of a predictor, by the metadata of its last message."""
+    """Return whether a history has the own turns of a predictor, by the metadata of its last
+    message.
+    """
     note = last.get(KEY)
     return isinstance(note, Mapping) and NODE in note
 
@@ -97,12 +99,12 @@ def on_branches(branches: Iterable[Branch]) -> Iterator[Exchange]:
             yield from _from(branch, first)
 
 
-class Strand(Protocol):
+class BranchView(Protocol):
     """A branch, or what is kept of one."""
 
     @property
     def tail(self) -> Segment:
-        """Where its history ends."""
+        """The last segment of its history."""
         ...
 
     @property
@@ -111,7 +113,7 @@ class Strand(Protocol):
         ...
 
 
-_S = TypeVar("_S", bound=Strand)
+_S = TypeVar("_S", bound=BranchView)
 
 
 def leaves(branches: Iterable[_S]) -> list[_S]:
@@ -184,7 +186,7 @@ def _asks(message: Message) -> bool:
 
 
 def _spans(said: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Where each answered instruction begins, and where what answered it ends."""
+    """Yield the start and end of each answered instruction."""
     begin: int | None = None
     answered = False
     for index, message in enumerate(said):

@@ -1,4 +1,4 @@
-"""Labels: what people and metrics thought of a message.
+"""Labels: scores that people and metrics give to messages.
 
 A label is a score, any finite number, by whoever gave it. Each judge has one label per message;
 judging again replaces it. Labels live beside the messages,
@@ -17,10 +17,10 @@ from uuid import UUID
 from sennit import clock
 from sennit.containers.element import Ref, uid_of
 from sennit.errors import ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.sessions.labels import SessionLabels
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord, judge_name
+from sennit.stores.records.sessions import LabelRecord, judge_name
 
 Thumb: TypeAlias = Literal["up", "down"]
 
@@ -117,14 +117,14 @@ def labels_from(
 
 
 def _label(one: LabelRecord) -> Label | None:
-    """What a record says; None if it takes a label back."""
+    """Return the label of a record; None if the record removes one."""
     if one.score is None:
         return None
     return Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
 
 
 def average(labels: Iterable[Label]) -> float | None:
-    """What labels come to; None if there are none."""
+    """Return the average of labels; None if there are none."""
     scores = [one.score for one in labels]
     return sum(scores) / len(scores) if scores else None
 

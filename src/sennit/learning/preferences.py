@@ -1,4 +1,4 @@
-"""Preferences: two answers to the same prompt, of which one was liked better.
+"""Preferences: pairs of a chosen and a rejected answer to the same prompt.
 
 Forks make them by themselves: whoever regenerates an answer, asks a second model or tries another
 system message has several answers to one question. Where their scores differ, the best answer is
@@ -58,7 +58,7 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AnswerComparison:
     """The answers of a session, compared."""
 
     pairs: list[Preference]
@@ -87,14 +87,14 @@ def compare(
     *,
     by: str | None = None,
     min_margin: float = 0.0,
-) -> Comparison:
+) -> AnswerComparison:
     """Pair the answers as `preferences` does, and count those that are in no pair."""
     if not min_margin >= 0:
         raise ValidationError(f"min_margin is at least 0, got {shown(min_margin)}.")
     everywhere = of_programs(session.branches) if branches is None else branches
     found = examples(session, everywhere, Filter(by=by))
     scored = [example for example in found if example.score is not None]
-    made = Comparison([], Counter({NO_SCORE: len(found) - len(scored)}))
+    made = AnswerComparison([], Counter({NO_SCORE: len(found) - len(scored)}))
     prompts = _Prompts(session)
     answers: dict[bytes, list[Example]] = {}
     for example in scored:
@@ -102,10 +102,10 @@ def compare(
         answers.setdefault(key, []).append(example)
     for group in answers.values():
         _compare(group, min_margin, made)
-    return Comparison(made.pairs, +made.left_out)
+    return AnswerComparison(made.pairs, +made.left_out)
 
 
-def _compare(answers: list[Example], min_margin: float, made: Comparison) -> None:
+def _compare(answers: list[Example], min_margin: float, made: AnswerComparison) -> None:
     """Add the pairs among the scored answers to one prompt."""
     if len(answers) == 1:
         made.left_out[ONLY_ANSWER] += 1

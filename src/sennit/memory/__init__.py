@@ -1,1 +1,21 @@
-"""What is kept for good: archives, summaries, memories and how they are found again."""
+"""Long-term memory: commits, extraction, retrieval and the virtual file system."""
+
+from typing import TYPE_CHECKING
+
+from sennit.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sennit.memory.commit.auto_commit import AutoCommit
+    from sennit.memory.retrieval.minilm import MiniLM
+    from sennit.memory.retrieval.prompt_context import MemoryContext
+
+__all__ = ["AutoCommit", "MemoryContext", "MiniLM"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "AutoCommit": "commit.auto_commit",
+        "MemoryContext": "retrieval.prompt_context",
+        "MiniLM": "retrieval.minilm",
+    },
+)

@@ -1,4 +1,4 @@
-"""One client's memory: commits, what they have left behind, and the way back.
+"""The memory of one client: commits, memories, undo and forget.
 
 It belongs to a client (or to a session that was opened without one) and reaches what that one
 reaches: see `realm`. Everything here works without a model; `use` gives it one.
@@ -17,40 +17,40 @@ from uuid import UUID
 
 from sennit import clock, failpoints
 from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, shown
-from sennit.memory import removal
-from sennit.memory.archive import archive, checked_recent, current, uncovered
-from sennit.memory.auto import AutoCommit, Counting
-from sennit.memory.digest import digest, digest_by_rules
-from sennit.memory.embed import Embedder
-from sennit.memory.find import where
-from sennit.memory.finish import Archived, Finishing, opening
-from sennit.memory.forget import Undone, undo
-from sennit.memory.history import Memories
-from sennit.memory.plan import Searched, plan, plan_by_rules, search
-from sennit.memory.prompts import PROMPTS, Prompts
-from sennit.memory.realm import Realm
-from sennit.memory.result import (
+from sennit.memory.commit.archive import archive, checked_recent, current, uncovered
+from sennit.memory.commit.auto_commit import AutoCommit, CommitCounter
+from sennit.memory.commit.background_worker import BackgroundWorker
+from sennit.memory.commit.finalize import ArchivedMessages, CommitFinalizer, opening
+from sennit.memory.commit.result import (
     CommitResult,
-    Committed,
+    CommitStatus,
     committed,
     failed,
     nothing_done,
     result_of,
 )
-from sennit.memory.used import uses
-from sennit.memory.values import Digest
-from sennit.memory.vectors import Vectors
-from sennit.memory.worker import Worker
+from sennit.memory.commit.usage import uses
+from sennit.memory.extraction.pipeline import digest, digest_by_rules
+from sennit.memory.extraction.prompts import PROMPTS, Prompts
+from sennit.memory.extraction.values import Digest
+from sennit.memory.history import removal
+from sennit.memory.history.forget import UndoResult, undo
+from sennit.memory.history.history import MemoryReader
+from sennit.memory.retrieval.embedders import Embedder
+from sennit.memory.retrieval.find import where
+from sennit.memory.retrieval.query_planner import SearchResult, plan, plan_by_rules, search
+from sennit.memory.retrieval.vector_index import VectorIndex
+from sennit.memory.scope import MemoryScope
 from sennit.messages.content import MessageRole
+from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
-from sennit.messages.plain import text
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
-from sennit.sessions.twins import async_twin
-from sennit.stores.commits import AddUses
+from sennit.stores.records.commits import AddUses
 
 _log = logging.getLogger(__name__)
 
@@ -58,12 +58,12 @@ _LATELY = 20
 """How many sessions are looked at for pauses that nobody saw, those changed last."""
 
 
-class Memory(Memories):
-    """What one user, with one agent, has for good."""
+class Memory(MemoryReader):
+    """The long-term memory of one user with one agent."""
 
     def __init__(
         self,
-        realm: Realm,
+        realm: MemoryScope,
         embedder: Embedder | None = None,
         session: Callable[[UUID], SessionCore] | None = None,
     ) -> None:
@@ -71,13 +71,13 @@ class Memory(Memories):
         super().__init__(realm)
         self._session = session
         self.realm = realm
-        self.vectors = None if embedder is None else Vectors(realm, embedder)
+        self.vectors = None if embedder is None else VectorIndex(realm, embedder)
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
-        self._finishing = Finishing(realm, self._think)
+        self._finishing = CommitFinalizer(realm, self._think)
         self._one = Lock()  # commits of one client are finished one after another
-        self._worker = Worker("sennit-memory")
-        self._counting: Counting | None = None
+        self._worker = BackgroundWorker("sennit-memory")
+        self._counting: CommitCounter | None = None
         self._resumed = False
 
     def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
@@ -88,7 +88,7 @@ class Memory(Memories):
 
     def auto(self, policy: AutoCommit | None) -> None:
         """Commit without being asked, as the policy says, or no longer."""
-        self._counting = None if policy is None else Counting(policy)
+        self._counting = None if policy is None else CommitCounter(policy)
         if policy is not None and policy.idle is not None and self._session is not None:
             catch_up = partial(self._catch_up, self._session, policy)
             self._worker.put_off("pauses nobody saw", policy.idle, catch_up)
@@ -143,7 +143,7 @@ class Memory(Memories):
         _keeper(session).write([AddUses(used)])
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
-        """What is not archived; see `Session.current`."""
+        """Return the unarchived messages; see `Session.current`."""
         self._resume()
         target = _branch(session, branch)
         return [] if target is None else current(session, target)
@@ -235,12 +235,12 @@ class Memory(Memories):
         return [self.finish(uid) for _, uid in self.realm.store.open_commits(self.realm.user)]
 
     def task(self, task_id: str | UUID) -> CommitResult:
-        """How far a commit has come; raises NotFoundError."""
+        """Return the progress of a commit; raises NotFoundError."""
         self._resume()
         return self.result(commit_id(task_id))
 
     def result(self, commit: UUID) -> CommitResult:
-        """What has become of a commit so far; raises NotFoundError."""
+        """Return the result of a commit so far; raises NotFoundError."""
         return result_of(self._finishing.found(commit)[1])
 
     def retry(self, task_id: str | UUID) -> CommitResult:
@@ -251,12 +251,12 @@ class Memory(Memories):
             self._finishing.reopen(uid, model=self._model is not None)
         return self.finish(uid)
 
-    def commits(self, session: SessionCore) -> list[Committed]:
+    def commits(self, session: SessionCore) -> list[CommitStatus]:
         """The commits of a session, the newest first, each with what it decided."""
         found = self.realm.store.commits(self.realm.user, session.id).commits
         return [committed(session.id, one) for one in reversed(found)]
 
-    def committed(self, task_id: str | UUID) -> Committed:
+    def committed(self, task_id: str | UUID) -> CommitStatus:
         """One commit, with what it decided; raises NotFoundError."""
         session, record = self._finishing.found(commit_id(task_id))
         return committed(session, record)
@@ -264,7 +264,7 @@ class Memory(Memories):
     acommits = async_twin(commits)
     acommitted = async_twin(committed)
 
-    def undo(self, task_id: str | UUID) -> Undone:
+    def undo(self, task_id: str | UUID) -> UndoResult:
         """Take back what a commit has written; see `Client.undo_commit`."""
         with self._one:
             return undo(self.realm, commit_id(task_id))
@@ -283,7 +283,7 @@ class Memory(Memories):
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int
-    ) -> Searched:
+    ) -> SearchResult:
         """Plan queries and find what they ask for; see `Client.search`."""
         self._refuse_a_loop()
         query = text(query, "the text to search for")
@@ -299,7 +299,7 @@ class Memory(Memories):
         limits = where(self.realm, without=frozenset(message.id for message in held))
         return search(self.realm, queries, limits, limit=limit, vectors=self.vectors)
 
-    def _think(self, archived: Archived) -> Digest:
+    def _think(self, archived: ArchivedMessages) -> Digest:
         if self._model is None:
             return digest_by_rules(archived.messages, archived.similar, injected=archived.injected)
         return asyncio.run(
@@ -330,7 +330,7 @@ class Memory(Memories):
 
 
 def _uncounted(session: SessionCore, branch: Branch, policy: AutoCommit) -> Sequence[Message]:
-    """What no commit covers yet, less what the last one was told to leave."""
+    """Return messages that no commit covers, without those the last one was told to leave."""
     left = uncovered(session, branch)
     return session.messages.pick(left[policy.keep_recent if session.archives.number else 0 :])
 
@@ -343,7 +343,7 @@ def _branch(session: SessionCore, branch: BranchRef | None) -> Branch | None:
     return session.get_branch(branch)
 
 
-def _keeper(session: SessionCore) -> Keeper:
+def _keeper(session: SessionCore) -> SessionRepository:
     keeper = session.keeper
     if keeper is None:
         raise StoreError(
@@ -357,7 +357,7 @@ def memory_of(session: SessionCore) -> Memory:
     """The memory of a session that has no client; raises StoreError if it has no store either."""
     keeper, agent = _keeper(session), session.agent
     name = agent.value if isinstance(agent, MessageRole) else str(agent)
-    return Memory(Realm(keeper.store, keeper.owner, name))
+    return Memory(MemoryScope(keeper.store, keeper.owner, name))
 
 
 def commit_id(given: Any) -> UUID:

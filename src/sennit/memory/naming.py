@@ -1,4 +1,4 @@
-"""The names of memory files in what sessions have noted: uses, events of runs, commits.
+"""References to memory files in usage records, run events and commits.
 
 Names are made of what files say, and the reasons of a commit quote it. So they go when a file goes,
 and change when it is moved: who forgets it later finds every note by the name it has then.
@@ -13,15 +13,15 @@ from typing import Any
 from uuid import UUID
 
 from sennit.errors import NotFoundError
-from sennit.memory import profile
-from sennit.memory.again import again
-from sennit.memory.realm import Realm
+from sennit.memory.commit import profile
+from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
-from sennit.stores.commits import PutCommit
-from sennit.stores.files import FileRecord, VersionRecord
+from sennit.sessions.retry_on_conflict import again
+from sennit.stores.records.commits import PutCommit
+from sennit.stores.records.files import FileRecord, VersionRecord
 
 
-def unname(realm: Realm, touched: Iterable[FileRecord], *, leaving: bool = False) -> None:
+def unname(realm: MemoryScope, touched: Iterable[FileRecord], *, leaving: bool = False) -> None:
     """Take what the user's sessions say of files that are gone, or of what they no longer say.
 
     With `leaving` all of them count as gone. When a file is gone, nobody knows any more by which
@@ -36,7 +36,7 @@ def unname(realm: Realm, touched: Iterable[FileRecord], *, leaving: bool = False
         _unname(realm.of_agent(agent), sorted(uris), leaving=leaving)
 
 
-def _unname(realm: Realm, mine: Sequence[str], *, leaving: bool) -> None:
+def _unname(realm: MemoryScope, mine: Sequence[str], *, leaving: bool) -> None:
     def stays(uri: str) -> bool:
         return not leaving and is_there(realm, uri)
 
@@ -45,7 +45,7 @@ def _unname(realm: Realm, mine: Sequence[str], *, leaving: bool) -> None:
         realm.store.unname(realm.user, gone)
 
 
-def rename(realm: Realm, moved: Mapping[str, str]) -> None:
+def rename(realm: MemoryScope, moved: Mapping[str, str]) -> None:
     """Give files their new addresses in what the user's sessions say of them."""
     _note_anew(realm, list(moved), partial(_renamed, moved))
     realm.store.rename(realm.user, moved)
@@ -59,14 +59,14 @@ def _renamed(moved: Mapping[str, str], noted: bytes) -> bytes:
     return noted
 
 
-def _note_anew(realm: Realm, uris: Sequence[str], change: Callable[[bytes], bytes]) -> None:
+def _note_anew(realm: MemoryScope, uris: Sequence[str], change: Callable[[bytes], bytes]) -> None:
     """Change the bodies of the commits that name one of these addresses."""
     for session, commit in realm.store.commits_naming(realm.user, uris):
         with suppress(NotFoundError):  # its session was deleted meanwhile, and it with it
             again(partial(_put, realm, session, commit, change), f"commit {commit}")
 
 
-def _put(realm: Realm, session: UUID, commit: UUID, change: Callable[[bytes], bytes]) -> None:
+def _put(realm: MemoryScope, session: UUID, commit: UUID, change: Callable[[bytes], bytes]) -> None:
     found = realm.store.find_commit(realm.user, commit)
     if found is None:
         return
@@ -98,8 +98,8 @@ def _without(stays: Callable[[str], bool], touched: Sequence[str], noted: bytes)
     return dumps(body)
 
 
-def is_there(realm: Realm, uri: str) -> bool:
-    """Whether a file, or the fact of the profile that a fragment names, is still there."""
+def is_there(realm: MemoryScope, uri: str) -> bool:
+    """Return whether a file, or the fact of the profile that a fragment names, is still there."""
     file = realm.named(_file_of(uri))
     fact = uri.partition("#")[2]
     return file is not None and (not fact or has_fact(file.latest, fact))
@@ -111,5 +111,5 @@ def _file_of(uri: str) -> str:
 
 
 def has_fact(version: VersionRecord, fact: str) -> bool:
-    """Whether a version of the profile has a line."""
+    """Return whether a version of the profile has a line."""
     return any(one.id == fact for one in profile.facts_in(version.info))

@@ -1,4 +1,4 @@
-"""`viking://` addresses, normalised and confined.
+"""`viking://` URIs, normalised and confined.
 
     viking://session/{session}/…     a session, by its key or id
     viking://user/…                  what belongs to the user
@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
 from sennit.errors import ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 
 Scope: TypeAlias = Literal["session", "user", "agent", "resources"]
 
@@ -91,11 +91,11 @@ class Uri:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is in the tenant's shared space."""
+        """True if it is in the tenant's shared space."""
         return self.scope in _WITH_SHARED and self.names[:1] == (SHARED,)
 
     def is_within(self, folder: Uri) -> bool:
-        """Whether it is that folder or stands below it."""
+        """Return whether it is that folder or stands below it."""
         return self.scope == folder.scope and self.names[: len(folder.names)] == folder.names
 
 
@@ -109,17 +109,17 @@ def checked_name(name: str, where: str) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether a string, as it is, can stand in an address."""
+    """Return whether a string, as it is, can stand in an address."""
     return unicodedata.normalize("NFC", name) == name and _fault(name) is None
 
 
 def session_name(key: str | None, uid: UUID) -> str:
-    """What a session's folder is called: its key, or its id where the key is no name."""
+    """Return the folder name of a session: its key, or its id where the key is no valid name."""
     return key if key is not None and is_name(key) else str(uid)
 
 
 def branch_folder(name: str) -> str:
-    """What the folder of a branch is called: its name, or what tells it from others.
+    """Return the folder name of a branch: its name, or a distinguishing form of it.
 
     A name that can stand in no address is replaced by the digest of it.
     """

@@ -1,1 +1,15 @@
-"""What is said: contents, messages, parts, and how they read."""
+"""Messages: contents, parts, encoding and rendering."""
+
+from typing import TYPE_CHECKING
+
+from sennit.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sennit.messages.output_schema import ModelSchema
+
+__all__ = ["ModelSchema"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {"ModelSchema": "output_schema"},
+)

@@ -1,4 +1,4 @@
-"""JSON bytes, written and read in one way.
+"""JSON encoding and decoding of stored values.
 
 The only encoder and decoder for what is stored or exchanged. What comes in is bounded in size and
 becomes plain values: no class is looked up, nothing is imported or called. Depth, huge numbers and
@@ -49,7 +49,7 @@ def loads(data: bytes | str) -> Any:
 
 
 def reader(form: type[_T], most: int | None = None) -> Callable[[bytes], _T]:
-    """What reads JSON bytes of one form, a struct of msgspec; raises CodecError as `loads` does."""
+    """Return a decoder of JSON bytes into a msgspec struct; raises CodecError as `loads` does."""
     decode = msgspec.json.Decoder(form).decode
 
     def read(data: bytes) -> _T:

@@ -1,4 +1,4 @@
-"""The five kinds of thing a message can say.
+"""The five contents of messages.
 
 Each is a frozen, slotted dataclass whose type decides the role. What is set is checked when it is
 made (in the constructor, so there is no way around it) and copied, so a content never changes and
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 from sennit import clock
 from sennit.errors import ValidationError
-from sennit.messages import fields, render
-from sennit.messages.base import (
+from sennit.messages import render, validators
+from sennit.messages.content_base import (
     CONTENT_KINDS,
     MessageContent,
     MessageRole,
     Rendered,
     register,
 )
-from sennit.messages.fields import Check
-from sennit.messages.models import ModelSchema, is_model, model_name, model_schema
-from sennit.messages.plain import plain, text
+from sennit.messages.json_values import plain, text
+from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.unset import MaybeUnset, Unset
+from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
 
 __all__ = [
     "CONTENT_KINDS",
@@ -57,15 +57,15 @@ def _given(**values: Any) -> dict[str, Any]:
 @register
 @dataclass(frozen=True, slots=True)
 class SystemContent(MessageContent):
-    """How the model should behave, with an optional time."""
+    """The system message, with an optional time."""
 
     role: ClassVar[MessageRole] = MessageRole.SYSTEM
     kind: ClassVar[str] = "system"
     _words: ClassVar[str | None] = "system_message"
     checks: ClassVar[dict[str, Check]] = {
-        "system_message": fields.words,
-        "system_datetime": fields.moment,
-        "datetime_factory": fields.factory,
+        "system_message": validators.words,
+        "system_datetime": validators.moment,
+        "datetime_factory": validators.factory,
     }
 
     system_message: MaybeUnset[str] = Unset
@@ -92,12 +92,14 @@ class SystemContent(MessageContent):
 
     @property
     def empty(self) -> bool:
-        """Whether neither a text nor a time is set."""
+        """True if neither a text nor a time is set."""
         dated = self.system_datetime or self.datetime_factory is not Unset
         return not (self.system_message or dated)
 
     def says_the_same(self, other: MessageContent) -> bool:
-        """Whether both would be stored alike; a time that a function gives is not compared."""
+        """Return whether both would be stored alike; a time that a function gives is not
+        compared.
+        """
         if isinstance(other, SystemContent) and (self.datetime_factory or other.datetime_factory):
             return self.system_message == other.system_message
         return MessageContent.says_the_same(self, other)
@@ -134,18 +136,18 @@ class SystemContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class InstructionContent(MessageContent):
-    """What the user asks, with context, tools, the shape of the answer and images."""
+    """A user's instruction with context, tools, an output schema and images."""
 
     role: ClassVar[MessageRole] = MessageRole.USER
     kind: ClassVar[str] = "instruction"
     _words: ClassVar[str | None] = "instruction"
     checks: ClassVar[dict[str, Check]] = {
-        "instruction": fields.words,
-        "context": fields.items,
-        "tool_schemas": fields.tool_schemas,
-        "response_model": fields.response_model,
-        "images": fields.images,
-        "image_detail": fields.image_detail,
+        "instruction": validators.words,
+        "context": validators.items,
+        "tool_schemas": validators.tool_schemas,
+        "response_model": validators.response_model,
+        "images": validators.images,
+        "image_detail": validators.image_detail,
     }
 
     instruction: MaybeUnset[str] = Unset
@@ -194,7 +196,7 @@ class InstructionContent(MessageContent):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is set that a prompt would show."""
+        """True if nothing is set that a prompt would show."""
         return not (
             self.instruction
             or self.context
@@ -237,14 +239,14 @@ class InstructionContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class AssistantResponseContent(MessageContent):
-    """What the model answered in words."""
+    """The text of a model's answer."""
 
     role: ClassVar[MessageRole] = MessageRole.ASSISTANT
     kind: ClassVar[str] = "assistant_response"
     _words: ClassVar[str | None] = "assistant_response"
     checks: ClassVar[dict[str, Check]] = {
-        "assistant_response": fields.words,
-        "reasoning": fields.words,
+        "assistant_response": validators.words,
+        "reasoning": validators.words,
     }
 
     assistant_response: MaybeUnset[str] = Unset
@@ -260,7 +262,7 @@ class AssistantResponseContent(MessageContent):
 
     @property
     def empty(self) -> bool:
-        """Whether there is no answer in words."""
+        """True if there is no answer in words."""
         return not self.assistant_response
 
     @property
@@ -278,9 +280,9 @@ class ActionRequestContent(MessageContent):
     kind: ClassVar[str] = "action_request"
     _spoken: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
-        "function": fields.words,
-        "arguments": fields.arguments,
-        "call_id": fields.words,
+        "function": validators.words,
+        "arguments": validators.arguments,
+        "call_id": validators.words,
     }
 
     function: MaybeUnset[str] = Unset
@@ -307,15 +309,15 @@ class ActionRequestContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class ActionResponseContent(MessageContent):
-    """What a tool call gave: a result, which may be None, or an error."""
+    """The outcome of a tool call: a result, which may be None, or an error."""
 
     role: ClassVar[MessageRole] = MessageRole.TOOL
     kind: ClassVar[str] = "action_response"
     _spoken: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
-        "request_id": fields.words,
+        "request_id": validators.words,
         "result": plain,
-        "error": fields.words,
+        "error": validators.words,
     }
 
     request_id: MaybeUnset[str] = Unset

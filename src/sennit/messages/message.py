@@ -1,4 +1,4 @@
-"""A message: one content, who said it to whom, and when.
+"""A message: one content, a sender, a recipient and a time.
 
 It never changes after it is made, so branches, sessions and threads can share it. Its role follows
 from its content. Two messages are equal when their ids are.
@@ -20,9 +20,9 @@ from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError,
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
-from sennit.messages.kinds import BUILT_IN
-from sennit.messages.opaque import content_of, stored_type
-from sennit.messages.plain import plain_dict, text
+from sennit.messages.content_registry import BUILT_IN
+from sennit.messages.json_values import plain_dict, text
+from sennit.messages.opaque_content import content_of, stored_type
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -44,7 +44,7 @@ _ROLES = {role.value: role for role in MessageRole}
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    """What a store keeps of a message but for its id and time."""
+    """The stored form of a message, without its id and time."""
 
     type: str
     role: str | None = None
@@ -100,18 +100,18 @@ class Message(Element, key="content"):
 
     @property
     def content(self) -> MessageContent:
-        """What is said."""
+        """The content."""
         return self._content
 
     @property
     def about(self) -> str | None:
-        """What it is, if it says nothing and is there for the data it carries; else None."""
+        """A description of a message that has no text and only carries data; else None."""
         told = self.metadata.get(ABOUT) if self._content.empty else None
         return told if isinstance(told, str) else None
 
     @property
     def role(self) -> MessageRole:
-        """Who speaks, as the content's type decides."""
+        """The role, which the type of the content decides."""
         return self._content.role
 
     @property
@@ -126,7 +126,7 @@ class Message(Element, key="content"):
 
     @property
     def sender(self) -> SenderRecipient | None:
-        """Who said it, if known."""
+        """The sender, if known."""
         return self._sender
 
     @property

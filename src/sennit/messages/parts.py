@@ -1,4 +1,4 @@
-"""Parts: the other way to look at the same messages.
+"""Parts: another view of messages, with text, tool calls, images and contexts side by side.
 
 People who build assistants think of one message as a list of parts: text, images, contexts that
 were used, tool calls with their results. Sennit stores canonical messages, each with one content.
@@ -31,10 +31,10 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
+from sennit.messages.image_url import check_image_url
+from sennit.messages.json_values import plain, plain_dict, text
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.plain import plain, plain_dict, text
 from sennit.messages.unset import MaybeUnset, Unset
-from sennit.security import check_image_url
 
 GroupRole: TypeAlias = Literal["user", "assistant", "system"]
 
@@ -295,7 +295,7 @@ def parts_of(message: Message) -> list[Part]:
 
 @dataclass(slots=True)
 class _Member:
-    """What one stored message (or a tool's pair of them) will hold."""
+    """The data of one stored message, or of a tool's request and response."""
 
     text: TextPart | None = None
     images: list[ImagePart] = field(default_factory=list[ImagePart])

@@ -1,4 +1,4 @@
-"""How contents read as text: labelled sections, a little YAML, TypeScript for schemas.
+"""Rendering of contents as text: labelled sections, YAML, TypeScript schemas.
 
 The text is for a reader, a model or a person, not for a YAML parser: strings print as they are,
 never quoted or escaped, and only where several lines must hang under a key does a block mark (`|`)
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sennit.messages.models import is_model, model_name, model_schema
+from sennit.messages.output_schema import is_model, model_name, model_schema
 from sennit.messages.unset import Unset
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         ActionResponseContent,
         InstructionContent,
     )
-    from sennit.messages.models import Model
-    from sennit.messages.schema import ToolSchema
+    from sennit.messages.output_schema import Model
+    from sennit.messages.typescript import ToolSchema
 
 FORMAT_WORDS = (
     "MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT",
@@ -55,7 +55,7 @@ def instruction_text(content: InstructionContent) -> str:
 
 
 def text_with_results(content: InstructionContent, results: list[str]) -> str:
-    """How an instruction of the past reads with tool results behind its context."""
+    """Render an earlier instruction with tool results after its context."""
     lines = ["Context:"]
     if content.context:
         _items(content.context, "  ", lines)
@@ -117,7 +117,7 @@ def context_item(item: Any) -> str:
 
 
 def _tools(schemas: Iterable[Any]) -> Iterable[str]:
-    from sennit.messages.schema import typescript
+    from sennit.messages.typescript import typescript
 
     for schema in schemas:
         tool = _tool(schema)
@@ -128,7 +128,7 @@ def _tools(schemas: Iterable[Any]) -> Iterable[str]:
 
 
 def _tool(schema: Any) -> ToolSchema:
-    from sennit.messages.schema import tool_schema
+    from sennit.messages.typescript import tool_schema
 
     if is_model(schema):
         return tool_schema(model_schema(schema), model_name(schema))
@@ -136,14 +136,14 @@ def _tool(schema: Any) -> ToolSchema:
 
 
 def _output_types(model: Model) -> str:
-    from sennit.messages.schema import typescript
+    from sennit.messages.typescript import typescript
 
     types = typescript(model_schema(model), model_name(model))
     return f"Output Types:\n{_indented(types, '  ')}"
 
 
 def _response_format(model: Model) -> str:
-    from sennit.messages.schema import example
+    from sennit.messages.typescript import example
 
     return _RESPONSE_FORMAT.replace("{example}", example(model_schema(model)))
 

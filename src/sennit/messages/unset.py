@@ -1,4 +1,4 @@
-"""`Unset`: the value of a field nobody has set.
+"""`Unset`: the value of a field that was not given.
 
 It differs from None, which a tool may well return. An enum member is a singleton that survives
 copy and pickle, and type checkers narrow `x is Unset` as they do `x is None`.

@@ -1,1 +1,1 @@
-"""What may be asked for: operations on a branch, and the boundary they run in."""
+"""Operations on a branch: generate, parse, communicate, operate and react."""

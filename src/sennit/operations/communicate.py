@@ -1,4 +1,4 @@
-"""communicate: say something on a branch and have the model's reply stored behind it.
+"""communicate: add an instruction to a branch and store the model's reply.
 
 Instruction and reply are stored together, in one step, once the reply is there and fits. A model
 that fails or never answers in the form asked for leaves the branch as it was.
@@ -12,23 +12,23 @@ from typing import Any
 from sennit.errors import ModelError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.models import as_model
-from sennit.messages.native import model_messages
+from sennit.messages.output_schema import as_model
+from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.structured import (
+from sennit.operations.structured_output import (
     REPAIRS,
-    Answer,
+    StructuredAnswer,
     ask,
     ask_for,
     checked_repairs,
     said_nothing,
 )
-from sennit.services.model import Model
-from sennit.services.params import checked_params
-from sennit.services.request import ModelRequest
-from sennit.turns.sent import sent
+from sennit.services.models.params import checked_params
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import ModelRequest
+from sennit.turns.prompt_history import sent
 
 
 async def communicate(
@@ -73,16 +73,18 @@ async def communicate(
     return answer.value
 
 
-async def _answer(model: Model, request: ModelRequest, wanted: Any, repairs: int) -> Answer:
+async def _answer(
+    model: Model, request: ModelRequest, wanted: Any, repairs: int
+) -> StructuredAnswer:
     if wanted is not Unset:
         return await ask_for(model, request, as_model(wanted, "response_model"), repairs)
     reply = await ask(model, request)
     if not reply.text:
         raise said_nothing(model.name, reply.finish)
-    return Answer(reply.text, reply, reply.usage)
+    return StructuredAnswer(reply.text, reply, reply.usage)
 
 
-def _told(where: OperationContext, asked: Message, answer: Answer, name: str) -> Message:
+def _told(where: OperationContext, asked: Message, answer: StructuredAnswer, name: str) -> Message:
     """The reply as a message; it names the model it was asked of."""
     reply = answer.reply
     try:

@@ -1,4 +1,4 @@
-"""From a wish to an operation: all that it names is looked up and checked before anything runs."""
+"""Checks before an operation: everything it names exists and is granted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
-from sennit.messages.models import as_model, model_name
+from sennit.messages.output_schema import as_model, model_name
 from sennit.operations.context import OperationContext, named_model, named_tool
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
-from sennit.services.tools import Tool
-from sennit.sessions.access import Needs
-from sennit.sessions.request import listed
+from sennit.services.tools.tool import Tool
+from sennit.sessions.grants import Needs
+from sennit.sessions.service_call import listed
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU

@@ -1,4 +1,4 @@
-"""Where an operation runs, and the services it may reach from there.
+"""The context of an operation: its session, branch and services.
 
 The names of services are turned into services here and nowhere else, and never without checking
 what the branch was granted. A string is only ever a registered name. A service that is passed as an
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import InvalidTypeError, shown
-from sennit.services.model import Model, is_model
-from sennit.services.tools import Tool
-from sennit.sessions.access import Needs
-from sennit.sessions.request import listed
+from sennit.services.models.protocol import Model, is_model
+from sennit.services.tools.tool import Tool
+from sennit.sessions.grants import Needs
+from sennit.sessions.service_call import listed
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry

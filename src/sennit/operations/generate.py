@@ -1,16 +1,16 @@
-"""generate: call a model, and store nothing."""
+"""generate: call a model and store nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sennit.messages.native import model_messages
+from sennit.messages.prompt.tool_chat import model_messages
 from sennit.operations.context import OperationContext
-from sennit.services.asking import ask
-from sennit.services.model import Model, shapes_output
-from sennit.services.reply import Reply
-from sennit.services.request import model_request
-from sennit.turns.sent import check_answerable, sent
+from sennit.services.models.protocol import Model, shapes_output
+from sennit.services.models.reply import Reply
+from sennit.services.models.request import model_request
+from sennit.services.models.traced_call import ask
+from sennit.turns.prompt_history import check_answerable, sent
 
 
 async def generate(

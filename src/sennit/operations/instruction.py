@@ -1,4 +1,4 @@
-"""The instruction an operation is given, as the message that will stand on the branch."""
+"""The instruction of an operation, as a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IPU: the boundary operations run in.
+"""IPU: the execution boundary of operations.
 
 Whoever runs operations for others (a server, a worker) decides here, in one place, for which
 sessions, with what form of parameters and results, and how many at a time. Without one an operation
@@ -15,13 +15,13 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit.errors import NotFoundError, OutputError, ValidationError
-from sennit.messages.models import as_model, model_name
-from sennit.operations.output import problems_with
-from sennit.services.limits.numbers import count
-from sennit.services.limits.rate import RateLimit
+from sennit.messages.output_schema import as_model, model_name
+from sennit.operations.output_validation import problems_with
+from sennit.services.models.limits.rate_limit import RateLimit
+from sennit.services.models.limits.validators import count
 
 if TYPE_CHECKING:
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
     from sennit.operations.operation import Operation
     from sennit.sessions.session import SessionCore
 

@@ -12,9 +12,9 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.running import answered, form_of, held_to, parted
-from sennit.operations.structured import REPAIRS, checked_repairs
-from sennit.services.model import Model
+from sennit.operations.run_result import answered, form_of, held_to, parted
+from sennit.operations.structured_output import REPAIRS, checked_repairs
+from sennit.services.models.protocol import Model
 from sennit.turns.request import Request
 
 

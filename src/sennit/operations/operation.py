@@ -1,4 +1,4 @@
-"""An operation that was allowed, ready to be run once."""
+"""An operation that was allowed and runs once."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sennit.containers.element import Element
 from sennit.errors import ValidationError
-from sennit.services.limits.rate import RateLimit
+from sennit.services.models.limits.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.registry import OperationSpec
-    from sennit.sessions.access import Needs
     from sennit.sessions.branch import Branch
+    from sennit.sessions.grants import Needs
     from sennit.sessions.session import SessionCore
 
 Status: TypeAlias = Literal["pending", "running", "done", "failed"]
 
 
 class Operation(Element):
-    """What `session.conduct` gives: allowed, not yet run.
+    """An operation that was allowed and has not run yet, as `session.conduct` returns it.
 
     result = await operation.invoke()
 
@@ -50,7 +50,7 @@ class Operation(Element):
 
     @property
     def name(self) -> str:
-        """Which operation it is."""
+        """The name of the operation."""
         return self._spec.name
 
     @property
@@ -65,22 +65,22 @@ class Operation(Element):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What it was given; read-only."""
+        """The parameters; read-only."""
         return self._params
 
     @property
     def status(self) -> Status:
-        """Whether it has run, and how that ended."""
+        """True if it has run, and how that ended."""
         return self._status
 
     @property
     def result(self) -> Any:
-        """What came of it; None before it is done."""
+        """The result; None before it is done."""
         return self._result
 
     @property
     def error(self) -> Exception | None:
-        """What it failed with, if it failed."""
+        """The error, if it failed."""
         return self._error
 
     async def invoke(self, ipu: IPU | None = None) -> Any:

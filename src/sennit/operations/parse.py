@@ -1,4 +1,4 @@
-"""parse: from a text to a value of the form asked for, with a model's help if need be."""
+"""parse: text to a validated value, with a model's help where needed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from sennit.errors import InvalidTypeError, OutputError, shown
 from sennit.messages.content import InstructionContent
-from sennit.messages.models import as_model
+from sennit.messages.output_schema import as_model
 from sennit.operations.context import OperationContext
-from sennit.operations.output import fitted
-from sennit.operations.structured import REPAIRS, ask_for, checked_repairs
-from sennit.services.model import Model
-from sennit.services.request import model_request
+from sennit.operations.output_validation import fitted
+from sennit.operations.structured_output import REPAIRS, ask_for, checked_repairs
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import model_request
 
 
 async def parse(

@@ -1,4 +1,4 @@
-"""react: reason, act, look at what came of it, and again, until the answer is known.
+"""react: reason, act and observe, until the answer is known.
 
 It is `operate` with a model that is asked to think in words before each step. So it is not held to
 a form on the way, which would leave it no words; the form is that of the answer alone, and checked.
@@ -14,9 +14,9 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.running import answered, parted
-from sennit.operations.structured import REPAIRS, checked_repairs
-from sennit.services.model import Model
+from sennit.operations.run_result import answered, parted
+from sennit.operations.structured_output import REPAIRS, checked_repairs
+from sennit.services.models.protocol import Model
 from sennit.turns.request import Request
 
 GUIDANCE = (

@@ -1,4 +1,4 @@
-"""The operations a session knows, by name.
+"""The registry of operations.
 
 An operation is a function of a session, a branch and parameters. What it needs of the branch's
 grants is said here, where it is registered, and checked before it runs, whoever asks for it.
@@ -14,13 +14,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.operations.communicate import communicate
 from sennit.operations.generate import generate
 from sennit.operations.operate import operate
 from sennit.operations.parse import parse
 from sennit.operations.react import react
-from sennit.sessions.access import Capabilities, Resources, capability_names, resource_names
+from sennit.sessions.grants import Capabilities, Resources, capability_names, resource_names
 
 if TYPE_CHECKING:
     from sennit.operations.context import OperationContext
@@ -61,7 +61,7 @@ class OperationSpec:
             raise InvalidTypeError(f"Operation {self.name!r}: {error}.") from error
 
     async def call(self, context: OperationContext, params: Mapping[str, Any]) -> Any:
-        """What it gives."""
+        """Run the operation and return its result."""
         given = self.run(context, **params)
         return await given if isawaitable(given) else given
 
@@ -132,7 +132,7 @@ class OperationRegistry:
         return found
 
     def has(self, name: str) -> bool:
-        """Whether an operation has that name."""
+        """Return whether an operation has that name."""
         return name in self._specs
 
     def list_names(self) -> list[str]:

@@ -2,3 +2,28 @@
 
 What it is made of (Starlette, uvicorn) is the extra `server`.
 """
+
+from typing import TYPE_CHECKING
+
+from sennit.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sennit.server.app import create_app
+    from sennit.server.mcp.server import mcp_server
+    from sennit.server.mcp.tools import McpScope
+    from sennit.server.run import Server, listen
+    from sennit.server.settings import ServerSettings
+
+__all__ = ["McpScope", "Server", "ServerSettings", "create_app", "listen", "mcp_server"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "McpScope": "mcp.tools",
+        "Server": "run",
+        "ServerSettings": "settings",
+        "create_app": "app",
+        "listen": "run",
+        "mcp_server": "mcp.server",
+    },
+)

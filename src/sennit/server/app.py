@@ -1,4 +1,4 @@
-"""The app: all routes behind one gate. It only assembles."""
+"""The ASGI application: routes, middleware and lifespan."""
 
 from __future__ import annotations
 
@@ -7,51 +7,49 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from sennit.errors import SennitError
-from sennit.server import (
+from sennit.server import studio
+from sennit.server.http import openapi
+from sennit.server.http.auth import AuthMiddleware
+from sennit.server.http.endpoint import Endpoint
+from sennit.server.http.router import Router
+from sennit.server.http.starlette_imports import ASGIApp, Starlette
+from sennit.server.mcp.server import McpApp
+from sennit.server.openai import chat, conversations, responses
+from sennit.server.rest import (
     approvals,
     branches,
     files,
-    finding,
+    health,
     learning,
     memories,
+    message_location,
     messages,
-    openai_chat,
-    openai_conversations,
-    openai_responses,
-    openapi,
-    places,
+    prompt_inspection,
     runs,
-    seen,
-    service,
+    search,
     sessions,
-    studio_files,
     usage,
 )
-from sennit.server.dispatch import Dispatcher
-from sennit.server.endpoint import Endpoint
-from sennit.server.framework import ASGIApp, Starlette
-from sennit.server.gate import Gate
-from sennit.server.mcp_api import McpFace
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
 
 _ROOMS = (
-    service,
+    health,
     sessions,
     branches,
     messages,
-    places,
+    message_location,
     runs,
     approvals,
-    seen,
+    prompt_inspection,
     learning,
     memories,
     files,
-    finding,
+    search,
     usage,
-    openai_chat,
-    openai_conversations,
-    openai_responses,
+    chat,
+    conversations,
+    responses,
 )
 
 
@@ -63,7 +61,7 @@ def endpoints() -> list[Endpoint]:
 
 
 @asynccontextmanager
-async def _watching(gate: Gate, limits: Limits) -> AsyncGenerator[None]:
+async def _watching(gate: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
     """Look at the token file at every heartbeat, so that streams end also when nobody asks."""
 
     async def watch() -> None:
@@ -98,11 +96,11 @@ def create_app(settings: ServerSettings) -> Starlette:
         async with server.running(), mcp.running(), _watching(gate, server.settings.limits):
             yield
 
-    mcp = McpFace(server)
-    mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio_files.StudioFiles()}
+    mcp = McpApp(server)
+    mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio.StudioFiles()}
     table = endpoints()
-    public = [*studio_files.PUBLIC, *(one.path for one in table if one.scope is None)]
-    gate = Gate(server, Dispatcher(server, table, mounts), public=public)
+    public = [*studio.PUBLIC, *(one.path for one in table if one.scope is None)]
+    gate = AuthMiddleware(server, Router(server, table, mounts), public=public)
     app = _App(lifespan=lifespan)
     app.router.default = gate  # no route of Starlette's own, which would answer before the gate
     app.router.redirect_slashes = False

@@ -1,4 +1,4 @@
-"""What a server is told when it starts; nothing of it changes while it runs."""
+"""Settings of a server, fixed while it runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sennit.errors import ValidationError, shown
 
 if TYPE_CHECKING:
-    from sennit.services.mcp import MCPServer
-    from sennit.services.model import Model
-    from sennit.services.tools import Tool
+    from sennit.services.models.protocol import Model
+    from sennit.services.tools.mcp import MCPServer
+    from sennit.services.tools.tool import Tool
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
@@ -118,7 +118,7 @@ def limits_named(given: Iterable[str], **more: Any) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where a server listens, what it keeps, who answers, and who may come in."""
+    """Settings of a server: address, store, models and tokens."""
 
     url: str | PathLike[str] | None = None
     """The store, as for `sennit.open`."""
@@ -151,7 +151,7 @@ class ServerSettings:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         if self.host == "localhost":
             return True
         try:

@@ -1,4 +1,4 @@
-"""What a running server has: the store and its clients, who answers, and the runs under way.
+"""Shared state of a running server: store, clients, models and runs.
 
 It is opened when the server starts and closed when it ends, in this order at the end: nothing new
 is taken in, runs under way are suspended so that they can be gone on with, streams end, and the
@@ -14,20 +14,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from sennit.api.address import store_at
-from sennit.api.clients import Clients
+from sennit.api.client_pool import ClientPool
+from sennit.api.store_url import store_at
 from sennit.errors import ExistsError
-from sennit.server.limits import Counts
-from sennit.server.owners import Caller, Owners
-from sennit.server.quotas import Quotas
+from sennit.server.active_runs import ActiveRuns
+from sennit.server.http.callers import Caller, CallerResolver
+from sennit.server.http.limits import ActiveCounts
+from sennit.server.http.quotas import Quotas
+from sennit.server.http.threads import FairThreadPool
+from sennit.server.http.tokens import TokenFile
+from sennit.server.rest.event_stream import EventStreamResponse
 from sennit.server.settings import Limits, ServerSettings
-from sennit.server.sse import EventStream
-from sennit.server.tokens import TokenFile
-from sennit.server.under_way import UnderWay
-from sennit.server.work import Work
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 from sennit.services.registry import ServiceRegistry
-from sennit.services.tools import Tool
+from sennit.services.tools.tool import Tool
 
 _THREADS = 32
 _HOUR = 3600.0
@@ -35,20 +35,22 @@ _PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found 
 
 
 class ServerState:
-    """What all requests share."""
+    """The state that all requests share."""
 
-    clients: Clients
-    owners: Owners
+    clients: ClientPool
+    owners: CallerResolver
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.tokens = TokenFile(settings.tokens)
         limits = settings.limits
         self._local_limits = limits.for_local_user()
-        self.runs = UnderWay(Counts("runs under way", limits.token_runs, limits.owner_factor))
-        self.work = Work(limits)
+        self.runs = ActiveRuns(
+            ActiveCounts("runs under way", limits.token_runs, limits.owner_factor)
+        )
+        self.work = FairThreadPool(limits)
         self.quotas = Quotas(limits, self.work)
-        self.streams: set[EventStream] = set()
+        self.streams: set[EventStreamResponse] = set()
         self._stack, self._open = AsyncExitStack(), False
         self._checking: Task[None] | None = None
         self.draining = False
@@ -86,7 +88,7 @@ class ServerState:
             services = ServiceRegistry()
             await self._register(services, stack)
             store = await to_thread(store_at, self.settings.url)
-            self.clients = Clients(
+            self.clients = ClientPool(
                 store,
                 services=services,
                 embedder=self.settings.embedder,
@@ -96,7 +98,7 @@ class ServerState:
             stack.push_async_callback(to_thread, self.clients.close)
             await stack.enter_async_context(_purging(self.clients))
             stack.push_async_callback(to_thread, self.work.close)
-            self.owners = Owners(self.clients)
+            self.owners = CallerResolver(self.clients)
             stack.push_async_callback(self.drain)
             self._stack, self._open = stack.pop_all(), True
 
@@ -130,7 +132,7 @@ class ServerState:
 
 
 @asynccontextmanager
-async def _purging(clients: Clients) -> AsyncGenerator[None]:
+async def _purging(clients: ClientPool) -> AsyncGenerator[None]:
     """Erase what was removed long ago, now and every hour."""
 
     async def purge() -> None:
@@ -147,6 +149,6 @@ async def _purging(clients: Clients) -> AsyncGenerator[None]:
 
 
 def _embedded() -> Model:
-    from sennit.services.imodel import iModel
+    from sennit.services.models.imodel import iModel
 
     return iModel("local")

@@ -1,1 +1,48 @@
-"""Who answers: models and tools, and the registry that holds them by name."""
+"""Services: language models and tools, and the registry that holds them by name."""
+
+from typing import TYPE_CHECKING
+
+from sennit.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sennit.services.local.model import LocalModel
+    from sennit.services.models.limits import RateLimit, Retry
+    from sennit.services.models.params import PARAMS
+    from sennit.services.models.providers.model import connect
+    from sennit.services.models.reply import Finished, Reply, TextDelta
+    from sennit.services.models.request import ModelRequest
+    from sennit.services.models.usage import Meter, UsageRecord
+    from sennit.services.tools.mcp import MCPServer
+
+__all__ = [
+    "PARAMS",
+    "Finished",
+    "LocalModel",
+    "MCPServer",
+    "Meter",
+    "ModelRequest",
+    "RateLimit",
+    "Reply",
+    "Retry",
+    "TextDelta",
+    "UsageRecord",
+    "connect",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "PARAMS": "models.params",
+        "Finished": "models.reply",
+        "LocalModel": "local.model",
+        "MCPServer": "tools.mcp",
+        "Meter": "models.usage",
+        "ModelRequest": "models.request",
+        "RateLimit": "models.limits",
+        "Reply": "models.reply",
+        "Retry": "models.limits",
+        "TextDelta": "models.reply",
+        "UsageRecord": "models.usage",
+        "connect": "models.providers.model",
+    },
+)

@@ -1,4 +1,4 @@
-"""The services a session may call, each under one name.
+"""The registry of models and tools by name.
 
 Models and tools stand side by side because grants name them alike: a branch that may use "search"
 may use whatever is registered under it. So a name means one thing until it is taken out or replaced
@@ -14,12 +14,12 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.plain import text
-from sennit.services.target import Target
-from sennit.services.tools import Tool
+from sennit.messages.json_values import text
+from sennit.services.tools.backend import ToolBackend
+from sennit.services.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from sennit.services.model import Model
+    from sennit.services.models.protocol import Model
 
 Service: TypeAlias = "Model | Tool"
 _MAX_NAME = 200
@@ -122,7 +122,7 @@ class ServiceRegistry:
         of models are looked up with `model`. The same string gives the same model each time, and
         nothing is registered. Raises NotFoundError.
         """
-        from sennit.services.imodel import iModel  # with all that models need: late
+        from sennit.services.models.imodel import iModel  # with all that models need: late
 
         with self._lock:
             if spec not in self._connected:
@@ -163,7 +163,7 @@ class ServiceRegistry:
         return tool if isinstance(tool, Tool) else Tool(tool)
 
     def has(self, name: str) -> bool:
-        """Whether a service has that name."""
+        """Return whether a service has that name."""
         return name in self
 
     def list_names(self) -> list[str]:
@@ -210,8 +210,8 @@ def registry_of(services: Any) -> ServiceRegistry:
 
 
 def _entry(given: Any, name: str | None) -> _Entry:
-    """What is to be kept for `given`: a tool by the name it is registered under, or a model."""
-    from sennit.services.model import is_model  # with all that models need: late
+    """Return the service to register: a tool under its registered name, or a model."""
+    from sennit.services.models.protocol import is_model  # with all that models need: late
 
     if isinstance(given, Tool):
         renamed = name is not None and name != given.name
@@ -219,7 +219,7 @@ def _entry(given: Any, name: str | None) -> _Entry:
     if is_model(given):
         _check_name(given.name if name is None else name)
         return _Entry(given, given)
-    if isinstance(given, type) or not (callable(given) or isinstance(given, Target)):
+    if isinstance(given, type) or not (callable(given) or isinstance(given, ToolBackend)):
         raise InvalidTypeError(
             f"A service is a model, a Tool or a typed function, got {shown(given)}; "
             f"of a class, give an instance."

@@ -1,1 +1,1 @@
-"""The braid itself: sessions, branches, the history they share, and who may use what."""
+"""Sessions and branches: shared history, forks and grants."""

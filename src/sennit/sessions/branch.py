@@ -1,4 +1,4 @@
-"""A branch: one line of the conversation through the session's messages.
+"""A branch: a line of messages through a session.
 
 It is a progression of message ids that owns no more than what it added itself (see `segments`), its
 system message, which stands first and in no shared history, and its grants. It holds an id once.
@@ -19,7 +19,9 @@ from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.access import (
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.forks import ForkPoint, ForkStart, edited, fork_point, unanswered
+from sennit.sessions.grants import (
     Capabilities,
     Grants,
     Needs,
@@ -27,12 +29,10 @@ from sennit.sessions.access import (
     capability_names,
     resource_names,
 )
-from sennit.sessions.current import Current
-from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswered
-from sennit.sessions.keeper import branch_record
+from sennit.sessions.repository import branch_record
 from sennit.sessions.segments import Segment
-from sennit.sessions.twins import async_twin
-from sennit.stores.records import BranchRecord, Head
+from sennit.sessions.unarchived import UnarchivedView
+from sennit.stores.records.sessions import BranchHead, BranchRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
@@ -44,7 +44,7 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 
 
 class LeaseTerms(NamedTuple):
-    """Who is to hold a branch, and for how many microseconds."""
+    """The holder of a lease, and its duration in microseconds."""
 
     holder: str
     ttl: int
@@ -54,7 +54,7 @@ class FirstLease(NamedTuple):
     """The lease that a branch was made with."""
 
     terms: LeaseTerms
-    head: Head
+    head: BranchHead
     """The branch as it was made, with what taking its lease gave."""
     since: float
     """When it was taken, in seconds of `clock.monotonic`."""
@@ -95,7 +95,7 @@ class Branch(Progression):
         self._tail = tail
         self._system = system
         self._grants = grants
-        self._current: Current | None = None
+        self._current: UnarchivedView | None = None
         self.version = 0
         self.first_lease = None
 
@@ -132,7 +132,7 @@ class Branch(Progression):
 
     @property
     def current(self) -> Progression:
-        """What no commit covers, with the system message: all of it where nobody has committed.
+        """The messages that no commit covers, with the system message.
 
         Others may have committed since the last `session.refresh()`; every turn begins with one.
         """
@@ -141,7 +141,7 @@ class Branch(Progression):
             if not archives.covering:
                 return self
             if self._current is None or not self._current.fits(archives):
-                self._current = Current(self, archives)
+                self._current = UnarchivedView(self, archives)
             self._current.catch_up()
             return self._current
 
@@ -210,11 +210,11 @@ class Branch(Progression):
 
     @property
     def forked_from(self) -> ForkPoint | None:
-        """Where this branch left another, if it is a fork."""
+        """The fork point, if this branch is a fork."""
         return fork_point(self)
 
     def lineage(self) -> tuple[ForkPoint, ...]:
-        """Where this branch was forked from, and that one, and so on; the nearest first."""
+        """Return the fork points of all ancestors, nearest first."""
         found: list[ForkPoint] = []
         branch: Branch | None = self
         while branch is not None and (origin := branch.forked_from) is not None:
@@ -296,12 +296,12 @@ class Branch(Progression):
             start = unanswered(self, self._held(message))
         return await self._aforked(start, name)
 
-    def _forked(self, start: Start, name: str | None) -> Branch:
+    def _forked(self, start: ForkStart, name: str | None) -> Branch:
         return self._session.fork_history(
             self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
         )
 
-    async def _aforked(self, start: Start, name: str | None) -> Branch:
+    async def _aforked(self, start: ForkStart, name: str | None) -> Branch:
         return await self._session.afork_history(
             self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
         )
@@ -317,7 +317,7 @@ class Branch(Progression):
         return self._session.messages.get(uid)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
-        """What the ids from index `start` on stand for, read in one step for other threads."""
+        """Return the messages of the ids from index `start` on, read atomically."""
         with self._session.lock:
             return pile.pick(self[start:])
 
@@ -334,7 +334,7 @@ class Branch(Progression):
         return iter(self[:])
 
     def __contains__(self, ref: object) -> bool:
-        """Whether the message, its id or the id as a string is on this branch."""
+        """Return whether the message, its id or the id as a string is on this branch."""
         if not isinstance(ref, UUID):
             if (key := key_of(ref)) is None:
                 return False

@@ -1,4 +1,4 @@
-"""A client: one owner's way to a store.
+"""The core of a client: one owner's sessions in a store.
 
 It opens, lists, searches and deletes the owner's sessions and reaches nothing else. A session's id
 follows from its owner and key, so two processes that say "chat_001" mean the same session, and two
@@ -19,18 +19,24 @@ from weakref import WeakValueDictionary
 
 from sennit import clock
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.messages.json_values import plain_dict, text
 from sennit.messages.message import Message
-from sennit.messages.plain import plain_dict, text
-from sennit.sessions.access import Capabilities, Resources
-from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch, LeaseTerms
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.grants import Capabilities, Resources
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
-from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
-from sennit.stores.group import GroupWriter
-from sennit.stores.keys import session_id
-from sennit.stores.records import LONGEST_NAME, Owner, SessionRecord, owner_name, session_key
+from sennit.stores.group_commit import GroupCommitter
+from sennit.stores.records.sessions import (
+    LONGEST_NAME,
+    Owner,
+    SessionRecord,
+    owner_name,
+    session_key,
+)
+from sennit.stores.session_ids import session_id
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -41,7 +47,7 @@ _MOST = 2**31 - 1  # more than any list has, and what every store can count to
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """What a list of sessions says of each."""
+    """A session in a list."""
 
     id: UUID
     key: str | None
@@ -51,7 +57,7 @@ class SessionInfo:
 
     @property
     def title(self) -> str | None:
-        """What people call it, if it was given a "title" in its metadata."""
+        """The display name, if its metadata has a "title"."""
         given = self.metadata.get("title")
         return given if isinstance(given, str) and given else None
 
@@ -80,12 +86,12 @@ class ClientCore(Generic[_S]):
         user: str,
         agent: str = ASSISTANT,
         services: ServiceRegistry | None = None,
-        group: GroupWriter | None = None,
+        group: GroupCommitter | None = None,
     ) -> None:
         """With the `group` of other clients it writes together with them, and closes nothing."""
         self._store = store
         self._shares = group is not None
-        self._group = GroupWriter(store) if group is None else group
+        self._group = GroupCommitter(store) if group is None else group
         self._session_type = session_type
         self._owner = Owner(owner_name(tenant, "tenant"), "user", owner_name(user, "user"))
         self._agent = owner_name(agent, "agent")
@@ -100,12 +106,12 @@ class ClientCore(Generic[_S]):
 
     @property
     def tenant(self) -> str:
-        """Whose tenant this client belongs to."""
+        """The tenant of this client."""
         return self._owner.tenant
 
     @property
     def user(self) -> str:
-        """Whose sessions this client reaches."""
+        """The user whose sessions this client reaches."""
         return self._owner.name
 
     @property
@@ -187,7 +193,7 @@ class ClientCore(Generic[_S]):
         with self._lock:
             self._open.pop(session_id, None)
 
-    def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
+    def _opened(self, record: SessionRecord, keeper: SessionRepository) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
     def _put(self, session: UUID, gone: _S | None, opened: _S) -> _S:
@@ -218,7 +224,7 @@ class ClientCore(Generic[_S]):
         return [_info(record) for record in found]
 
     def session_info(self, session_id: str | UUID) -> SessionInfo:
-        """What a list says of one session, without opening it; raises NotFoundError."""
+        """Return the list entry of one session, without opening it; raises NotFoundError."""
         found = self._store.find_session(self._owner, self._identify(session_id)[0])
         if found is None:
             raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
@@ -253,8 +259,8 @@ class ClientCore(Generic[_S]):
     asearch_messages = async_twin(search_messages)
     aclose = async_twin(close)
 
-    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
-        return Keeper(self._store, self._group, self._owner, session, new)
+    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
+        return SessionRepository(self._store, self._group, self._owner, session, new)
 
     def _identify(self, session: Any) -> tuple[UUID, str | None]:
         """The id a key stands for; an id stands for itself."""
@@ -268,7 +274,7 @@ class ClientCore(Generic[_S]):
 
 
 def _is_there(session: SessionCore) -> bool:
-    """Whether a session is still kept; it is brought up to date then."""
+    """Return whether a session is still kept; it is brought up to date then."""
     try:
         session.refresh()
     except NotFoundError:

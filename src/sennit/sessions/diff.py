@@ -1,4 +1,4 @@
-"""Two branches side by side: what they share, and what each has had since.
+"""The difference between two branches.
 
 The shared beginning is found by walking the segments the two have in common, so comparing two forks
 of a long conversation costs what they differ in, not what they share. Branches that were rewritten
@@ -16,7 +16,9 @@ from sennit.sessions.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """What two branches share and what each side has since; system messages stand apart."""
+    """The messages that two branches share, and those that each has since; system messages
+    apart.
+    """
 
     a: Branch
     b: Branch
@@ -58,7 +60,7 @@ def diff(a: Branch, b: Branch) -> BranchDiff:
 
 
 def shared_length(a: Segment, b: Segment) -> int:
-    """How many messages two histories begin with alike."""
+    """Return the number of messages at which two histories begin to differ."""
     shared = _in_same_segments(a, b)
     shortest = min(a.total, b.total)
     while shared < shortest and a.id_at(shared).int == b.id_at(shared).int:
@@ -67,7 +69,7 @@ def shared_length(a: Segment, b: Segment) -> int:
 
 
 def _in_same_segments(a: Segment, b: Segment) -> int:
-    """How many messages the two have in common because they stand in the same segments."""
+    """Return the number of messages that two branches share by standing in the same segments."""
     shared = 0
     for (left, mine), (right, other) in zip(a.chain(), b.chain(), strict=False):
         if left is not right:

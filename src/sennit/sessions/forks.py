@@ -1,4 +1,4 @@
-"""Forks: where one has left another branch, and what one begins with that goes another way.
+"""Fork points, and the start of an edited or regenerated branch.
 
 A fork in which a message is edited, or is to be said anew, ends before that message and keeps the
 system message and the grants of the branch it leaves.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Where a branch left another."""
+    """The fork point of a branch."""
 
     branch_id: UUID
     branch_name: str
@@ -35,7 +35,7 @@ class ForkPoint:
 
 
 def fork_point(branch: Branch) -> ForkPoint | None:
-    """Where a branch left another, if it is a fork."""
+    """Return the fork point of a branch, if it is a fork."""
     origin = branch.metadata.get("forked_from")
     if origin is None:
         return None
@@ -49,8 +49,8 @@ def fork_point(branch: Branch) -> ForkPoint | None:
     )
 
 
-class Start(NamedTuple):
-    """What a fork begins with."""
+class ForkStart(NamedTuple):
+    """The initial content of a fork."""
 
     length: int
     """How much of the history it shares, not counting the system message."""
@@ -61,7 +61,7 @@ class Start(NamedTuple):
 
 def edited(
     branch: Branch, old: Message, content: MessageContent | Mapping[str, Any] | str
-) -> Start:
+) -> ForkStart:
     """A fork in which a message says `content` instead; raises ValidationError."""
     from sennit.messages.parts import regrouped  # late: not everyone speaks in parts
 
@@ -77,18 +77,18 @@ def edited(
             f"is set with session.set_branch_system()."
         )
     if old.id == branch.system_id:
-        return Start(branch.tail.total, new)
-    return Start(_before(branch, old), branch.system_id, (new,))
+        return ForkStart(branch.tail.total, new)
+    return ForkStart(_before(branch, old), branch.system_id, (new,))
 
 
-def unanswered(branch: Branch, old: Message) -> Start:
+def unanswered(branch: Branch, old: Message) -> ForkStart:
     """A fork that ends before an answer; raises ValidationError for what is none."""
     if old.role is not MessageRole.ASSISTANT:
         raise ValidationError(
             f"Only what the assistant said can be regenerated, and message {old.id} is the "
             f"{old.role.value}'s; use edit() for that."
         )
-    return Start(_before(branch, old), branch.system_id)
+    return ForkStart(_before(branch, old), branch.system_id)
 
 
 def _before(branch: Branch, message: Message) -> int:

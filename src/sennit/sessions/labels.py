@@ -1,4 +1,4 @@
-"""A session's labels: what is noted about its messages from outside, by whom.
+"""Labels of a session's messages.
 
 With a store they are kept there and read anew each time, as others may judge too; a session without
 one has them in memory.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord, PutLabels
+from sennit.stores.records.sessions import LabelRecord, PutLabels
 
 
 class SessionLabels:

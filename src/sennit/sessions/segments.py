@@ -1,4 +1,4 @@
-"""History that branches share instead of copying.
+"""Segments: history that branches share.
 
 A segment is a run of message ids that may begin where another one is cut: its base and the length
 of the base that counts. A branch owns one segment, its tail, and sees that and everything below.
@@ -61,7 +61,7 @@ class Segment(Progression):
 
     @property
     def total(self) -> int:
-        """How many ids there are, the base's included."""
+        """The number of ids, including the base's."""
         return self.offset + len(self)
 
     @property
@@ -115,7 +115,7 @@ class Segment(Progression):
         return [uid for piece in reversed(pieces) for uid in piece]
 
     def position(self, uid: UUID) -> int | None:
-        """Where an id stands, counted from the root; None if it does not."""
+        """Return the position of an id from the root; None if it is absent."""
         segment, limit = self, self.total
         while segment is not None:
             if uid in segment and (place := segment.offset + segment.index(uid)) < limit:
@@ -180,7 +180,7 @@ class Segment(Progression):
 
 
 def _equal_at_the_end(one: list[UUID], other: list[UUID]) -> int:
-    """How many ids at the end of both are the same."""
+    """Return the length of the common suffix."""
     count = 0
     for mine, theirs in zip(reversed(one), reversed(other), strict=False):
         if mine.int != theirs.int:
@@ -226,7 +226,7 @@ def _from_the_root_up(tails: Iterable[Segment]) -> Iterable[Segment]:
 
 
 def _jump_from(base: Segment) -> Segment:
-    """Where a segment on top of `base` jumps to: twice as far where two equal jumps meet."""
+    """Return the jump pointer of a segment on `base`: twice as far where two equal jumps meet."""
     near = base.jump
     far = None if near is None else near.jump
     if near is not None and far is not None and base.depth - near.depth == near.depth - far.depth:

@@ -1,4 +1,4 @@
-"""A session: all the messages of a conversation, once, and the branches through them.
+"""The core of a session: messages stored once, and branches through them.
 
 SessionCore knows messages and branches (`braid`) and nothing above them; the public Session of
 `sennit.api` is this class plus doors to the rooms above. One lock guards all changes. A change is
@@ -33,18 +33,18 @@ from sennit.errors import (
     shown,
 )
 from sennit.messages.content import SystemContent
+from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
-from sennit.messages.plain import plain_dict
-from sennit.sessions.access import (
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH, Branches, BranchRef, BranchRegistry
+from sennit.sessions.grants import (
     NEVER_GIVEN,
 )
-from sennit.sessions.braid import DEFAULT_BRANCH, Braid, Branches, BranchRef
-from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import Keeper
-from sennit.sessions.piles import Conversations
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.segments import Segment, erase
-from sennit.sessions.twins import async_twin
-from sennit.stores.records import DescribeSession, RemoveMessages, SessionRecord
+from sennit.sessions.views import Conversations
+from sennit.stores.records.sessions import DescribeSession, RemoveMessages, SessionRecord
 
 if TYPE_CHECKING:
     from sennit.messages.parts import GroupRole, MessageGroup, Part
@@ -54,7 +54,7 @@ ASSISTANT = "assistant"
 """Who sends what a model says, unless told otherwise."""
 
 
-class SessionCore(Braid):
+class SessionCore(BranchRegistry):
     """Messages, and branches through them. Safe to use from many threads."""
 
     def __init__(
@@ -79,13 +79,13 @@ class SessionCore(Braid):
             self._take_over(conversations)
 
     @classmethod
-    def opened(cls, record: SessionRecord, keeper: Keeper, **given: Any) -> Self:
+    def opened(cls, record: SessionRecord, keeper: SessionRepository, **given: Any) -> Self:
         """The session a store has, as it is now; `given` is what no store keeps, its services."""
         session = cls(id=record.id, **given)
         session._keep(record, keeper)
         return session
 
-    def _keep(self, record: SessionRecord, keeper: Keeper) -> None:
+    def _keep(self, record: SessionRecord, keeper: SessionRepository) -> None:
         """Be the session that a store has, from now on."""
         self._key, self._keeper = record.key, keeper
         self._user = party(record.user, "user")
@@ -119,11 +119,11 @@ class SessionCore(Braid):
         """Call one service, low-level: nothing is stored, no turn is run.
 
         A tool takes its arguments and gives its result. A model takes `messages`, and if you like
-        `tools`, `output` and the parameters of `sennit.services.params.PARAMS`, and gives a Reply.
+        `tools`, `output` and the parameters of `sennit.services.PARAMS`, and gives a Reply.
         Without a branch, nothing asks whether it is granted. With one, raises AccessError unless
         the service, the tools and the output are. Raises NotFoundError, ToolError, ModelError.
         """
-        from sennit.sessions.request import ask_service
+        from sennit.sessions.service_call import ask_service
 
         found = None if branch is None else self.get_branch(branch)
         return await ask_service(self, name, found, given)
@@ -278,7 +278,7 @@ class SessionCore(Braid):
             role: Any = said
             return split(role, parts, sender=self._sender(said))
         if isinstance(said, Mapping) and parts is None:
-            from sennit.messages.chat import chat_role, from_chat  # late: few speak in dicts
+            from sennit.messages.openai_chat import chat_role, from_chat  # late: few speak in dicts
 
             chat = cast("Mapping[str, Any]", said)
             return from_chat(chat, sender=self._sender(chat_role(chat)))
@@ -304,12 +304,12 @@ class SessionCore(Braid):
             return False
         return True
 
-    async def _abegin_with(self, keeper: Keeper, messages: Sequence[Message]) -> None:
+    async def _abegin_with(self, keeper: SessionRepository, messages: Sequence[Message]) -> None:
         """The same for async callers; if someone else did, they go to the end of that branch."""
-        from sennit.sessions.beginning import Beginning  # late: only where something begins
+        from sennit.sessions.first_append import FirstAppend  # late: only where something begins
 
         with self.lock:
-            begun = Beginning(self, keeper, messages, DEFAULT_BRANCH)
+            begun = FirstAppend(self, keeper, messages, DEFAULT_BRANCH)
         await keeper.submit(begun.changes, begun.apply, begun.otherwise)
         self._was_kept(messages, [self.get_branch(DEFAULT_BRANCH)])
 

@@ -1,4 +1,4 @@
-"""The branches of a session as a tree: who was forked from whom.
+"""The branches of a session as a tree.
 
 For people (`print(session.tree())`) and for faces that draw it. A branch whose origin is gone
 stands at the top. Nothing here recurses: a chain of ten thousand forks is a fair session.

@@ -1,1 +1,1 @@
-"""Where it is kept: the Store and its promises, in memory and on SQLite."""
+"""Stores: the Store protocol and its implementations in memory, on SQLite and on PostgreSQL."""

@@ -1,4 +1,4 @@
-"""The Store: one small, synchronous edge to everything that keeps data.
+"""The Store protocol and its six promises.
 
 What every store promises:
 
@@ -36,14 +36,14 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
-from sennit.stores.files import FileStore
-from sennit.stores.hits import WordStore
-from sennit.stores.records import (
+from sennit.stores.records.files import FileStore
+from sennit.stores.records.search import TextSearchStore
+from sennit.stores.records.sessions import (
+    BranchHead,
     BranchRecord,
     Change,
     EventRecord,
-    Found,
-    Head,
+    FoundMessage,
     LabelRecord,
     Lease,
     Owner,
@@ -54,15 +54,15 @@ from sennit.stores.records import (
     Snapshot,
     Write,
 )
-from sennit.stores.sql import SCHEMA_VERSION
-from sennit.stores.vectors import VectorStore
+from sennit.stores.records.vectors import VectorStore
+from sennit.stores.schema_version import SCHEMA_VERSION
 
 AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id past those of every session: what a list that begins anew is `before`."""
 
 
-class Store(FileStore, WordStore, VectorStore, Protocol):
-    """Where sessions are kept, and what is remembered of them."""
+class Store(FileStore, TextSearchStore, VectorStore, Protocol):
+    """A store of sessions and memories."""
 
     @property
     def identity(self) -> Hashable:
@@ -101,7 +101,7 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         ...
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond the `known` segments and their lengths; raises NotFoundError.
+        """Return changes beyond the `known` segments and their lengths; raises NotFoundError.
 
         All branches are listed. The segments given are those a branch needs and `known` lacks, and
         of a known one only its entries past the known length; the messages are those of the entries
@@ -110,7 +110,7 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """
         ...
 
-    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         """Make changes, all or none; gives the head before each Append and TakeLease, in order.
 
         An Append whose messages all stand on the branch already is taken for one whose
@@ -121,11 +121,13 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """
         ...
 
-    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+    def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
         ...
 
-    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+    def search(
+        self, owner: Owner, text: str, *, session: UUID | None, limit: int
+    ) -> list[FoundMessage]:
         """Messages that hold the words of `text`, the best first."""
         ...
 
@@ -194,13 +196,13 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         ...
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
-        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        """Return the labels of a session's messages, oldest first; raises NotFoundError."""
         ...
 
     def starts(
         self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
     ) -> dict[UUID, int]:
-        """How often tool calls were started, on any branch, by the messages that ask for them.
+        """Return the number of starts of tool calls on any branch, by request message.
 
         Of these messages, or of all with None; a call that was never started is left out. Raises
         NotFoundError if the session is not there.

@@ -1,4 +1,4 @@
-"""Messages on no branch, of one session, inside one transaction: what stores with rows share.
+"""Detached messages: those on no branch, in one session, inside one transaction.
 
 A message is attached while it stands on a branch, is a branch's system message, or is in an
 archive. Detached messages are kept, with the time at which they were removed, but no search finds
@@ -19,11 +19,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sennit import clock
-from sennit.stores.histories import ALL_ENTRIES, MAIN, Layout, Range
+from sennit.stores.segment_graph import ALL_ENTRIES, MAIN, Range, SegmentGraph
 
 
-class Use(NamedTuple):
-    """How a segment is used."""
+class SegmentUse(NamedTuple):
+    """The use of a segment by branches."""
 
     base: int | None
     users: int
@@ -32,10 +32,10 @@ class Use(NamedTuple):
     """How many of its own entries branches show."""
 
 
-def use_of(base: int | None, start: int, ends: int, above: int, highest: int | None) -> Use:
+def use_of(base: int | None, start: int, ends: int, above: int, highest: int | None) -> SegmentUse:
     """Return the use of a segment, from the columns that both stores ask for."""
     shown = ALL_ENTRIES if ends else max(0, (highest or 0) - start)
-    return Use(base, ends + above, shown)
+    return SegmentUse(base, ends + above, shown)
 
 
 class DetachedMessages(ABC):
@@ -59,7 +59,7 @@ class DetachedMessages(ABC):
         """Have messages found again, those of them that were detached."""
 
     @abstractmethod
-    def _uses(self, segments: Iterable[int]) -> dict[int, Use]:
+    def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
         """Return the uses of those of these segments that are there."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class DetachedMessages(ABC):
         self._left.clear()
         self._joined.clear()
 
-    def watch(self, segments: Iterable[int]) -> dict[int, Use]:
+    def watch(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
         """Name segments of which branches may soon show more or less; gives their uses."""
         uses = self._uses(segments)
         for number, use in uses.items():
@@ -127,7 +127,7 @@ class DetachedMessages(ABC):
             self._delete(list(unused))
 
     @abstractmethod
-    def _layout(self) -> Layout: ...
+    def _layout(self) -> SegmentGraph: ...
 
     @abstractmethod
     def _names(self) -> list[tuple[str, UUID, UUID | None]]:
@@ -148,7 +148,7 @@ class DetachedMessages(ABC):
         return {uid: found[uid] for uid in messages if uid in found}
 
 
-def alone(uses: Mapping[int, Use], tail: int) -> set[int]:
+def alone(uses: Mapping[int, SegmentUse], tail: int) -> set[int]:
     """Those of these segments, from `tail` down, that only the one branch needs that ends there."""
     found: set[int] = set()
     at: int | None = tail

@@ -1,4 +1,4 @@
-"""Who may run turns on a branch: the rules, the same for every store.
+"""Lease rules, the same for every store.
 
 A lease is held until it expires or is released. Its token grows with each holder and is never used
 again, so that whoever lost a lease without noticing can be refused.
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import ConflictError
-from sennit.stores.records import Lease
+from sennit.stores.records.sessions import Lease
 
 
 def ticks() -> int:
@@ -45,7 +45,7 @@ def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
 
 
 def is_held(last: Lease | None, lease: Lease) -> bool:
-    """Whether nobody has taken the lease since, and it was not given back."""
+    """Return whether nobody has taken the lease since, and it was not given back."""
     if last is None or last.expires == 0:
         return False
     return (last.holder, last.token) == (lease.holder, lease.token)

@@ -1,4 +1,4 @@
-"""Retention: what nobody has changed for long, or has removed long ago, is really deleted.
+"""Retention: deletion of old sessions and of removed messages.
 
 The age of a session counts from its last change, that of a removed message from when it was removed
 from its last branch. The store looks at that again as they go, so that a session which was used
@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
 from sennit.stores.base import Store
-from sennit.stores.records import Owner
+from sennit.stores.records.sessions import Owner
 
 _log = logging.getLogger(__name__)
 

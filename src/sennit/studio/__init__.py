@@ -1,4 +1,4 @@
-"""The studio: a web page for everything a person does with sessions, served as plain files.
+"""The studio: the web page of the server, served as static files.
 
 Nothing is built: what stands in `static` is what a browser runs, and what is not ours there is
 listed with its source and licence in `static/vendor/VENDORED.md`. This module says which files

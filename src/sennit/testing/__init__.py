@@ -1,6 +1,6 @@
-"""What tests need: Sennit's own use it, and so can yours."""
+"""Test support for programs that use Sennit."""
 
-from sennit.testing.instant import run_instantly
-from sennit.testing.scripted import ScriptedModel, ToolCall
+from sennit.testing.scripted_model import ScriptedModel, ToolCall
+from sennit.testing.virtual_time import run_instantly
 
 __all__ = ["ScriptedModel", "ToolCall", "run_instantly"]

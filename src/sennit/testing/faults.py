@@ -1,4 +1,4 @@
-"""Crash a program of yours at an exact step, and see what is left.
+"""Fault injection at failpoints.
 
     with faults.record() as points:               # which steps are there?
         session.add_message("user", "hello")
@@ -34,7 +34,7 @@ Action: TypeAlias = Callable[[str], object]
 
 
 class Armed:
-    """How often a point was reached so far, and whether what was armed there has happened."""
+    """The number of times a failpoint was reached, and whether it has fired."""
 
     def __init__(self, point: str, action: Action, at: int | None) -> None:
         self.point = point

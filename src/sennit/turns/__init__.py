@@ -1,1 +1,1 @@
-"""How one turn runs: the loop, its events, tools, streams and special turns."""
+"""Turns: the loop, its events, streams, tool calls and special turns."""

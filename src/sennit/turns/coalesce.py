@@ -1,4 +1,4 @@
-"""Joining small pieces of text, so that a fast model does not cost a write for each word.
+"""Coalescing of small text deltas.
 
 A piece waits for more, but never longer than the delay: a real timer shows what a stalled stream
 has said so far.

@@ -1,4 +1,4 @@
-"""What a prompt holds beside the conversation, and how much of the model's window is used.
+"""Context providers, and the use of the model's context window.
 
 Context providers are how what lies above, such as a memory, takes part in a turn without the loop
 knowing it. What they give goes into the prompt and onto no branch, so that nobody takes it for
@@ -22,18 +22,18 @@ from sennit.messages.content import (
     InstructionContent,
     MessageContent,
 )
-from sennit.messages.fold import read
 from sennit.messages.message import Message
-from sennit.messages.native import unread_messages
-from sennit.services.model import Model
-from sennit.services.request import ModelRequest
-from sennit.services.usage import letters_in, letters_of_tools, tokens_in
+from sennit.messages.prompt.incremental import read
+from sennit.messages.prompt.tool_chat import unread_messages
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import ModelRequest
+from sennit.services.models.usage import letters_in, letters_of_tools, tokens_in
 from sennit.sessions.branch import Branch
-from sennit.sessions.current import Current
+from sennit.sessions.unarchived import UnarchivedView
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
-from sennit.turns.returns import SPECIAL
-from sennit.turns.sent import sent
+from sennit.turns.prompt_history import sent
+from sennit.turns.result import SPECIAL
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
@@ -64,7 +64,7 @@ class ContextItem:
 
 @dataclass(frozen=True, slots=True)
 class ContextNeed:
-    """What is asked of context providers."""
+    """A request to context providers."""
 
     branch: Branch
     instruction: Message
@@ -112,7 +112,7 @@ def _unread(branch: Branch) -> int:
 
 
 async def prompt(run: Run) -> ModelRequest:
-    """What the model is asked: the conversation, contexts, and what policies make of it."""
+    """Return the model request: conversation, contexts, and changes by policies."""
     if _unread(run.request.branch) > _LONG:
         request = await to_thread(run.request.model_request)
     else:
@@ -143,7 +143,7 @@ async def _with_contexts(run: Run, request: ModelRequest) -> ModelRequest:
 
 
 async def _gather(run: Run, newest: Message) -> list[ContextItem]:
-    """What all providers give, as far as there is room; it is told."""
+    """Return the items of all providers that fit, and record them as an event."""
     need = ContextNeed(run.request.branch, newest, budget(run))
     items: list[ContextItem] = []
     told: list[Injection] = []
@@ -192,7 +192,7 @@ def _indented(text: str) -> str:
 
 
 def budget(run: Run) -> int:
-    """How many tokens contexts may take: a share of the window, and no more than is left of it."""
+    """Return the token budget of contexts: a share of the window, at most what is left."""
     window = run.window
     if window is None:
         return _BUDGET
@@ -207,7 +207,9 @@ async def window_of(model: Model) -> int | None:
 
 
 def overfull(run: Run) -> bool:
-    """Whether so much of the window is used that what was said earlier has to be summarised."""
+    """Return whether so much of the window is used that what was said earlier has to be
+    summarised.
+    """
     share = run.options.summarize_at
     if run.window is None or share is None:
         return False
@@ -217,7 +219,7 @@ def overfull(run: Run) -> bool:
 def tokens_of(request: Request) -> int:
     """About how many tokens the conversation takes; only what is new since last time is counted."""
     current = request.branch.current
-    since = current.since if isinstance(current, Current) else 0
+    since = current.since if isinstance(current, UnarchivedView) else 0
     count, known = read(
         _Counting(since), request.session.messages, current, lambda fold: (fold.total, fold.known)
     )
@@ -249,7 +251,7 @@ class _Tokens:
 
     @property
     def known(self) -> bool:
-        """Whether the provider has counted any of it."""
+        """True if the provider has counted any of it."""
         return self._counted > 0
 
     @property

@@ -1,4 +1,4 @@
-"""ConversationSession: runs turns on one branch, and shows them in whichever way is wanted.
+"""`ConversationSession`: runs turns on one branch.
 
 `run_to_stable_result`, `stream` and `events` start the same loop and read the same events; they can
 differ in nothing but what they show. One run at a time holds the branch, across processes.
@@ -20,29 +20,29 @@ from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.message import Message
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
-from sennit.sessions.twins import async_twin
-from sennit.turns.aim import Aim, Check
-from sennit.turns.approval import decide
-from sennit.turns.aside import perform
-from sennit.turns.driver import Driver
+from sennit.sessions.run_repository import RunRepository
+from sennit.turns.blocking import run_now, watching
 from sennit.turns.events import AnyEvent
-from sennit.turns.joining import Joined
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-from sennit.turns.outcome import put
-from sennit.turns.pending import latest, pending_call, waiting
 from sennit.turns.policies import checked_policies
-from sennit.turns.recovery import Unfinished, replay, shown_after, unfinished
+from sennit.turns.recovery import UnfinishedRun, replay, shown_after, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import NOTHING, Notice, Return
+from sennit.turns.result import NOTHING, Notice, Return
 from sennit.turns.run import CancelMode, Run
-from sennit.turns.special import SpecialTurn
-from sennit.turns.sync import run_now, watching
-from sennit.turns.watch import Watch, as_event, as_return
+from sennit.turns.run_input import Check, RunInput
+from sennit.turns.runner import Runner
+from sennit.turns.special.apply import put
+from sennit.turns.special.definition import SpecialTurn
+from sennit.turns.special.run import perform
+from sennit.turns.stream import RunStream, as_event, as_return
+from sennit.turns.subscription import Subscription
+from sennit.turns.tools.approval import decide
+from sennit.turns.tools.pending_calls import latest, pending_call, waiting
 
 _T = TypeVar("_T")
 
@@ -72,11 +72,11 @@ class ConversationSession:
         more = checked_policies(policies)
         self._request = replace(request, policies=(*request.policies, *more)) if more else request
         self._observers = tuple(observers)
-        self._driver = Driver(self._request, self._observers, greets=generate_greeting)
+        self._driver = Runner(self._request, self._observers, greets=generate_greeting)
 
     @property
     def request(self) -> Request:
-        """Who is asked, and with which tools."""
+        """The request: model, tools and parameters."""
         return self._request
 
     async def run_to_stable_result(self, options: SessionOptions | None = None) -> Return:
@@ -94,7 +94,7 @@ class ConversationSession:
         resume: bool = False,
         say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
-    ) -> Watch[Return]:
+    ) -> RunStream[Return]:
         """The same as it happens: increments of text, finished messages, the final Return at last.
 
         Which of them a Return is, `is_delta`, `is_message` and `is_final` tell; to show an answer
@@ -104,7 +104,7 @@ class ConversationSession:
         run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
         says where (see `say`).
         """
-        aim = Aim(say=self._spoken(say), at=at)
+        aim = RunInput(say=self._spoken(say), at=at)
         return self._watch(options, streaming_options, as_return, resume, aim)
 
     @overload
@@ -118,9 +118,9 @@ class ConversationSession:
         at: int | None = None,
         last: UUID | None = None,
         pieces: bool = True,
-    ) -> Watch[AnyEvent]: ...
+    ) -> RunStream[AnyEvent]: ...
     @overload
-    def events(self, *, after: int) -> Joined: ...
+    def events(self, *, after: int) -> Subscription: ...
     def events(
         self,
         options: SessionOptions | None = None,
@@ -132,7 +132,7 @@ class ConversationSession:
         last: UUID | None = None,
         pieces: bool = True,
         after: int | None = None,
-    ) -> Watch[AnyEvent] | Joined:
+    ) -> RunStream[AnyEvent] | Subscription:
         """The same as typed events; the last one is RunEnded.
 
         `resume`, `say` and `at` are as in `stream`, `last` as in `say`. Without `pieces` text
@@ -142,11 +142,11 @@ class ConversationSession:
         run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            aim = Aim(say=self._spoken(say), at=at, last=last)
+            aim = RunInput(say=self._spoken(say), at=at, last=last)
             return self._watch(options, streaming_options, as_event, resume, aim, pieces=pieces)
         if not (options is streaming_options is say is at is last is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
-        return Joined(BranchRuns(self._request.branch), after)
+        return Subscription(RunRepository(self._request.branch), after)
 
     def _watch(
         self,
@@ -154,10 +154,10 @@ class ConversationSession:
         streaming_options: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
-        aim: Aim,
+        aim: RunInput,
         *,
         pieces: bool = True,
-    ) -> Watch[_T]:
+    ) -> RunStream[_T]:
         shown_as = streaming_options or StreamingOptions() if pieces else None
         if resume and aim.say:
             raise ValidationError("What is gone on with has been said; steer() says more.")
@@ -168,7 +168,7 @@ class ConversationSession:
             chosen = options or SessionOptions()
             return self._driver.start(self._driver.run(chosen, shown_as, publish, aim=aim))
 
-        return Watch(start, self._driver.stop, show)
+        return RunStream(start, self._driver.stop, show)
 
     def run(self, options: SessionOptions | None = None) -> Return:
         """`run_to_stable_result` for programs without an event loop."""
@@ -278,7 +278,7 @@ class ConversationSession:
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        aim = Aim(say=self._spoken(message), at=at, last=last, check=check)
+        aim = RunInput(say=self._spoken(message), at=at, last=last, check=check)
         return await self._driver.run(options or SessionOptions(), None, _nobody, aim=aim)
 
     def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
@@ -305,9 +305,9 @@ class ConversationSession:
         waits for it (`suspended`), and so does a run it belongs to: `resume` goes on with that.
         Raises NotFoundError for a call that is unknown or has its result already.
         """
-        left = await _left(BranchRuns(self._request.branch))
+        left = await _left(RunRepository(self._request.branch))
         options = SessionOptions() if left is None else _options(left.notes)
-        aim = Aim(only=pending_call(self._request.branch, call_id).id)
+        aim = RunInput(only=pending_call(self._request.branch, call_id).id)
         return await self._driver.run(options, None, _nobody, left, aim)
 
     async def execute_special_turn(
@@ -321,7 +321,7 @@ class ConversationSession:
         """
         if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
-        if BranchRuns(self._request.branch).durable:
+        if RunRepository(self._request.branch).durable:
             await self._request.session.arefresh()
         outcome = await perform(turn, self._request, hold_and_run, streaming=prefer_streaming)
         if not outcome.leaves_something:
@@ -352,7 +352,7 @@ class ConversationSession:
         streaming_options: StreamingOptions | None,
         publish: Publish,
     ) -> Return:
-        left = await _left(BranchRuns(self._request.branch))
+        left = await _left(RunRepository(self._request.branch))
         if left is not None:
             chosen = options or _options(left.notes)
             return await self._driver.run(chosen, streaming_options, publish, resume=left)
@@ -382,17 +382,17 @@ class ConversationSession:
 
     def history(self, after: int = 0) -> list[AnyEvent]:
         """All that has happened on the branch past event `after`, of all runs."""
-        return shown_after(BranchRuns(self._request.branch), after)
+        return shown_after(RunRepository(self._request.branch), after)
 
     def replay(self, run_id: UUID) -> list[AnyEvent]:
         """The events of a run again, without its model; raises NotFoundError."""
-        return replay(BranchRuns(self._request.branch), run_id)
+        return replay(RunRepository(self._request.branch), run_id)
 
     ahistory = async_twin(history)
     areplay = async_twin(replay)
 
 
-async def _left(runs: BranchRuns) -> Unfinished | None:
+async def _left(runs: RunRepository) -> UnfinishedRun | None:
     return await to_thread(unfinished, runs) if runs.durable else unfinished(runs)
 
 
@@ -416,7 +416,7 @@ def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
 
 
 def last_answer(branch: Branch) -> Message:
-    """Where what answers the last instruction begins; raises NotFoundError."""
+    """Return the index of the answer to the last instruction; raises NotFoundError."""
     found: Message | None = None
     for message in latest(branch):
         if message.role is MessageRole.USER and found is not None:

@@ -1,4 +1,4 @@
-"""What happens in a run, one event after another: the one list that everything else is a view of.
+"""Events of a run, from which results, streams and observer calls are derived.
 
 An event is numbered within its branch, and durable before anyone sees it. It names the message it
 speaks of and does not copy it, so that erasing a message erases its traces; only text that is still
@@ -14,9 +14,9 @@ from uuid import UUID
 
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.services.reply import Usage
-from sennit.stores.records import EventRecord
-from sennit.turns.returns import Body, Metrics, Notice, Return
+from sennit.services.models.reply import Usage
+from sennit.stores.records.sessions import EventRecord
+from sennit.turns.result import Body, Metrics, Notice, Return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Event:
     run_id: UUID
 
     def details(self) -> tuple[Any, ...]:
-        """What is stored of it beside its message."""
+        """Return the stored fields beside its message."""
         return ()
 
     @property
@@ -95,7 +95,7 @@ class ReasoningAdded(_Piece):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftDropped(_Ahead):
-    """What was shown of a message does not count: it is said anew, or was cancelled."""
+    """Text shown of a message is void: it is generated again, or was cancelled."""
 
     kind = "drop"
 
@@ -230,7 +230,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextAdded(_Ahead):
-    """What context providers added to the prompt for an instruction, which the message is."""
+    """Context providers added items to the prompt of an instruction."""
 
     kind = "context"
     items: tuple[Injection, ...]
@@ -380,7 +380,7 @@ _METRICS = ("in", "out", "turns", "tools", "s", "finish", "model", "cached", "th
 
 
 def _metrics(given: list[Any] | dict[str, Any]) -> Metrics:
-    """What `_plain` told; earlier versions told each by its name."""
+    """Return metrics from `_plain`; earlier versions stored them by name."""
     told = given if isinstance(given, dict) else dict(zip(_METRICS, given, strict=False))
     return Metrics(
         usage=Usage(

@@ -1,11 +1,11 @@
-"""The end of a run in which something failed."""
+"""The result of a run that failed."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 
 from sennit.errors import ConflictError, ModelError, NothingToAskError, SennitError
-from sennit.turns.returns import Notice
+from sennit.turns.result import Notice
 from sennit.turns.run import Run
 from sennit.turns.step import Stop
 

@@ -1,4 +1,4 @@
-"""What happens becomes durable first, and is shown then, in the order in which it happened.
+"""The journal of a run: events are durable before they are shown.
 
 With a store, what comes in while a write is under way is written together by the next one: a fast
 model costs a few writes, not one for each word. Without a store nothing has to be waited for. What
@@ -20,18 +20,18 @@ import msgspec
 from sennit import failpoints, telemetry
 from sennit.errors import ConflictError
 from sennit.messages.message import Message
-from sennit.sessions.rewriting import Rewrite
-from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import AddEvents, CallStart, PutRun, RunRecord
+from sennit.sessions.rewrite import Rewrite
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import AddEvents, CallStart, PutRun, RunRecord
+from sennit.turns.branch_lease import BranchLease
 from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
-from sennit.turns.hold import Held
-from sennit.turns.returns import Notice
+from sennit.turns.result import Notice
 
 Publish = Callable[[list[AnyEvent]], None]
 
 
 class _Batch(msgspec.Struct):
-    """What is written in one step."""
+    """The changes written in one step."""
 
     rewrite: Rewrite | None = None
     messages: list[Message] = []
@@ -41,18 +41,20 @@ class _Batch(msgspec.Struct):
 
     @property
     def changes_branch(self) -> bool:
-        """Whether the branch is another one afterwards."""
+        """True if the branch is another one afterwards."""
         return bool(self.messages) or self.rewrite is not None
 
     def takes(self, rewrite: Rewrite | None) -> bool:
-        """Whether it can hold what comes next: nothing is told before or after a rewrite in it."""
+        """Return whether it can hold what comes next: nothing is told before or after a rewrite in
+        it.
+        """
         return self.rewrite is None and (rewrite is None or not self.events)
 
 
 class Journal:
     """The notes of one run."""
 
-    def __init__(self, runs: BranchRuns, held: Held, publish: Publish) -> None:
+    def __init__(self, runs: RunRepository, held: BranchLease, publish: Publish) -> None:
         self._runs, self._held, self._publish = runs, held, publish
         self._durable = runs.durable
         self._batches: list[_Batch] = []

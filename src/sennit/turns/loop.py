@@ -14,35 +14,35 @@ from __future__ import annotations
 from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
-from sennit.services import asking
-from sennit.services.request import ModelRequest
+from sennit.finish_uncancelled import is_leaving, undisturbed
+from sennit.services.models import traced_call
+from sennit.services.models.request import ModelRequest
+from sennit.turns.branch_lease import BranchLease, held
 from sennit.turns.context import prompt, window_of
-from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
 from sennit.turns.failing import failed
-from sennit.turns.hold import Held, held
-from sennit.turns.joining import running_here, way_of
-from sennit.turns.patience import is_leaving, undisturbed
 from sennit.turns.policies import pass_reply
-from sennit.turns.returns import MOVED, NOTHING, Notice, Return
-from sennit.turns.room import greet, make_room
+from sennit.turns.reply_builder import ReplyBuilder
+from sennit.turns.result import MOVED, NOTHING, Notice, Return
 from sennit.turns.run import Run
-from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
-from sennit.turns.tools import drain
-from sennit.turns.watched import watched
+from sennit.turns.special.automatic import greet, make_room
+from sennit.turns.step import CallModel, Greet, MakeRoom, RunTools, Stop
+from sennit.turns.subscription import running_here, way_of
+from sennit.turns.tools.run_calls import drain
+from sennit.turns.tracing import watched
 
 
 async def turns(run: Run) -> Stop:
     """Take steps until one of them is to stop."""
     while True:
         match await run.next():
-            case Ask():
+            case CallModel():
                 await ask(run)
             case Greet():
                 await greet(run, hold_and_run)
             case MakeRoom():
                 await make_room(run, hold_and_run)
-            case Drain(requests):
+            case RunTools(requests):
                 await drain(run, requests)
             case Stop() as stop:
                 return stop
@@ -65,20 +65,20 @@ async def ask(run: Run) -> None:
             raise
 
 
-async def converse(run: Run, request: ModelRequest, draft: Draft) -> None:
+async def converse(run: Run, request: ModelRequest, draft: ReplyBuilder) -> None:
     """Ask the model, and take in what it says."""
     model, session = run.request.model, run.request.session.id
     if run.streaming is not None and model.streams:
-        async with asking.stream(model, request, session) as deltas:
+        async with traced_call.stream(model, request, session) as deltas:
             async for delta in deltas:
                 draft.feed(delta)
                 await sleep(0)  # whoever watches sees it now, also if the model never waits
     else:
-        for delta in (await asking.ask(model, request, session)).deltas():
+        for delta in (await traced_call.ask(model, request, session)).deltas():
             draft.feed(delta)
 
 
-async def judge(run: Run, request: ModelRequest, draft: Draft) -> None:
+async def judge(run: Run, request: ModelRequest, draft: ReplyBuilder) -> None:
     """Let policies see a reply that has come to its end; only then does it count."""
     if draft.finished is not None and draft.finished.reason != "error":
         said = draft.reply()
@@ -110,8 +110,8 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
         return run.refuse("error", Notice("error", type(error).__name__, str(error)))
 
 
-def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
-    """Why a run does not fit a branch as it was found."""
+def _misfit(run: Run, found: BranchLease, resume: bool) -> Notice | None:
+    """Return the reason why a run cannot begin on the branch, or None."""
     if resume and (found.left is None or found.left.record.id != run.id):
         return NOTHING
     aim, tail = run.aim, run.request.branch.tail

@@ -1,4 +1,4 @@
-"""Those who watch a run. They see its events, in order, and cannot hurt it.
+"""Observers of a run, whose errors become warnings.
 
 Each has a task of its own: one that is slow or never comes back holds up neither the run nor the
 others. One that raises becomes a warning: an event while the run is under way, and always a notice
@@ -13,6 +13,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import RunError
+from sennit.finish_uncancelled import is_leaving
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -32,11 +33,10 @@ from sennit.turns.events import (
     ToolCalled,
     ToolFinished,
 )
-from sennit.turns.patience import is_leaving
 
 if TYPE_CHECKING:
     from sennit.turns.request import Request
-    from sennit.turns.returns import Return
+    from sennit.turns.result import Return
 
 _GRACE = 5.0  # seconds an observer may take after the run has ended
 
@@ -117,7 +117,7 @@ class Observers:
 
 
 def raised(observer: Any, error: BaseException) -> str:
-    """What is told of an observer that raised."""
+    """Return the warning about an observer that raised."""
     return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""What a run may do, and how its text is shown."""
+"""Options of a run and of its stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WhenBusy: TypeAlias = Literal["error", "wait", "interrupt"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a run may use; it is looked at before each call of a model or tool. None is no limit."""
+    """Limits of a run, checked before each call of a model or tool; None is no limit."""
 
     tokens: int | None = None
     """Tokens sent and received, over all provider turns."""
@@ -34,7 +34,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """How far a run may go. Raises ValidationError for a limit that makes no sense."""
+    """Options of a run. Raises ValidationError for an invalid limit."""
 
     process_tools: bool = True
     """Whether tools the model asks for are called; if not, there is exactly one provider turn."""
@@ -84,7 +84,7 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingOptions:
-    """How text is shown while it comes. Raises ValidationError for what makes no sense."""
+    """Options of a stream. Raises ValidationError for invalid values."""
 
     coalesce_tokens: bool = True
     """Whether small pieces are joined before they are shown."""

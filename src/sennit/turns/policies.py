@@ -1,4 +1,4 @@
-"""Policies: rules that every question to a model and every answer of it has to pass.
+"""Policies: hooks that may change or refuse requests and replies.
 
 A policy sees the whole request just before it is sent, and the whole reply before any of it counts,
 streamed or not; it may change or refuse either. What a reply policy has not seen never stands on
@@ -15,15 +15,15 @@ from inspect import isawaitable
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, PolicyError, shown
-from sennit.services.reply import Reply
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply
+from sennit.services.models.request import ModelRequest
 
 _HOOKS = ("on_request", "on_response")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a policy gives to refuse; the run ends with an error that says why."""
+    """Returned by a policy to refuse; the run ends with an error that gives the reason."""
 
     reason: str
 
@@ -39,7 +39,7 @@ class Policy:
         """Before a model is asked: give another ModelRequest, a Refusal, or None."""
 
     def on_response(self, request: ModelRequest, reply: Reply) -> Any:
-        """When it has answered: give another Reply, a Refusal, or None."""
+        """Handle a reply: return another Reply, a Refusal, or None."""
 
 
 def checked_policies(given: Any) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def checked_policies(given: Any) -> tuple[Any, ...]:
 
 
 def judge_replies(policies: Iterable[Any]) -> bool:
-    """Whether any of them looks at replies."""
+    """Return whether any of them looks at replies."""
     hooks = (getattr(policy, "on_response", None) for policy in policies)
     return any(
         hook is not None and getattr(hook, "__func__", None) is not Policy.on_response

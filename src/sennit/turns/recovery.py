@@ -1,4 +1,4 @@
-"""What an interrupted run has left behind, read back from what it noted.
+"""Recovery of an interrupted run from its journal.
 
 A run that a crash cut off, or that waits for a person, is not over. Its events say which tools were
 under way, what people have decided, and which text was shown but never became a message.
@@ -14,10 +14,9 @@ from uuid import UUID
 from sennit.errors import NotFoundError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.services.reply import NO_USAGE, Usage
-from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import RunRecord
-from sennit.turns.calls import Calls
+from sennit.services.models.reply import NO_USAGE, Usage
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import RunRecord
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
@@ -35,11 +34,12 @@ from sennit.turns.events import (
     from_record,
     whole,
 )
-from sennit.turns.returns import SPECIAL
+from sennit.turns.result import SPECIAL
+from sennit.turns.tools.call_state import ToolCallStates
 
 
 @dataclass(slots=True)
-class Drafted:
+class PartialText:
     """Text that was shown and never completed."""
 
     text: list[str] = field(default_factory=list[str])
@@ -47,7 +47,7 @@ class Drafted:
 
 
 @dataclass(slots=True)
-class Unfinished:
+class UnfinishedRun:
     """A run that is not over."""
 
     record: RunRecord
@@ -61,8 +61,8 @@ class Unfinished:
     """Why the model last stopped."""
     said: list[Message] = field(default_factory=list[Message])
     """What it has put on the branch."""
-    drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
-    calls: Calls = field(default_factory=Calls)
+    drafts: dict[UUID, PartialText] = field(default_factory=dict[UUID, PartialText])
+    calls: ToolCallStates = field(default_factory=ToolCallStates)
     """The tool calls it made, and the decisions about them."""
     steered: dict[UUID, Steered] = field(default_factory=dict[UUID, Steered])
     """What people have said that it did not take in yet."""
@@ -70,7 +70,7 @@ class Unfinished:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the run noted of itself."""
+        """Return the run's stored data."""
         return loads(self.record.body)
 
     def take(self, event: AnyEvent) -> None:
@@ -81,9 +81,9 @@ class Unfinished:
                 self.turns = event.turn - 1
                 self.passes = self._worked_off
             case TextAdded():
-                self.drafts.setdefault(event.message_id, Drafted()).text.append(event.text)
+                self.drafts.setdefault(event.message_id, PartialText()).text.append(event.text)
             case ReasoningAdded():
-                self.drafts.setdefault(event.message_id, Drafted()).thought.append(event.text)
+                self.drafts.setdefault(event.message_id, PartialText()).thought.append(event.text)
             case DraftDropped():
                 self.drafts.pop(event.message_id, None)
             case MessageCompleted() | ToolCalled():
@@ -112,23 +112,23 @@ class Unfinished:
 
 
 def _used(message: Message) -> Usage:
-    """What the turn used that ended with this message."""
+    """Return the usage of the turn that ended with this message."""
     return Usage(**message.metadata.get("usage", {}))
 
 
-def unfinished(runs: BranchRuns) -> Unfinished | None:
+def unfinished(runs: RunRepository) -> UnfinishedRun | None:
     """The last run of a branch, if it is not over; what others have said there is taken in."""
     runs.refresh()
     last = runs.last()
     if last is None or last.state == "ended":
         return None
-    found = Unfinished(last)
+    found = UnfinishedRun(last)
     for event in events_of(runs, last):
         found.take(event)
     return found
 
 
-def events_of(runs: BranchRuns, run: RunRecord) -> list[AnyEvent]:
+def events_of(runs: RunRepository, run: RunRecord) -> list[AnyEvent]:
     """All that a run noted, in order; nothing of another stands in between."""
     after = loads(run.body).get("after", 0)
     rest = dropwhile(lambda one: one.run != run.id, runs.all_events(after))
@@ -136,7 +136,7 @@ def events_of(runs: BranchRuns, run: RunRecord) -> list[AnyEvent]:
     return [from_record(one, runs.message) for one in told]
 
 
-def replay(runs: BranchRuns, run_id: UUID) -> list[AnyEvent]:
+def replay(runs: RunRepository, run_id: UUID) -> list[AnyEvent]:
     """The events of a run as they were shown; raises NotFoundError."""
     found = next((run for run in runs.runs() if run.id == run_id), None)
     if found is None:
@@ -144,7 +144,7 @@ def replay(runs: BranchRuns, run_id: UUID) -> list[AnyEvent]:
     return whole(events_of(runs, found))
 
 
-def shown_after(runs: BranchRuns, after: int) -> list[AnyEvent]:
+def shown_after(runs: RunRepository, after: int) -> list[AnyEvent]:
     """All that happened on a branch past an event, in order and as it was shown."""
     found = whole([from_record(one, runs.message) for one in runs.all_events(after)])
     begun = {one.run_id for one in found if isinstance(one, RunStarted) and not one.resumed}
@@ -155,5 +155,5 @@ def shown_after(runs: BranchRuns, after: int) -> list[AnyEvent]:
     ]
 
 
-def _replayed(runs: BranchRuns, ended: RunEnded) -> AnyEvent:
+def _replayed(runs: RunRepository, ended: RunEnded) -> AnyEvent:
     return next(event for event in replay(runs, ended.run_id) if event.seq == ended.seq)

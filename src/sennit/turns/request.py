@@ -1,4 +1,4 @@
-"""What a conversation asks: a branch, the model that answers, and the tools it may have called."""
+"""The request of a conversation: branch, model, tools and parameters."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from sennit.errors import ExistsError, InvalidTypeError, shown
+from sennit.finish_uncancelled import undisturbed
 from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema
-from sennit.messages.native import model_messages
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import MaybeUnset, Unset
-from sennit.services.asking import ask
-from sennit.services.model import Model, is_model
-from sennit.services.params import checked_params
-from sennit.services.reply import Reply
-from sennit.services.request import ModelRequest
-from sennit.services.tools import Tool
-from sennit.sessions.access import Needs
+from sennit.services.models.params import checked_params
+from sennit.services.models.protocol import Model, is_model
+from sennit.services.models.reply import Reply
+from sennit.services.models.request import ModelRequest
+from sennit.services.models.traced_call import ask
+from sennit.services.tools.tool import Tool
+from sennit.sessions.grants import Needs
 from sennit.turns.context import checked_contexts
-from sennit.turns.draft import Collector, Draft
-from sennit.turns.patience import undisturbed
-from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
-from sennit.turns.returns import SPECIAL, Body, Metrics, Return
-from sennit.turns.sent import check_answerable, nothing_to_answer, sent
+from sennit.turns.prompt_history import check_answerable, nothing_to_answer, sent
+from sennit.turns.reply_builder import MessageCollector, ReplyBuilder
+from sennit.turns.result import SPECIAL, Body, Metrics, Return
+from sennit.turns.tools.pending_calls import latest, pending
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who is asked what. Made by `session.conversation`, or with `Request.of`."""
+    """Model, tools and parameters of a conversation; made by `session.conversation` or
+    `Request.of`.
+    """
 
     branch: Branch
     model: Model
@@ -126,7 +128,7 @@ class Request:
         self.branch.check_access(_needs(self))
 
     def model_request(self) -> ModelRequest:
-        """What the model is asked now; raises NothingToAskError."""
+        """Return the model request; raises NothingToAskError."""
         messages = model_messages(self.session.messages, sent(self.branch))
         check_answerable(self.branch, messages)
         return ModelRequest(
@@ -184,7 +186,7 @@ class Request:
         return later > 0
 
     def nothing_to_answer(self) -> str | None:
-        """Why there is nothing that the model could answer, special turns aside, if that is so."""
+        """Return the reason why there is nothing to answer, or None."""
         return nothing_to_answer(self.branch)
 
     def newest_instruction(self) -> Message | None:
@@ -195,7 +197,7 @@ class Request:
         return None
 
     def unanswered(self) -> bool:
-        """Whether something was said that no text of the assistant has followed."""
+        """Return whether something was said that no text of the assistant has followed."""
         for message in self.latest():
             if not message.content.empty and SPECIAL not in message.metadata:
                 return not (message.content.from_assistant or message.role is MessageRole.SYSTEM)
@@ -295,8 +297,8 @@ def _offered(services: ServiceRegistry, given: Any) -> tuple[dict[str, Tool], fr
 
 
 def _messages(reply: Reply, sender: str) -> list[Message]:
-    collector = Collector()
-    draft = Draft(collector, sender)
+    collector = MessageCollector()
+    draft = ReplyBuilder(collector, sender)
     for delta in reply.deltas():
         draft.feed(delta)
     return collector.messages

@@ -1,4 +1,4 @@
-"""One run under way: what it knows of itself, and the one way it tells what happens."""
+"""A run under way: its progress, and how it records events."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ from sennit.messages.content import (
     InstructionContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.native import call_ids
+from sennit.messages.prompt.tool_chat import call_ids
 from sennit.messages.unset import Unset
-from sennit.services.request import ModelRequest
-from sennit.sessions.rewriting import Rewrite
-from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import CallStart, RunRecord
-from sennit.turns.aim import NO_AIM, Aim
-from sennit.turns.calls import Calls
+from sennit.services.models.request import ModelRequest
+from sennit.sessions.rewrite import Rewrite
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import CallStart, RunRecord
+from sennit.turns.branch_lease import BranchLease, new_holder
 from sennit.turns.coalesce import Coalescer
 from sennit.turns.context import ContextItem, overfull
-from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
@@ -47,14 +45,25 @@ from sennit.turns.events import (
     ToolFinished,
     Warned,
 )
-from sennit.turns.hold import Held, new_holder
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.policies import judge_replies
-from sennit.turns.recovery import Unfinished
+from sennit.turns.recovery import UnfinishedRun
+from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.request import Request
-from sennit.turns.returns import SPECIAL, Body, Metrics, Notice, Return, StopReason
-from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, overspent, single_step
+from sennit.turns.result import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.run_input import NO_AIM, RunInput
+from sennit.turns.step import (
+    CallModel,
+    MakeRoom,
+    Progress,
+    Step,
+    Stop,
+    next_step,
+    overspent,
+    single_step,
+)
+from sennit.turns.tools.call_state import ToolCallStates
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -70,13 +79,13 @@ class Run:
         publish: Callable[[list[AnyEvent]], None],
         *,
         id: UUID | None = None,
-        aim: Aim = NO_AIM,
+        aim: RunInput = NO_AIM,
         greets: bool = False,
     ) -> None:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
         self.aim = aim
-        self.runs = BranchRuns(request.branch)
+        self.runs = RunRepository(request.branch)
         self.holder = new_holder()
         """Who holds the branch; a run that is resumed has another one each time."""
         self.progress = Progress(greets=greets)
@@ -86,7 +95,7 @@ class Run:
         """What was added to the prompt for an instruction."""
         self.error: Exception | None = None
         """What the run failed with."""
-        self.draft: Draft | None = None
+        self.draft: ReplyBuilder | None = None
         """What the model is saying."""
         self.steered: deque[Message] = deque()
         self._heard: set[UUID] = set()  # what was steered, also after it was taken in
@@ -99,7 +108,7 @@ class Run:
         """Whether it stops so that someone can go on with it."""
         self.publish = publish
         """Shows events that are durable."""
-        self.calls = Calls()
+        self.calls = ToolCallStates()
         """The tool calls the journal records: those of this run, and those it has found pending."""
         self._began = clock.monotonic()
         self._created = clock.now_us()
@@ -117,7 +126,7 @@ class Run:
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
-    def begin(self, held: Held) -> None:
+    def begin(self, held: BranchLease) -> None:
         """Start telling, with the branch held.
 
         What an unfinished run has left is gone on with if it is this very run. If it is another
@@ -149,16 +158,16 @@ class Run:
             self.tell(ToolFinished if answers else MessageCompleted, new=message)
 
     def nothing_to_answer(self) -> str | None:
-        """Why this run has nothing to do, if that is so."""
+        """Return the reason why this run has nothing to do, or None."""
         spoken = any(not one.content.empty for one in self.aim.say)
         return None if self.progress.greets or spoken else self.request.nothing_to_answer()
 
     @property
     def under_way(self) -> bool:
-        """Whether it has begun and not ended, so that events can be told."""
+        """True if it has begun and not ended, so that events can be told."""
         return self.begun and not self.ended
 
-    def _go_on_with(self, left: Unfinished) -> None:
+    def _go_on_with(self, left: UnfinishedRun) -> None:
         progress = self.progress
         progress.turns, progress.passes = left.turns, left.passes
         self._passed = left.passes
@@ -174,11 +183,11 @@ class Run:
         for message in self._said:
             self._count_repeats(message)
 
-    def _drop_drafts(self, left: Unfinished) -> None:
+    def _drop_drafts(self, left: UnfinishedRun) -> None:
         for message_id in left.drafts:
             self.tell(DraftDropped, message_id=message_id)
 
-    def _keep_drafts(self, left: Unfinished) -> None:
+    def _keep_drafts(self, left: UnfinishedRun) -> None:
         for message_id, drafted in left.drafts.items():
             if left.notes.get("judged"):  # nobody has judged it, so it does not count
                 self.tell(DraftDropped, message_id=message_id)
@@ -195,8 +204,8 @@ class Run:
             else:
                 self.tell(MessageCompleted, new=message)
 
-    def _take_steered(self, left: Unfinished) -> None:
-        """What people said to the run that was cut off is for this one, before anything later."""
+    def _take_steered(self, left: UnfinishedRun) -> None:
+        """Take over messages that people sent to the interrupted run, before anything later."""
         now = clock.now_us()
         said = [
             Message.from_record(uid, now, event.record or self._plain_record(event.text))
@@ -275,7 +284,7 @@ class Run:
         await self.journal.settle()
 
     async def next(self) -> Step:
-        """What comes next, with what people have said meanwhile taken in first."""
+        """Return the next step, after taking in messages that were sent meanwhile."""
         while self.steered and not self.progress.pending:
             self.tell(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
@@ -287,10 +296,10 @@ class Run:
         step = next_step(progress, self.options)
         if isinstance(step, Stop) and self._objects():
             return await self.next()
-        return MakeRoom() if isinstance(step, Ask) and await self._lacks_room() else step
+        return MakeRoom() if isinstance(step, CallModel) and await self._lacks_room() else step
 
     def overspent(self) -> bool:
-        """Whether some of its budget is used up."""
+        """Return whether some of its budget is used up."""
         self._look_at_the_clock()
         return overspent(self.progress, self.options.budget) is not None
 
@@ -308,11 +317,13 @@ class Run:
         return overfull(self)
 
     def _objects(self) -> bool:
-        """Whether the answer may not stand; if so, the model is told, and may answer again."""
+        """Return whether the answer may not stand; if so, the model is told, and may answer
+        again.
+        """
         progress, check = self.progress, self.aim.check
         if check is None or not progress.answered or progress.stopping:
             return False
-        if not isinstance(next_step(replace(progress, answered=False), self.options), Ask):
+        if not isinstance(next_step(replace(progress, answered=False), self.options), CallModel):
             return False
         told = check(Return(body=Body(tuple(self._said))).answer, progress.finish)
         if told is not None:
@@ -320,7 +331,7 @@ class Run:
             self.steered.append(Message(InstructionContent(instruction=told), metadata=note))
         return told is not None
 
-    def begin_draft(self, asked: ModelRequest) -> Draft:
+    def begin_draft(self, asked: ModelRequest) -> ReplyBuilder:
         """A new turn of the model, which is asked this."""
 
         def used() -> list[str]:
@@ -328,11 +339,12 @@ class Run:
             whole = self.request.model_request() if self.request.policies else asked
             return call_ids(whole.messages)
 
-        self.draft = Draft(self, self.request.model_name, used, judged=self._judged)
+        self.draft = ReplyBuilder(self, self.request.model_name, used, judged=self._judged)
         return self.draft
 
     def exceeded(self, error: ModelError) -> bool:
-        """Whether a failure of the model means that room has to be made, and that can be tried.
+        """Return whether a failure of the model means that room has to be made, and that can be
+        tried.
 
         The turn then does not count: the model is asked again.
         """
@@ -345,7 +357,7 @@ class Run:
         progress.turns -= 1
         return True
 
-    def take_end(self, draft: Draft) -> None:
+    def take_end(self, draft: ReplyBuilder) -> None:
         """The model's turn is over."""
         self._flush()
         end = draft.finished

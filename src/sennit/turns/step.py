@@ -1,4 +1,4 @@
-"""What comes next in a run: a value, decided from what is known, with no effect of its own."""
+"""The next step of a run, as a value."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeAlias
 from uuid import UUID
 
 from sennit.messages.message import Message
-from sennit.services.reply import NO_USAGE, Usage
+from sennit.services.models.reply import NO_USAGE, Usage
 from sennit.turns.options import Budget, SessionOptions
-from sennit.turns.returns import Notice, StopReason
+from sennit.turns.result import Notice, StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CallModel:
     """Ask the model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class RunTools:
     """Call the tools that the model has asked for."""
 
     requests: tuple[Message, ...]
@@ -42,12 +42,12 @@ class MakeRoom:
     """Have what was said earlier summarised, so that the model can be asked."""
 
 
-Step: TypeAlias = Ask | Drain | Greet | MakeRoom | Stop
+Step: TypeAlias = CallModel | RunTools | Greet | MakeRoom | Stop
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     turns: int = 0
     passes: int = 0
@@ -80,7 +80,7 @@ class Progress:
 
 
 def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) -> Step:
-    """What a run does next that makes one call and asks nobody.
+    """Return the next step of a run that makes one tool call and asks no model.
 
     `made` says whether the call was worked off. A run that was gone on with for this waits as
     before; what else it has to do, `resume` does.
@@ -88,7 +88,7 @@ def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) ->
     wanted = tuple(one for one in progress.pending if one.id == only)
     if not made:
         gone = Notice("error", "not_pending", "Someone else has just seen to this call.")
-        return Drain(wanted) if wanted else Stop("invalid", (gone,))
+        return RunTools(wanted) if wanted else Stop("invalid", (gone,))
     if wanted:
         return _waits()
     if resumed:
@@ -97,7 +97,7 @@ def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) ->
 
 
 def next_step(progress: Progress, options: SessionOptions) -> Step:
-    """What a run does next.
+    """Return the next step of a run.
 
     Pending calls come before another question: a model is never asked while a call lacks its
     result. Only provider turns count as turns.
@@ -120,7 +120,7 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     if (spent := overspent(progress, options.budget)) is not None:
         told = f"The budget of {spent} is used; allow more with budget=Budget({spent}=...)."
         return Stop("budget", (Notice("error", f"budget_{spent}", told),))
-    return _drain(progress, options) if progress.pending else Ask()
+    return _drain(progress, options) if progress.pending else CallModel()
 
 
 def _waits() -> Stop:
@@ -146,7 +146,7 @@ def _drain(progress: Progress, options: SessionOptions) -> Step:
         return Stop("loop", (Notice("error", "loop", told),))
     if progress.passes >= options.max_tool_passes:
         return _limit("max_tool_passes", f"Tools were called in {progress.passes} passes")
-    return Drain(tuple(progress.pending))
+    return RunTools(tuple(progress.pending))
 
 
 def _limit(code: str, told: str) -> Stop:
@@ -154,7 +154,7 @@ def _limit(code: str, told: str) -> Stop:
 
 
 def overspent(progress: Progress, budget: Budget | None) -> str | None:
-    """What the run has no more of, if anything."""
+    """Return the exhausted part of the budget, or None."""
     if budget is None:
         return None
     usage = progress.usage

@@ -1,6 +1,6 @@
-"""DSPy programs that remember, branch and become training data."""
+"""Stateful sessions for DSPy programs."""
 
-from sennit.learning.dspy.looking import (
+from sennit.learning.dspy.introspection import (
     get_child_l1_ledger,
     get_current_history,
     get_execution_trace,

@@ -1,4 +1,4 @@
-"""Pictures and other blocks that DSPy writes into text, between marks of its own.
+"""Images and other content blocks that DSPy embeds in text.
 
 An image is kept with a turn as the text that DSPy sends for it, and DSPy makes a content block of
 it again. For everybody else (readers, search, training files) the text names the block, and images
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from sennit.errors import ValidationError
-from sennit.learning.dspy.framework import BLOCK_END, BLOCK_START
+from sennit.learning.dspy.dspy_imports import BLOCK_END, BLOCK_START
 from sennit.messages.content import InstructionContent
 
 _BLOCKS = re.compile(f"{re.escape(BLOCK_START)}(.*?){re.escape(BLOCK_END)}", re.DOTALL)

@@ -1,4 +1,4 @@
-"""A call of a session while it is under way: what it hears, and what it will have said."""
+"""A call of a session: the history it is given and the turn it will record."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
-from sennit.learning.dspy.framework import History
-from sennit.learning.dspy.locks import CallLock
-from sennit.learning.dspy.nodes import Node, NodeMemory
-from sennit.learning.dspy.past import Fields, Span, Told
+from sennit.learning.dspy.call_lock import CallLock
+from sennit.learning.dspy.dspy_imports import History
+from sennit.learning.dspy.history import Fields, HistorySpan, Told
+from sennit.learning.dspy.node_memory import NodeMemory, PredictorNode
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.turn import Turn
 
@@ -19,7 +19,7 @@ _R = TypeVar("_R")
 _OPEN = CallLock("none")
 
 
-class Call:
+class SessionCall:
     """One call; its past is fixed when its turn comes."""
 
     def __init__(
@@ -40,14 +40,14 @@ class Call:
         self.alone = alone
         """Whether its program speaks on no other conversation."""
         self.nodes: dict[str, dict[str, Any]] = {}
-        self.span: Span | None = None
+        self.span: HistorySpan | None = None
         self.turn: Turn | None = None
         """What was kept of it."""
         self._told: Any = None
 
     @property
     def lock(self) -> CallLock:
-        """What keeps other calls out; a call inside a call of the same conversation is let in."""
+        """The lock that excludes other calls; a nested call of the same conversation may enter."""
         outer = self.parent
         while outer is not None:
             if outer.state is self.state:
@@ -55,21 +55,21 @@ class Call:
             outer = outer.parent
         return self.state.lock
 
-    def begun(self) -> Call:
+    def begun(self) -> SessionCall:
         """The call, now that it is its turn."""
         self.span = self.state.log.caught_up()
         return self
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the program is called with."""
+        """The arguments of the program."""
         if self._tell_as is None:
             return self.inputs
         self._told = History(messages=self._messages())
         return {**self.inputs, self._tell_as: self._told}
 
     def told(self, history: Any) -> bool:
-        """Whether this is the history that the program was called with."""
+        """Return whether this is the history that the program was called with."""
         return history is self._told
 
     def _messages(self) -> list[Told]:
@@ -90,7 +90,7 @@ class Call:
         return History.model_construct(messages=fitting)
 
     def memory_for(self, node: str) -> str:
-        """What a predictor has consolidated."""
+        """Return the consolidated memory of a predictor."""
         return "" if self._memory is None else self._memory.remembered(node)
 
     def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
@@ -102,17 +102,17 @@ class Call:
             self._memory.heard(node, inputs, outputs)
 
     @property
-    def nodes_now(self) -> dict[str, Node]:
+    def nodes_now(self) -> dict[str, PredictorNode]:
         """The nodes with a past of their own, by name."""
         return {} if self._memory is None else self.state.nodes.all()
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> PredictorNode | None:
         """The node that a predictor speaks on, if it has a past of its own."""
         return None if self._memory is None else self._memory.node(name)
 
     @property
     def inside(self) -> dict[str, Any]:
-        """What is to be noted inside its turn, once the nodes have consolidated what was said."""
+        """Data to store inside the turn, once the nodes have consolidated it."""
         if self._memory is None:
             return {"nodes": self.nodes}
         self._memory.consolidate()
@@ -155,5 +155,5 @@ class Call:
         return {id(one) for one in self._program.predictors()}
 
     def holds(self, predictor: Any) -> bool:
-        """Whether this predictor is part of the program."""
+        """Return whether this predictor is part of the program."""
         return id(predictor) in self._predictors

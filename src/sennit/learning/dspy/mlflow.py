@@ -1,4 +1,4 @@
-"""Turns of a session as a run of MLflow, for those who watch their programs there.
+"""MLflow logging of turns and scores.
 
 A run holds a metric per turn, the turns themselves as files, and the scores when they are known. A
 session does not depend on it: `on_turn` that fails is a warning, and the turn is kept.
@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from sennit.errors import MissingExtraError
-from sennit.learning.dspy.plain import plain_fields
+from sennit.learning.dspy.plain_values import plain_fields
 from sennit.learning.dspy.turn import Turn
 
 if TYPE_CHECKING:
     from sennit.learning.dspy.session import Session
+
+__all__ = ["MlflowRun"]
 
 
 class MlflowRun:

@@ -1,4 +1,4 @@
-"""What a session is made with, checked once: an unknown word is refused, never ignored."""
+"""Options of a session, validated once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from sennit.errors import ValidationError, shown
-from sennit.learning.dspy.locks import LockMode
-from sennit.learning.dspy.nodes import MemoryPlan
-from sennit.learning.dspy.telling import CopyMode, Telling
+from sennit.learning.dspy.call_lock import LockMode
+from sennit.learning.dspy.history_options import CopyMode, HistoryOptions
+from sennit.learning.dspy.node_memory import MemoryPlan
 from sennit.learning.dspy.turn import Turn
 
 HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_session"]
@@ -22,7 +22,7 @@ OnTurn: TypeAlias = Callable[[Any, Turn], object]
 class Options:
     """The options of a session, except for where its turns are."""
 
-    telling: Telling
+    telling: HistoryOptions
     policy: HistoryPolicy
     on_metric_error: OnMetricError
     strict: bool

@@ -1,4 +1,4 @@
-"""A DSPy program that remembers: a session is a program, and its calls are turns.
+"""The DSPy session: a module whose calls are turns of a conversation.
 
 The program inside hears the conversation without knowing of it. The session is a `dspy.Module`
 whose predictors are those of the program, so optimisers compile it like any other.
@@ -15,12 +15,22 @@ from pathlib import Path
 from typing import Any, Self, SupportsIndex, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.learning.dspy.call import Call
-from sennit.learning.dspy.framework import Module, dspy
-from sennit.learning.dspy.hearing import Speaking, current_call, fields_in, wire
-from sennit.learning.dspy.locks import LockMode
-from sennit.learning.dspy.log import TurnLog
-from sennit.learning.dspy.nodes import (
+from sennit.learning.dspy.call import SessionCall
+from sennit.learning.dspy.call_lock import LockMode
+from sennit.learning.dspy.compile_guard import CompileGuard
+from sennit.learning.dspy.dspy_imports import Module, dspy
+from sennit.learning.dspy.examples import Judge, example_of, good_enough, lost_labels
+from sennit.learning.dspy.history import HistorySnapshot, Told, history_from
+from sennit.learning.dspy.history_options import CopyMode, HistoryOptions
+from sennit.learning.dspy.modules import (
+    by_name,
+    copied,
+    fields_asked,
+    fields_of,
+    history_field_of,
+    takes,
+)
+from sennit.learning.dspy.node_memory import (
     SHARED,
     Consolidator,
     Lifetime,
@@ -36,21 +46,11 @@ from sennit.learning.dspy.options import (
     field_names,
     require,
 )
-from sennit.learning.dspy.past import Snapshot, Told, history_from
-from sennit.learning.dspy.programs import (
-    by_name,
-    copied,
-    fields_asked,
-    fields_of,
-    history_field_of,
-    takes,
-)
-from sennit.learning.dspy.rehearsal import Rehearsal
-from sennit.learning.dspy.saved import Saved, is_saved, read_file, write_file
+from sennit.learning.dspy.predictor_hook import CallContext, current_call, fields_in, wire
 from sennit.learning.dspy.state import SessionState
-from sennit.learning.dspy.teaching import Judge, example_of, good_enough, lost_labels
-from sennit.learning.dspy.telling import CopyMode, Telling
+from sennit.learning.dspy.state_file import SavedState, is_saved, read_file, write_file
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.turn_log import TurnLog
 from sennit.learning.dspy.types import FieldTypes
 from sennit.learning.labels import Label, label_many
 from sennit.sessions.client import ClientCore
@@ -108,7 +108,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 f"{shown(input_field_override)}."
             )
         only = history_input_fields if input_field_override is None else input_field_override
-        telling = Telling(
+        telling = HistoryOptions(
             history_field=history_field,
             exclude=field_names("exclude_fields", exclude_fields or ()),
             only_inputs=None if only is None else field_names("history_input_fields", only),
@@ -125,7 +125,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             on_turn=on_turn,
             plan=memory,
         )
-        self.__dict__.update(_options=options, _wanted=history_field, _rehearsal=Rehearsal())
+        self.__dict__.update(_options=options, _wanted=history_field, _rehearsal=CompileGuard())
         # A program that is not copied may be that of other sessions too.
         self.__dict__["_serves_many"] = copy_mode == "none"
         self._take_in(module, stacklevel=4)  # DSPy's metaclass stands between
@@ -183,12 +183,12 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def max_turns(self) -> int | None:
-        """How many messages of the history a call is sent; None for all."""
+        """The number of history turns that a call is sent; None for all."""
         return self._options.telling.max_turns
 
     @property
     def max_stored_turns(self) -> int | None:
-        """How many turns are held in memory; None for all."""
+        """The number of turns held in memory; None for all."""
         return self._options.telling.max_stored
 
     @property
@@ -204,7 +204,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def copy_mode(self) -> CopyMode:
-        """How the program and its values are copied."""
+        """The copy mode of the program and its values."""
         return self._options.telling.copies
 
     @property
@@ -219,12 +219,12 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def strict_history_annotation(self) -> bool:
-        """Whether a history field of another type is refused."""
+        """True if a history field of another type is refused."""
         return self._options.strict
 
     @property
     def lock(self) -> LockMode:
-        """Which calls exclude each other."""
+        """The lock mode: which calls exclude each other."""
         return self._options.lock
 
     @property
@@ -238,7 +238,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def state(self) -> SessionState:
-        """Where its turns are: its own, or the one that is bound here."""
+        """The state that holds the turns: the session's own, or the one bound here."""
         bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
         own: SessionState = self.__dict__["_state"]
         return bound.get(id(self), own)
@@ -270,8 +270,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def session_history(self) -> Any:
-        """What the next call will hear, as a dspy.History."""
-        return Snapshot.of(self.state.log.span())
+        """The history that the next call will get, as a dspy.History."""
+        return HistorySnapshot.of(self.state.log.span())
 
     @property
     def initial_history(self) -> list[Told]:
@@ -287,7 +287,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def forward(self, *args: Any, **inputs: Any) -> Any:
         """Call the program as the next turn."""
         call = self._call(by_name(self.module, args, inputs))
-        with call.lock.held(), Speaking(call.begun()), call.attempt():
+        with call.lock.held(), CallContext(call.begun()), call.attempt():
             prediction = self.module(**call.arguments)
             self._keep(call, prediction)
             self._tell(call)
@@ -297,7 +297,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         """The same, awaited; the loop does not wait for the store."""
         call = await self.state.aside(self._call, by_name(self.module, args, inputs))
         async with call.lock.aheld():
-            with Speaking(await call.aside(call.begun)):
+            with CallContext(await call.aside(call.begun)):
                 async with call.awaited_attempt():
                     prediction = await self.module.acall(**call.arguments)
                     try:
@@ -306,7 +306,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                         self._tell(call)  # kept though the caller was cancelled, it is told of
         return prediction
 
-    def _call(self, inputs: dict[str, Any]) -> Call:
+    def _call(self, inputs: dict[str, Any]) -> SessionCall:
         options: Options = self._options
         state = self.state
         field, plan = options.telling.history_field, options.plan
@@ -317,7 +317,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         overridden = given is not None and options.policy == "override"
         keeps = not (overridden or self._rehearsal.goes_on)
         anew = given is not None and options.policy == "replace_session"
-        return Call(
+        return SessionCall(
             program=self.module,
             state=state,
             inputs=inputs,
@@ -329,7 +329,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             memory=NodeMemory(state.nodes, plan, anew=anew) if plan and keeps else None,
         )
 
-    def _keep(self, call: Call, prediction: Any) -> None:
+    def _keep(self, call: SessionCall, prediction: Any) -> None:
         if not call.keeps:
             return
         options: Options = self._options
@@ -345,7 +345,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             turn = log.add(inputs, outputs, call.span, given, **call.inside)
         call.turn = turn
 
-    def _tell(self, call: Call) -> None:
+    def _tell(self, call: SessionCall) -> None:
         options: Options = self._options
         if options.on_turn is not None and call.turn is not None:
             try:
@@ -416,7 +416,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         made.__dict__.update(_state=state, module=module, history=[], callbacks=[*self.callbacks])
         made.__dict__["_serves_many"] = module is self.module
         if not self._rehearsal.goes_on:
-            made.__dict__["_rehearsal"] = Rehearsal()
+            made.__dict__["_rehearsal"] = CompileGuard()
         return made
 
     def update_module(self, new_module: Any) -> None:
@@ -507,7 +507,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         """Write `save_state` to a file; the program is not part of it."""
         write_file(path, self._saved())
 
-    def _saved(self) -> Saved:
+    def _saved(self) -> SavedState:
         plan = self._options.plan
         memory = (
             {} if plan is None else {"memory": {"scope": plan.scope, "lifetime": plan.lifetime}}

@@ -1,4 +1,4 @@
-"""The state of a conversation with a program: its turns, what it began with, its nodes.
+"""State of a DSPy session: turns, initial history and node states.
 
 It can be saved, loaded, and bound to a session for a while, so that one program serves many
 conversations at once.
@@ -13,15 +13,15 @@ from threading import Lock
 from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError
-from sennit.learning.dspy.locks import CallLock, LockMode
-from sennit.learning.dspy.log import TurnLog
-from sennit.learning.dspy.nodes import Node, Nodes
-from sennit.learning.dspy.past import Told
-from sennit.learning.dspy.saved import Saved, read_file, write_file
-from sennit.learning.dspy.telling import Telling
+from sennit.finish_uncancelled import undisturbed
+from sennit.learning.dspy.call_lock import CallLock, LockMode
+from sennit.learning.dspy.history import Told
+from sennit.learning.dspy.history_options import HistoryOptions
+from sennit.learning.dspy.node_memory import PredictorNode, PredictorNodes
+from sennit.learning.dspy.state_file import SavedState, read_file, write_file
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.turn_log import TurnLog
 from sennit.sessions.client import ClientCore
-from sennit.turns.patience import undisturbed
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -31,18 +31,18 @@ class SessionState:
     """A conversation that sessions can speak on."""
 
     def __init__(self, log: TurnLog | None = None, lock: LockMode = "none") -> None:
-        self.log = TurnLog(Telling()) if log is None else log
+        self.log = TurnLog(HistoryOptions()) if log is None else log
         self.lock = CallLock(lock)
-        self._nodes: Nodes | None = None
+        self._nodes: PredictorNodes | None = None
         self._inside: dict[str, SessionState] = {}
         self._making = Lock()
 
     @property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> PredictorNodes:
         """The pasts of single predictors, where they have their own."""
         with self._making:  # or calls at once would each have their own
             if self._nodes is None:
-                self._nodes = Nodes(self.log.branch, self.log.telling)
+                self._nodes = PredictorNodes(self.log.branch, self.log.telling)
             return self._nodes
 
     def inside(self, name: str) -> SessionState:
@@ -57,7 +57,7 @@ class SessionState:
         store: ClientCore[Any] | None,
         key: str | None,
         branch: str | None,
-        telling: Telling,
+        telling: HistoryOptions,
     ) -> Self:
         """The conversation under a key of a store, or a new one in memory."""
         if store is None and key is None and branch is None:
@@ -90,7 +90,7 @@ class SessionState:
         """The history it began with."""
         return list(self.log.initial)
 
-    def adopt(self, telling: Telling, lock: LockMode) -> None:
+    def adopt(self, telling: HistoryOptions, lock: LockMode) -> None:
         """Be told as a session tells its turns, and kept as apart as it wants."""
         self.log.tell_as(telling)
         if lock != "none":
@@ -131,20 +131,20 @@ class SessionState:
         for node in self._known_nodes().values():
             node.clear()
 
-    def _known_nodes(self) -> dict[str, Node]:
+    def _known_nodes(self) -> dict[str, PredictorNode]:
         """The nodes there are, also those that only the store knows of yet."""
         return self.nodes.all() if self._nodes is not None or self.log.laid_out else {}
 
-    def saved(self, **options: Any) -> Saved:
+    def saved(self, **options: Any) -> SavedState:
         """All of it as plain data, with the options of a session."""
         self.log.catch_up()
         nodes = self._known_nodes()
         for one in nodes.values():
             one.log.catch_up()
         told = {name: (one.log, one.memory) for name, one in nodes.items()}
-        return Saved.of(self.log, told, options)
+        return SavedState.of(self.log, told, options)
 
-    def fill(self, saved: Saved) -> None:
+    def fill(self, saved: SavedState) -> None:
         """Have what was saved, and nothing else."""
         self.log.become(saved.conversation.log(self.log.telling))
         for name, (turns, memory) in saved.nodes.items():

@@ -1,11 +1,11 @@
-"""A turn of a program: what went in, what came out, and what it knew then."""
+"""A turn: inputs, outputs and the history it was given."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import UUID
 
-from sennit.learning.dspy.past import Snapshot, Span
+from sennit.learning.dspy.history import HistorySnapshot, HistorySpan
 
 
 class Turn:
@@ -55,7 +55,7 @@ class Turn:
     @property
     def history_snapshot(self) -> Any:
         """The history it was given, as a dspy.History."""
-        return Snapshot.of(self._past) if isinstance(self._past, Span) else self._past
+        return HistorySnapshot.of(self._past) if isinstance(self._past, HistorySpan) else self._past
 
     def again(self, score: float | None = None, past: Any = None) -> Turn:
         """The same turn, with a score or with its past told elsewhere."""

@@ -1,4 +1,4 @@
-"""The types of a program's fields, for values that were kept as plain data.
+"""Types of a program's fields, to restore values that were stored as plain data.
 
 A turn that is read from a store or a file holds plain data: the fields of a model, the value of an
 enum, the text of a date. A metric was written for what the program returned, and so were examples
@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from sennit.learning.dspy.framework import BlockType
+from sennit.learning.dspy.dspy_imports import BlockType
 
 _PLAIN = (str, int, float, bool, list, dict, Any)
 

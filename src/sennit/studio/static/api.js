@@ -35,10 +35,14 @@ class ApiError extends Error {
 /** What to tell a person of a problem with that code. */
 export const plainWords = (code, text) => PLAINLY[code] ?? text;
 
-/** Call `again` when the server answers after it could not be reached. */
-export function onBack(again) {
+/** Call `again` when the server answers after it could not be reached; with `failed`, also if it has since. */
+export function onBack(again, failed = false) {
+  const timer = failed && !lost ? setTimeout(again) : null;
   addEventListener('serverback', again);
-  return () => removeEventListener('serverback', again);
+  return () => {
+    clearTimeout(timer);
+    removeEventListener('serverback', again);
+  };
 }
 
 async function untilBack() {

@@ -8,7 +8,7 @@ const PAUSE = 180;
 
 // What could not be read because the server was away is read when it is back.
 function useReturn(error, again) {
-  useEffect(() => (error?.passing ? onBack(again) : undefined), [error]);
+  useEffect(() => (error?.passing ? onBack(again, true) : undefined), [error]);
 }
 
 /** {answer, error, again} of an address (null asks nothing); a new `version` asks once more. */

@@ -1,4 +1,4 @@
-"""The promises of a Store as checks: run them on yours.
+"""The conformance kit: checks of what a Store promises.
 
     from sennit.testing.conformance import CHECKS
 
@@ -24,33 +24,33 @@ from typing import Any, Protocol
 from sennit.stores.base import Store
 from sennit.testing.conformance import (
     appends,
-    atomic,
+    atomicity,
     branches,
+    changes_since,
     closing,
     commits,
-    durable,
+    concurrency,
+    detached,
+    durability,
     files,
     forks,
     labels,
     leases,
     messages,
-    model,
     owners,
-    refreshing,
-    removing,
+    reference_model,
     rewrites,
     runs,
     scale,
     search,
     sessions,
     starts,
-    threads,
 )
 
-__all__ = ["CHECKS", "DURABLE_CHECKS", "Check", "DurableCheck", "checks", "run_all"]
+__all__ = ["CHECKS", "DURABLE_CHECKS", "ConformanceCheck", "DurableCheck", "checks", "run_all"]
 
 
-class Check(Protocol):
+class ConformanceCheck(Protocol):
     """A promise, checked on an empty store."""
 
     __name__: str
@@ -82,11 +82,11 @@ _MODULES = (
     branches,
     forks,
     rewrites,
-    refreshing,
-    atomic,
+    changes_since,
+    atomicity,
     owners,
     search,
-    removing,
+    detached,
     leases,
     runs,
     starts,
@@ -94,19 +94,19 @@ _MODULES = (
     files,
     labels,
     closing,
-    threads,
-    model,
+    concurrency,
+    reference_model,
     scale,
 )
 
-CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in _of(module))
+CHECKS: tuple[ConformanceCheck, ...] = tuple(check for module in _MODULES for check in _of(module))
 """What every store must pass."""
 
-DURABLE_CHECKS: tuple[DurableCheck, ...] = _of(durable)
+DURABLE_CHECKS: tuple[DurableCheck, ...] = _of(durability)
 """What a store must pass whose data outlive it."""
 
 
-def checks() -> Iterator[Check]:
+def checks() -> Iterator[ConformanceCheck]:
     """The checks, one by one."""
     yield from CHECKS
 

@@ -15,7 +15,7 @@ from sennit.errors import (
 )
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     LONGEST_NAME,
     AddBranch,
     Append,
@@ -25,9 +25,9 @@ from sennit.stores.records import (
     RemoveBranch,
     RenameBranch,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
-    Scene,
+    StoreFixture,
     branch,
     empty,
     ids,
@@ -37,11 +37,11 @@ from sennit.testing.conformance.scene import (
 )
 
 
-def _names(scene: Scene) -> list[str]:
+def _names(scene: StoreFixture) -> list[str]:
     return [record.name for record in scene.load().branches.values()]
 
 
-def _refused(scene: Scene, kind: type[SennitError], change: Change, why: str) -> None:
+def _refused(scene: StoreFixture, kind: type[SennitError], change: Change, why: str) -> None:
     before = scene.load()
     raises(kind, lambda: scene.write(change), why)
     same(scene.load().branches, before.branches, f"The branches after {why!r} was refused")
@@ -49,7 +49,7 @@ def _refused(scene: Scene, kind: type[SennitError], change: Change, why: str) ->
 
 
 def a_branch_comes_back_as_it_was(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     rule, one = scene.say("be brief", "one")
     on = segment((one.id,))
     main = branch(
@@ -67,7 +67,7 @@ def a_branch_comes_back_as_it_was(store: Store) -> None:
 
 
 def a_branch_without_grants_comes_back_without_any(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.stored(scene.branch("main").id)
     empty("Its metadata", main.metadata)
     none: frozenset[str] = frozenset()
@@ -76,7 +76,7 @@ def a_branch_without_grants_comes_back_without_any(store: Store) -> None:
 
 
 def grants_that_were_never_given_stay_apart_from_empty_ones(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     on = segment()
     main = branch("main", on, resources=None, capabilities=None)
     scene.write(AddBranch(main, on))
@@ -88,7 +88,7 @@ def grants_that_were_never_given_stay_apart_from_empty_ones(store: Store) -> Non
 
 
 def branches_are_given_by_time_of_creation(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     for name, created in (("late", 30), ("early", 10), ("middle", 20)):
         on = segment()
         scene.write(AddBranch(branch(name, on, created=NOON + created), on))
@@ -96,13 +96,13 @@ def branches_are_given_by_time_of_creation(store: Store) -> None:
 
 
 def branches_created_at_one_moment_are_given_by_id(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = [scene.branch(f"b{n}").id for n in (3, 1, 2)]
     same(list(scene.load().branches), sorted(made), "Order of branches")
 
 
 def branch_names_may_hold_anything(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     long = "".join(sha512(f"{n}".encode()).hexdigest() for n in range(16))[:LONGEST_NAME]
     names = ["'; DROP TABLE branches; --", "a'b\"c`d", "", " ", "naïve 🦜", long, "%_*?"]
     for name in names:
@@ -112,7 +112,7 @@ def branch_names_may_hold_anything(store: Store) -> None:
 
 
 def a_name_that_is_no_unicode_is_refused_or_kept(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     kept = ["main"]
     scene.branch("main")
     for name in ("lone \ud800 surrogate", "a NUL \x00 inside"):
@@ -125,21 +125,21 @@ def a_name_that_is_no_unicode_is_refused_or_kept(store: Store) -> None:
 
 
 def names_that_differ_in_case_are_two_names(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("Main")
     scene.branch("main")
     same(sorted(_names(scene)), ["Main", "main"], "The branches")
 
 
 def sessions_may_have_branches_of_one_name(store: Store) -> None:
-    here, there = Scene(store), Scene(store)
+    here, there = StoreFixture(store), StoreFixture(store)
     here.branch("main", "here")
     there.branch("main", "there")
     same((here.said(), there.said()), (["here"], ["there"]), "The two branches")
 
 
 def sessions_may_have_branches_of_one_id(store: Store) -> None:
-    here, there, on = Scene(store), Scene(store), segment()
+    here, there, on = StoreFixture(store), StoreFixture(store), segment()
     main = branch("main", on)
     for scene in (here, there):
         scene.write(AddBranch(main, on))
@@ -149,7 +149,7 @@ def sessions_may_have_branches_of_one_id(store: Store) -> None:
 
 
 def a_branch_added_twice_is_one(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     main = branch("main", on)
     scene.write(AddBranch(main, on))
     scene.write(AddBranch(main, on))
@@ -157,7 +157,7 @@ def a_branch_added_twice_is_one(store: Store) -> None:
 
 
 def a_branch_added_again_keeps_what_it_has_since(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     main = branch("main", on)
     scene.write(AddBranch(main, on))
     scene.append(main.id, "one")
@@ -168,13 +168,13 @@ def a_branch_added_again_keeps_what_it_has_since(store: Store) -> None:
 
 
 def a_taken_name_is_refused(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     scene.branch("main", "one")
     _refused(scene, ExistsError, AddBranch(branch("main", on), on), "a taken name")
 
 
 def a_taken_id_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     on = segment()
     other = branch("other", on, id=main.id)
@@ -184,7 +184,7 @@ def a_taken_id_is_refused(store: Store) -> None:
 
 
 def a_taken_id_with_another_name_is_refused_even_on_its_own_segment(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     main = branch("main", on)
     scene.write(AddBranch(main, on))
     other = replace(main, name="other")
@@ -192,36 +192,36 @@ def a_taken_id_with_another_name_is_refused_even_on_its_own_segment(store: Store
 
 
 def a_segment_of_another_branch_is_refused(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     scene.write(AddBranch(branch("main", on), on))
     other = branch("other", on)
     _refused(scene, ExistsError, AddBranch(other, on), "a segment of another branch")
 
 
 def a_branch_on_an_unknown_base_is_refused(store: Store) -> None:
-    scene, on = Scene(store), segment((), new_id(), 0)
+    scene, on = StoreFixture(store), segment((), new_id(), 0)
     _refused(scene, NotFoundError, AddBranch(branch("main", on), on), "an unknown base")
 
 
 def a_branch_on_a_base_of_another_session_is_refused(store: Store) -> None:
-    here, there = Scene(store), Scene(store)
+    here, there = StoreFixture(store), StoreFixture(store)
     on = segment((), there.branch("main", "one").segment, 1)
     _refused(here, NotFoundError, AddBranch(branch("main", on), on), "a foreign base")
 
 
 def a_branch_with_an_unknown_message_is_refused(store: Store) -> None:
-    scene, on = Scene(store), segment((new_id(),))
+    scene, on = StoreFixture(store), segment((new_id(),))
     _refused(scene, NotFoundError, AddBranch(branch("main", on), on), "an unknown message")
 
 
 def a_branch_with_an_unknown_system_message_is_refused(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     main = branch("main", on, system=new_id())
     _refused(scene, NotFoundError, AddBranch(main, on), "an unknown system message")
 
 
 def a_branch_that_begins_past_the_end_of_its_base_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two")
     for base, offset in ((main.segment, 3), (main.segment, -1), (None, 1)):
         on = segment((), base, offset)
@@ -229,7 +229,7 @@ def a_branch_that_begins_past_the_end_of_its_base_is_refused(store: Store) -> No
 
 
 def a_branch_that_contradicts_its_segment_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     on = segment(ids(scene.say("one")))
     _refused(scene, ValidationError, AddBranch(branch("main", on, length=2), on), "a wrong length")
     other = branch("main", on, segment=new_id())
@@ -237,7 +237,7 @@ def a_branch_that_contradicts_its_segment_is_refused(store: Store) -> None:
 
 
 def changing_a_branch_record_in_hand_changes_nothing_in_the_store(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     main = branch("main", on, metadata={"list": [1]})
     scene.write(AddBranch(main, on))
     for record in (main, scene.stored(main.id), scene.changes({}).branches[main.id]):
@@ -246,7 +246,7 @@ def changing_a_branch_record_in_hand_changes_nothing_in_the_store(store: Store) 
 
 
 def a_removed_branch_is_gone(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     gone = scene.branch("gone", "one")
     scene.branch("stays", "two")
     scene.write(RemoveBranch(gone.id))
@@ -255,14 +255,14 @@ def a_removed_branch_is_gone(store: Store) -> None:
 
 
 def removing_a_branch_keeps_its_messages(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two")
     scene.write(RemoveBranch(main.id))
     same(len(scene.load().messages), 2, "Messages of a removed branch")
 
 
 def removing_an_unknown_branch_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     raises(NotFoundError, lambda: scene.write(RemoveBranch(new_id())), "An unknown branch")
     scene.write(RemoveBranch(main.id))
@@ -270,7 +270,7 @@ def removing_an_unknown_branch_is_refused(store: Store) -> None:
 
 
 def the_name_of_a_removed_branch_is_free(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     old = scene.branch("main", "old")
     scene.write(RemoveBranch(old.id))
     scene.branch("main", "new")
@@ -278,14 +278,14 @@ def the_name_of_a_removed_branch_is_free(store: Store) -> None:
 
 
 def a_branch_can_be_replaced_by_one_of_its_name_in_one_write(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     old, on = scene.branch("main", "old"), segment()
     scene.write(RemoveBranch(old.id), AddBranch(branch("main", on), on))
     same(scene.said(), [], "The new branch of that name")
 
 
 def a_branch_gets_other_grants(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     wanted = replace(main, resources=frozenset({"gpt"}), capabilities=frozenset({"Answer"}))
     scene.write(ChangeBranch(wanted))
@@ -295,7 +295,7 @@ def a_branch_gets_other_grants(store: Store) -> None:
 
 
 def a_branch_gets_another_system_message(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     rule = scene.say("be brief")[0]
     scene.write(ChangeBranch(replace(main, system=rule.id)))
@@ -305,7 +305,7 @@ def a_branch_gets_another_system_message(store: Store) -> None:
 
 
 def an_unknown_system_message_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     change = ChangeBranch(replace(main, system=new_id()))
     raises(NotFoundError, lambda: scene.write(change), "An unknown system message")
@@ -313,7 +313,7 @@ def an_unknown_system_message_is_refused(store: Store) -> None:
 
 
 def a_change_never_touches_name_time_and_metadata(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     main = branch("main", on, metadata={"color": "red"})
     scene.write(AddBranch(main, on))
     odd = replace(main, name="other", created=1, metadata={}, resources=frozenset({"gpt"}))
@@ -323,7 +323,7 @@ def a_change_never_touches_name_time_and_metadata(store: Store) -> None:
 
 
 def a_branch_gets_another_name_and_keeps_all_else(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     for name in ("Bö'b\n", "", "main", "'; DROP TABLE branches; --", "x" * 1000):
         scene.write(RenameBranch(main.id, name))
@@ -334,7 +334,7 @@ def a_branch_gets_another_name_and_keeps_all_else(store: Store) -> None:
 
 
 def a_branch_renamed_twice_alike_is_renamed_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     for _ in range(2):
         scene.write(RenameBranch(main.id, "other"))
@@ -342,14 +342,14 @@ def a_branch_renamed_twice_alike_is_renamed_once(store: Store) -> None:
 
 
 def a_name_that_another_branch_has_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "one")
     side = scene.branch("side", "two")
     _refused(scene, ExistsError, RenameBranch(side.id, "main"), "a taken name")
 
 
 def an_unknown_branch_is_not_renamed(store: Store) -> None:
-    here, there = Scene(store), Scene(store)
+    here, there = StoreFixture(store), StoreFixture(store)
     here.branch("main")
     foreign = there.branch("side")
     for uid in (new_id(), foreign.id):
@@ -359,7 +359,7 @@ def an_unknown_branch_is_not_renamed(store: Store) -> None:
 
 
 def a_name_that_was_given_up_is_free(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     old = scene.branch("main", "old")
     scene.write(RenameBranch(old.id, "before"))
     scene.branch("main", "new")
@@ -368,7 +368,7 @@ def a_name_that_was_given_up_is_free(store: Store) -> None:
 
 
 def two_branches_swap_their_names_in_one_write(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     one, two = scene.branch("one", "1"), scene.branch("two", "2")
     names = (RenameBranch(one.id, "x"), RenameBranch(two.id, "one"), RenameBranch(one.id, "two"))
     scene.write(*names)
@@ -376,7 +376,7 @@ def two_branches_swap_their_names_in_one_write(store: Store) -> None:
 
 
 def another_name_stands_in_the_way_of_no_other_change(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     scene.write(RenameBranch(main.id, "other"))
     scene.append(main.id, "two")
@@ -387,13 +387,13 @@ def another_name_stands_in_the_way_of_no_other_change(store: Store) -> None:
 
 
 def a_change_of_an_unknown_branch_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     unknown = branch("main", segment())
     raises(NotFoundError, lambda: scene.write(ChangeBranch(unknown)), "An unknown branch")
 
 
 def a_change_from_an_old_version_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     mine, theirs = (replace(main, resources=frozenset({name})) for name in ("mine", "theirs"))
     scene.write(ChangeBranch(theirs))
@@ -402,7 +402,7 @@ def a_change_from_an_old_version_is_refused(store: Store) -> None:
 
 
 def a_change_of_grants_does_not_mind_appends(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     scene.append(main.id, "two")
     scene.write(ChangeBranch(replace(main, resources=frozenset({"gpt"}))))
@@ -411,7 +411,7 @@ def a_change_of_grants_does_not_mind_appends(store: Store) -> None:
 
 
 def a_change_of_grants_repeated_changes_nothing(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     change = ChangeBranch(replace(main, resources=frozenset({"gpt"})))
     scene.write(change)
@@ -423,7 +423,7 @@ def a_change_of_grants_repeated_changes_nothing(store: Store) -> None:
 
 
 def a_rewritten_history_takes_the_place_of_the_old(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     a, _, c = scene.load().history(main.id)
     change = scene.rewrite(main.id, (c, a))
@@ -434,7 +434,7 @@ def a_rewritten_history_takes_the_place_of_the_old(store: Store) -> None:
 
 
 def a_history_can_be_rewritten_on_top_of_the_old_one(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcd")
     on = segment((scene.load().history(main.id)[3],), main.segment, 2)
     scene.write(ChangeBranch(replace(main, segment=on.id), on))
@@ -442,7 +442,7 @@ def a_history_can_be_rewritten_on_top_of_the_old_one(store: Store) -> None:
 
 
 def a_history_can_be_rewritten_many_times(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcdefgh")
     for _ in range(20):
         first, *rest = scene.load().history(main.id)
@@ -453,7 +453,7 @@ def a_history_can_be_rewritten_many_times(store: Store) -> None:
 
 
 def a_rewritten_history_may_be_empty(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     scene.rewrite(main.id, ())
     same(scene.said(), [], "The branch")
@@ -461,7 +461,7 @@ def a_rewritten_history_may_be_empty(store: Store) -> None:
 
 
 def a_rewrite_that_missed_an_append_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, on = scene.branch("main", "one"), segment()
     scene.append(main.id, "two")
     change = ChangeBranch(replace(main, segment=on.id), on)
@@ -470,7 +470,7 @@ def a_rewrite_that_missed_an_append_is_refused(store: Store) -> None:
 
 
 def a_rewrite_that_missed_a_rewrite_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, on = scene.branch("main", "one"), segment()
     scene.rewrite(main.id, tuple(scene.load().history(main.id)))
     change = ChangeBranch(replace(main, segment=on.id), on)
@@ -479,7 +479,7 @@ def a_rewrite_that_missed_a_rewrite_is_refused(store: Store) -> None:
 
 
 def a_rewrite_with_unknown_parts_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     for on in (segment((new_id(),)), segment((), new_id(), 0)):
         change = ChangeBranch(replace(main, segment=on.id), on)
@@ -488,7 +488,7 @@ def a_rewrite_with_unknown_parts_is_refused(store: Store) -> None:
 
 
 def a_rewrite_repeated_after_a_lost_acknowledgement_is_found_again(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two")
     change = scene.rewrite(main.id, scene.load().history(main.id)[1:])
     scene.write(change)
@@ -497,7 +497,7 @@ def a_rewrite_repeated_after_a_lost_acknowledgement_is_found_again(store: Store)
 
 
 def a_repeated_rewrite_keeps_what_was_appended_since(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two")
     change = scene.rewrite(main.id, scene.load().history(main.id)[1:])
     scene.append(main.id, "three")
@@ -506,7 +506,7 @@ def a_repeated_rewrite_keeps_what_was_appended_since(store: Store) -> None:
 
 
 def a_branch_can_be_added_appended_to_and_changed_in_one_write(store: Store) -> None:
-    scene, on = Scene(store), segment()
+    scene, on = StoreFixture(store), segment()
     one, main = scene.say("one"), branch("main", on)
     granted: BranchRecord = replace(main, resources=frozenset({"gpt"}))
     scene.write(AddBranch(main, on), Append(main.id, ids(one)), ChangeBranch(granted))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from sennit.errors import ConflictError, StoreError
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Lease, Write
-from sennit.testing.conformance.scene import OWNER, Scene, message, raises, session
+from sennit.stores.records.sessions import AddMessages, Lease, Write
+from sennit.testing.conformance.fixtures import OWNER, StoreFixture, message, raises, session
 
 
-def _calls(store: Store, scene: Scene, lease: Lease) -> dict[str, Callable[[], object]]:
+def _calls(store: Store, scene: StoreFixture, lease: Lease) -> dict[str, Callable[[], object]]:
     uid, one = scene.id, AddMessages((message("one"),))
     return {
         "create_session": lambda: store.create_session(OWNER, session()),
@@ -29,7 +29,7 @@ def _calls(store: Store, scene: Scene, lease: Lease) -> dict[str, Callable[[], o
 
 
 def a_closed_store_refuses_everything(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     lease = store.acquire(OWNER, scene.id, scene.branch("main").id, "ada", 60_000_000)
     store.close()
     for name, call in _calls(store, scene, lease).items():
@@ -39,7 +39,7 @@ def a_closed_store_refuses_everything(store: Store) -> None:
 
 
 def a_store_can_be_closed_twice(store: Store) -> None:
-    Scene(store).branch("main", "one")
+    StoreFixture(store).branch("main", "one")
     store.close()
     store.close()
 

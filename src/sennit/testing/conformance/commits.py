@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.commits import (
+from sennit.stores.records.commits import (
     AddCommit,
     AddUses,
     ArchiveRecord,
@@ -17,12 +17,12 @@ from sennit.stores.commits import (
     PutCommit,
     UseRecord,
 )
-from sennit.stores.records import RemoveMessages
-from sennit.testing.conformance.scene import (
+from sennit.stores.records.sessions import RemoveMessages
+from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     STRANGER,
-    Scene,
+    StoreFixture,
     empty,
     ids,
     raises,
@@ -34,7 +34,7 @@ class _Archive:
     """A session with a branch, and commits of it."""
 
     def __init__(self, store: Store) -> None:
-        self.scene, self.store = Scene(store), store
+        self.scene, self.store = StoreFixture(store), store
         self.branch = self.scene.branch("main").id
 
     def say(self, *texts: str) -> tuple[UUID, ...]:
@@ -191,7 +191,7 @@ def commits_go_with_their_session(store: Store) -> None:
     store.delete_session(OWNER, archive.scene.id)
     same(store.find_commit(OWNER, made.id), None, "A commit of a deleted session")
     same(store.open_commits(OWNER), [], "Open commits")
-    Scene(store, uid=archive.scene.id)
+    StoreFixture(store, uid=archive.scene.id)
     empty("Commits and uses of a new one with its id", archive.commits(), archive.uses())
 
 
@@ -201,7 +201,7 @@ def commits_of_another_owner_are_not_seen(store: Store) -> None:
     same(store.find_commit(STRANGER, made.id), None, "Another owner's commit")
     same(store.open_commits(STRANGER), [], "Another owner's open commits")
     raises(NotFoundError, lambda: store.commits(STRANGER, archive.scene.id), "A stranger")
-    Scene(store, STRANGER, archive.scene.id)
+    StoreFixture(store, STRANGER, archive.scene.id)
     change = PutCommit(made.id, "failed", b"{}", 0)
     raises(NotFoundError, lambda: store.write(STRANGER, archive.scene.id, [change]), "A stranger")
     same(archive.commits(), [made], "Commits")

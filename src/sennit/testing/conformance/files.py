@@ -10,12 +10,12 @@ import msgspec
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.commits import AddCommit, CommitRecord, PutCommit
-from sennit.stores.files import (
+from sennit.stores.records.commits import AddCommit, CommitRecord, PutCommit
+from sennit.stores.records.files import (
     CountUses,
     Derived,
     EndCommit,
-    Evidence,
+    EvidenceRecord,
     FileRecord,
     MoveFile,
     PutFile,
@@ -24,8 +24,16 @@ from sennit.stores.files import (
     VersionRecord,
     in_order,
 )
-from sennit.stores.records import Owner
-from sennit.testing.conformance.scene import NOON, OWNER, STRANGER, Scene, empty, raises, same
+from sennit.stores.records.sessions import Owner
+from sennit.testing.conformance.fixtures import (
+    NOON,
+    OWNER,
+    STRANGER,
+    StoreFixture,
+    empty,
+    raises,
+    same,
+)
 
 AGENT = Owner("acme", "agent", "helper")
 _PATH = "memories/preferences/tea.md"
@@ -62,7 +70,7 @@ def there_are_no_files_at_first(store: Store) -> None:
 
 
 def a_file_is_kept_as_it_was_given(store: Store) -> None:
-    evidence = in_order(Evidence(OWNER, new_id(), new_id()) for _ in range(3))
+    evidence = in_order(EvidenceRecord(OWNER, new_id(), new_id()) for _ in range(3))
     version = _version(
         body="naïve 🦜\x00",
         valid_to=NOON + 99,
@@ -151,7 +159,7 @@ def a_moved_file_keeps_its_versions(store: Store) -> None:
 
 def a_removed_file_is_gone_with_its_versions(store: Store) -> None:
     scene = new_id()
-    said = _version(evidence=(Evidence(OWNER, scene, new_id()),))
+    said = _version(evidence=(EvidenceRecord(OWNER, scene, new_id()),))
     change, other = _put(store, version=said), _put(store, "other.md")
     _put(store, version=_version(2), uid=change.id)
     for _ in range(2):
@@ -203,7 +211,7 @@ def changes_of_files_are_made_together_or_not_at_all(store: Store) -> None:
 
 
 def files_are_written_with_the_end_of_their_commit_and_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = CommitRecord(new_id(), 1, scene.branch().id, NOON, "open", ())
     scene.write(AddCommit(made))
     end = EndCommit(OWNER, scene.id, PutCommit(made.id, "committed", b'{"n":1}', 0))
@@ -241,7 +249,7 @@ def what_a_user_owns_is_found_and_nothing_of_others(store: Store) -> None:
 
 
 def a_refused_file_leaves_its_commit_open(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = CommitRecord(new_id(), 1, scene.branch().id, NOON, "open", ())
     scene.write(AddCommit(made))
     _put(store)
@@ -255,13 +263,15 @@ def a_refused_file_leaves_its_commit_open(store: Store) -> None:
 
 def what_came_from_a_session_is_found(store: Store) -> None:
     here, there, message = new_id(), new_id(), new_id()
-    mine = _put(store, version=_version(evidence=(Evidence(OWNER, here, message),)))
+    mine = _put(store, version=_version(evidence=(EvidenceRecord(OWNER, here, message),)))
     second = _version(
-        2, evidence=(Evidence(OWNER, here, message), Evidence(OWNER, there, new_id()))
+        2, evidence=(EvidenceRecord(OWNER, here, message), EvidenceRecord(OWNER, there, new_id()))
     )
     _put(store, version=second, uid=mine.id)
-    of_agent = _put(store, owner=AGENT, version=_version(evidence=(Evidence(OWNER, there, here),)))
-    _put(store, "x.md", version=_version(evidence=(Evidence(STRANGER, here, message),)))
+    of_agent = _put(
+        store, owner=AGENT, version=_version(evidence=(EvidenceRecord(OWNER, there, here),))
+    )
+    _put(store, "x.md", version=_version(evidence=(EvidenceRecord(STRANGER, here, message),)))
     first, both = Derived(OWNER, mine.id, 1), Derived(OWNER, mine.id, 2)
     same(store.derived(OWNER, session=here), [first, both], "From one session")
     helped = Derived(AGENT, of_agent.id, 1)
@@ -272,8 +282,8 @@ def what_came_from_a_session_is_found(store: Store) -> None:
 
 
 def files_stay_when_the_session_they_came_from_is_deleted(store: Store) -> None:
-    scene = Scene(store)
-    _put(store, version=_version(evidence=(Evidence(OWNER, scene.id, new_id()),)))
+    scene = StoreFixture(store)
+    _put(store, version=_version(evidence=(EvidenceRecord(OWNER, scene.id, new_id()),)))
     store.delete_session(OWNER, scene.id)
     same(len(_there(store).latest.evidence), 1, "How much evidence")
 

@@ -6,19 +6,19 @@ from uuid import UUID
 
 from sennit.errors import ConflictError, NotFoundError, ValidationError
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, RemoveBranch, RemoveMessages
-from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
+from sennit.stores.records.sessions import AddBranch, RemoveBranch, RemoveMessages
+from sennit.testing.conformance.fixtures import StoreFixture, branch, raises, same, segment
 
 
 def a_fork_shows_the_history_of_its_source(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.fork(main.id, "fork")
     same(scene.said("fork"), [*"abc"], "The fork")
 
 
 def a_fork_copies_no_entries(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork")
     same(scene.load().segments[fork.segment].entries, (), "Entries of the fork's own")
@@ -26,7 +26,7 @@ def a_fork_copies_no_entries(store: Store) -> None:
 
 
 def a_fork_and_its_source_grow_apart(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a")
     fork = scene.fork(main.id, "fork")
     scene.append(main.id, "mine")
@@ -35,7 +35,7 @@ def a_fork_and_its_source_grow_apart(store: Store) -> None:
 
 
 def a_fork_may_begin_anywhere(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcd")
     for at in range(5):
         scene.fork(main.id, f"at {at}", at=at)
@@ -43,7 +43,7 @@ def a_fork_may_begin_anywhere(store: Store) -> None:
 
 
 def a_fork_of_a_fork_may_begin_in_what_they_share(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcd")
     fork = scene.fork(main.id, "fork", at=3)
     scene.append(fork.id, "x", "y")
@@ -54,7 +54,7 @@ def a_fork_of_a_fork_may_begin_in_what_they_share(store: Store) -> None:
 
 
 def a_segment_stands_on_the_one_that_holds_the_entry_below_it(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcd")
     fork = scene.fork(main.id, "fork", at=3)
     scene.append(fork.id, "x")
@@ -65,7 +65,7 @@ def a_segment_stands_on_the_one_that_holds_the_entry_below_it(store: Store) -> N
 
 
 def a_fork_may_bring_messages_of_its_own(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"ab")
     extra = scene.say("x")[0]
     on = segment((extra.id,), main.segment, 1)
@@ -73,7 +73,7 @@ def a_fork_may_bring_messages_of_its_own(store: Store) -> None:
     same(scene.said("fork"), ["a", "x"], "The fork")
 
 
-def _fork_as_seen(scene: Scene, source: UUID, version: int, name: str) -> AddBranch:
+def _fork_as_seen(scene: StoreFixture, source: UUID, version: int, name: str) -> AddBranch:
     """A fork with the first message of a branch that was last seen in a version."""
     on = segment((), scene.stored(source).segment, 1)
     return AddBranch(
@@ -82,7 +82,7 @@ def _fork_as_seen(scene: Scene, source: UUID, version: int, name: str) -> AddBra
 
 
 def a_fork_of_a_branch_that_others_added_to_is_made(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"ab")
     change = _fork_as_seen(scene, main.id, scene.stored(main.id).version, "fork")
     scene.append(main.id, "c")
@@ -91,7 +91,7 @@ def a_fork_of_a_branch_that_others_added_to_is_made(store: Store) -> None:
 
 
 def a_fork_of_a_branch_that_others_changed_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     version = scene.stored(main.id).version
     made = _fork_as_seen(scene, main.id, version, "made before")
@@ -105,7 +105,7 @@ def a_fork_of_a_branch_that_others_changed_is_refused(store: Store) -> None:
 
 
 def a_fork_of_a_branch_that_others_removed_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.fork(main.id, "other")  # which keeps the segment
     late = _fork_as_seen(scene, main.id, scene.stored(main.id).version, "fork")
@@ -114,7 +114,7 @@ def a_fork_of_a_branch_that_others_removed_is_refused(store: Store) -> None:
 
 
 def rewriting_the_source_leaves_the_fork(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.fork(main.id, "fork", at=2)
     scene.rewrite(main.id, scene.load().history(main.id)[2:])
@@ -122,7 +122,7 @@ def rewriting_the_source_leaves_the_fork(store: Store) -> None:
 
 
 def rewriting_the_fork_leaves_the_source(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork")
     scene.rewrite(fork.id, scene.load().history(fork.id)[::-1])
@@ -130,7 +130,7 @@ def rewriting_the_fork_leaves_the_source(store: Store) -> None:
 
 
 def removing_the_source_leaves_the_fork(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork", at=2)
     scene.write(RemoveBranch(main.id))
@@ -139,7 +139,7 @@ def removing_the_source_leaves_the_fork(store: Store) -> None:
 
 
 def removing_the_last_branch_forgets_its_segments(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork")
     scene.write(RemoveBranch(main.id))
@@ -149,14 +149,14 @@ def removing_the_last_branch_forgets_its_segments(store: Store) -> None:
 
 
 def a_rewritten_segment_nobody_needs_is_not_given(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.rewrite(main.id, scene.load().history(main.id))
     assert main.segment not in scene.load().segments, "A segment nobody needs was given."
 
 
 def many_forks_of_one_source_are_kept_apart(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a")
     for n in range(100):
         fork = scene.fork(main.id, f"fork {n}")

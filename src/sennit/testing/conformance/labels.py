@@ -7,15 +7,24 @@ from uuid import UUID
 from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import LabelRecord, PutLabels, RemoveMessages
-from sennit.testing.conformance.scene import NOON, OWNER, STRANGER, Scene, empty, ids, raises, same
+from sennit.stores.records.sessions import LabelRecord, PutLabels, RemoveMessages
+from sennit.testing.conformance.fixtures import (
+    NOON,
+    OWNER,
+    STRANGER,
+    StoreFixture,
+    empty,
+    ids,
+    raises,
+    same,
+)
 
 
 class _Judged:
     """A session with messages to judge."""
 
     def __init__(self, store: Store) -> None:
-        self.scene, self.store = Scene(store), store
+        self.scene, self.store = StoreFixture(store), store
         self.branch = self.scene.branch("main").id
         self.first, self.second = ids(self.scene.append(self.branch, "one", "two"))
 

@@ -10,7 +10,7 @@ from sennit import clock
 from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,
@@ -19,9 +19,9 @@ from sennit.stores.records import (
     TakeLease,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
-    Scene,
+    StoreFixture,
     branch,
     message,
     raises,
@@ -38,7 +38,7 @@ class _Door:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.scene = Scene(store)
+        self.scene = StoreFixture(store)
         self.main = self.scene.branch("main", "one")
 
     def acquire(self, holder: str, ttl: int = _TTL) -> Lease:

@@ -8,7 +8,7 @@ from sennit.errors import ConflictError, ExistsError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,
@@ -17,9 +17,9 @@ from sennit.stores.records import (
     RemoveBranch,
     RemoveMessages,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
-    Scene,
+    StoreFixture,
     branch,
     empty,
     ids,
@@ -32,7 +32,7 @@ from sennit.testing.conformance.scene import (
 
 
 def _comes_back(store: Store, *records: MessageRecord) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.write(AddMessages(records))
     same(list(scene.load().messages.values()), list(records), "Messages that came back")
 
@@ -42,7 +42,7 @@ def acknowledged_messages_come_back(store: Store) -> None:
 
 
 def messages_come_back_in_the_order_they_were_added(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = messages(*map(str, range(50)))
     backwards = made[::-1]
     for start in range(0, 50, 7):
@@ -55,13 +55,13 @@ def adding_no_messages_is_nothing(store: Store) -> None:
 
 
 def writing_no_changes_is_nothing(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     same(scene.write(), [], "Heads of an empty write")
     same(scene.load().messages, {}, "Messages after an empty write")
 
 
 def the_same_message_twice_is_kept_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = messages("one", "two")
     scene.write(AddMessages(tuple(made)))
     scene.write(AddMessages((*made, message("three"))))
@@ -69,13 +69,13 @@ def the_same_message_twice_is_kept_once(store: Store) -> None:
 
 
 def the_same_message_twice_in_one_write_is_kept_once(store: Store) -> None:
-    scene, one = Scene(store), message("one")
+    scene, one = StoreFixture(store), message("one")
     scene.write(AddMessages((one, one)), AddMessages((one,)))
     same(list(scene.load().messages.values()), [one], "A message added three times in one write")
 
 
 def another_body_under_a_known_id_is_refused(store: Store) -> None:
-    scene, one = Scene(store), message("one")
+    scene, one = StoreFixture(store), message("one")
     scene.write(AddMessages((one,)))
     other = AddMessages((message("two", one.id),))
     raises(ExistsError, lambda: scene.write(other), "Another body under the same id")
@@ -83,7 +83,7 @@ def another_body_under_a_known_id_is_refused(store: Store) -> None:
 
 
 def another_time_under_a_known_id_is_refused(store: Store) -> None:
-    scene, one = Scene(store), message("one")
+    scene, one = StoreFixture(store), message("one")
     scene.write(AddMessages((one,)))
     other = AddMessages((MessageRecord(one.id, one.created + 1, one.body),))
     raises(ExistsError, lambda: scene.write(other), "Another time under the same id")
@@ -134,7 +134,7 @@ def times_near_and_far_come_back_to_the_microsecond(store: Store) -> None:
 
 
 def one_id_in_two_sessions_is_two_messages(store: Store) -> None:
-    here, there, one = Scene(store), Scene(store), message("here")
+    here, there, one = StoreFixture(store), StoreFixture(store), message("here")
     other = message("there", one.id)
     here.write(AddMessages((one,)))
     there.write(AddMessages((other,)))
@@ -143,21 +143,21 @@ def one_id_in_two_sessions_is_two_messages(store: Store) -> None:
 
 
 def messages_on_no_branch_are_loaded_too(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "shown")
     loose = scene.say("loose")[0]
     assert loose.id in scene.load().messages, "A message on no branch was not loaded."
 
 
 def a_message_on_no_branch_can_be_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     gone, stays = scene.say("gone", "stays")
     scene.forget(gone)
     same(list(scene.load().messages), [stays.id], "Messages left")
 
 
 def erasing_unknown_messages_is_nothing(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     gone = scene.say("gone")[0]
     scene.forget(gone)
     scene.write(RemoveMessages((gone.id, new_id())))
@@ -166,7 +166,7 @@ def erasing_unknown_messages_is_nothing(store: Store) -> None:
 
 
 def an_erased_message_leaves_every_branch(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcd")
     scene.append(scene.fork(main.id, "fork").id, "x")
     b = list(scene.load().messages.values())[1]
@@ -177,7 +177,7 @@ def an_erased_message_leaves_every_branch(store: Store) -> None:
 
 
 def erasing_shortens_the_branch_that_holds_the_message(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.forget(next(iter(scene.load().messages.values())))
     same(scene.stored(main.id).length, 2, "Length of the branch")
@@ -187,7 +187,7 @@ def erasing_shortens_the_branch_that_holds_the_message(store: Store) -> None:
 
 
 def erasing_moves_the_cuts_behind_the_message(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcde")
     for at in range(1, 6):
         scene.append(scene.fork(main.id, f"at {at}", at=at).id, "x")
@@ -198,7 +198,7 @@ def erasing_moves_the_cuts_behind_the_message(store: Store) -> None:
 
 
 def erasing_reaches_through_forks_of_forks(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     source = scene.branch("fork 0", "a", "b").id
     for n in range(1, 6):
         source = scene.fork(source, f"fork {n}").id
@@ -210,7 +210,7 @@ def erasing_reaches_through_forks_of_forks(store: Store) -> None:
 
 
 def branches_that_showed_an_erased_message_get_a_new_version(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     long, short = scene.fork(main.id, "long"), scene.fork(main.id, "short", at=1)
     other = scene.branch("other", "x")
@@ -224,7 +224,7 @@ def branches_that_showed_an_erased_message_get_a_new_version(store: Store) -> No
 
 
 def a_rewrite_that_missed_an_erasure_is_refused(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"ab")
     a, b = scene.load().messages.values()
     scene.forget(a)
@@ -236,7 +236,7 @@ def a_rewrite_that_missed_an_erasure_is_refused(store: Store) -> None:
 
 
 def an_erased_system_message_leaves_its_branches(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     rule, on = scene.say("be brief")[0], segment()
     main = branch("main", on, system=rule.id)
     scene.write(AddBranch(main, on))
@@ -247,7 +247,7 @@ def an_erased_system_message_leaves_its_branches(store: Store) -> None:
 
 
 def a_system_message_that_was_replaced_can_be_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     old, new = scene.say("be brief", "be long")
     on = segment()
     main = branch("main", on, system=old.id)
@@ -258,7 +258,7 @@ def a_system_message_that_was_replaced_can_be_erased(store: Store) -> None:
 
 
 def all_messages_of_a_branch_can_be_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork", at=2)
     scene.forget(*scene.load().messages.values())
@@ -268,7 +268,7 @@ def all_messages_of_a_branch_can_be_erased(store: Store) -> None:
 
 
 def messages_of_a_removed_branch_can_be_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two")
     all_ids = tuple(scene.load().messages)
     scene.write(RemoveBranch(main.id), RemoveMessages(all_ids))
@@ -276,7 +276,7 @@ def messages_of_a_removed_branch_can_be_erased(store: Store) -> None:
 
 
 def messages_rewritten_away_can_be_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two", "three")
     one, two, three = scene.load().messages.values()
     scene.rewrite(main.id, (one.id, three.id))
@@ -286,7 +286,7 @@ def messages_rewritten_away_can_be_erased(store: Store) -> None:
 
 
 def a_message_behind_every_cut_can_be_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcde")
     records = list(scene.load().messages.values())
     scene.fork(main.id, "fork", at=2)
@@ -297,7 +297,7 @@ def a_message_behind_every_cut_can_be_erased(store: Store) -> None:
 
 
 def after_erasing_behind_a_cut_a_fork_goes_on(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcde")
     records = list(scene.load().messages.values())
     fork = scene.fork(main.id, "fork", at=2)
@@ -310,7 +310,7 @@ def after_erasing_behind_a_cut_a_fork_goes_on(store: Store) -> None:
 
 
 def an_erased_message_can_be_added_anew(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     one = scene.say("one")[0]
     scene.forget(one)
     other = message("another", one.id)
@@ -319,7 +319,7 @@ def an_erased_message_can_be_added_anew(store: Store) -> None:
 
 
 def a_message_can_be_taken_from_its_branch_and_erased_in_one_write(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one", "two")
     one, two = scene.load().messages
     on = segment((two,))
@@ -329,7 +329,7 @@ def a_message_can_be_taken_from_its_branch_and_erased_in_one_write(store: Store)
 
 
 def messages_may_be_added_and_appended_in_one_write(store: Store) -> None:
-    scene, made, on = Scene(store), messages("one", "two"), segment()
+    scene, made, on = StoreFixture(store), messages("one", "two"), segment()
     main = branch("main", on)
     scene.write(AddMessages(tuple(made)), AddBranch(main, on), Append(main.id, ids(made)))
     same(scene.said(), ["one", "two"], "The branch")

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddMessages,
     Append,
     Owner,
@@ -14,10 +14,10 @@ from sennit.stores.records import (
     RemoveMessages,
     RenameBranch,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     STRANGER,
-    Scene,
+    StoreFixture,
     message,
     raises,
     same,
@@ -28,7 +28,7 @@ _MINUTE = 60_000_000
 
 
 def a_session_of_another_owner_is_not_found(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     same(store.find_session(STRANGER, scene.id), None, "Another owner's session")
 
 
@@ -40,20 +40,20 @@ def sessions_of_another_owner_are_not_listed(store: Store) -> None:
 
 
 def a_session_of_another_owner_is_not_deleted(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "one")
     same(store.delete_session(STRANGER, scene.id), False, "Deleting another owner's session")
     same(scene.said(), ["one"], "The branch")
 
 
 def a_session_of_another_owner_is_not_loaded(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     raises(NotFoundError, lambda: store.load(STRANGER, scene.id), "Loading it")
     raises(NotFoundError, lambda: store.changes(STRANGER, scene.id, {}), "Asking for changes")
 
 
 def a_session_of_another_owner_is_not_written_to(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     for change in (
         AddMessages((message("x"),)),
@@ -71,7 +71,7 @@ def a_session_of_another_owner_is_not_written_to(store: Store) -> None:
 
 
 def messages_of_another_owner_are_not_searched(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "a secret parrot")
     for uid in (None, scene.id):
         found = store.search(STRANGER, "parrot", session=uid, limit=10)
@@ -79,7 +79,7 @@ def messages_of_another_owner_are_not_searched(store: Store) -> None:
 
 
 def a_branch_of_another_owner_is_not_leased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     raises(
         NotFoundError,
@@ -89,7 +89,7 @@ def a_branch_of_another_owner_is_not_leased(store: Store) -> None:
 
 
 def a_lease_of_another_owner_is_not_renewed(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     lease = store.acquire(OWNER, scene.id, scene.branch("main").id, "ada", _MINUTE)
     raises(
         NotFoundError,
@@ -99,7 +99,7 @@ def a_lease_of_another_owner_is_not_renewed(store: Store) -> None:
 
 
 def a_lease_of_another_owner_is_not_released(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     lease = store.acquire(OWNER, scene.id, main.id, "ada", _MINUTE)
     # A store may say that it is not there; what counts is that the lease is still held.
@@ -114,7 +114,7 @@ def a_lease_of_another_owner_is_not_released(store: Store) -> None:
 
 def what_an_owner_stores_is_counted(store: Store) -> None:
     same(store.stored(OWNER), (0, 0), "What nobody stored")
-    scene, other = Scene(store), Scene(store, STRANGER)
+    scene, other = StoreFixture(store), StoreFixture(store, STRANGER)
     scene.branch("main")
     other.branch("main", "x" * 5000)
     rest = len(b"{}" + b"main")  # metadata of the session, name of the branch
@@ -127,8 +127,8 @@ def what_an_owner_stores_is_counted(store: Store) -> None:
 
 
 def owners_may_have_sessions_of_one_id(store: Store) -> None:
-    mine = Scene(store)
-    theirs = Scene(store, STRANGER, mine.id)
+    mine = StoreFixture(store)
+    theirs = StoreFixture(store, STRANGER, mine.id)
     mine.branch("main", "mine")
     theirs.branch("main", "theirs")
     same((mine.said(), theirs.said()), (["mine"], ["theirs"]), "The two branches")
@@ -137,8 +137,8 @@ def owners_may_have_sessions_of_one_id(store: Store) -> None:
 
 
 def owners_may_have_messages_of_one_id(store: Store) -> None:
-    mine, one = Scene(store), message("mine")
-    theirs = Scene(store, STRANGER, mine.id)
+    mine, one = StoreFixture(store), message("mine")
+    theirs = StoreFixture(store, STRANGER, mine.id)
     mine.write(AddMessages((one,)))
     theirs.write(AddMessages((message("theirs", one.id),)))
     same(mine.load().messages, {one.id: one}, "My message")

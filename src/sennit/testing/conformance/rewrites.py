@@ -7,15 +7,15 @@ from dataclasses import replace
 from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError, ValidationError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, BranchRecord, ChangeBranch, SegmentRecord
-from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
+from sennit.stores.records.sessions import AddBranch, BranchRecord, ChangeBranch, SegmentRecord
+from sennit.testing.conformance.fixtures import StoreFixture, branch, raises, same, segment
 
 
 class _Braid:
     """A branch "main" that says "abc", and then "de" in a segment of its own."""
 
     def __init__(self, store: Store) -> None:
-        self.scene = scene = Scene(store)
+        self.scene = scene = StoreFixture(store)
         first = scene.branch("main", *"abc")
         upper = segment((), first.segment, 3)
         scene.write(ChangeBranch(replace(first, segment=upper.id), upper))

@@ -8,7 +8,7 @@ from sennit.errors import ConflictError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddMessages,
     Append,
     EventRecord,
@@ -18,12 +18,12 @@ from sennit.stores.records import (
     RunRecord,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     STRANGER,
-    Notes,
-    Scene,
+    LeaseFixture,
+    StoreFixture,
     empty,
     ids,
     message,
@@ -37,13 +37,13 @@ _TTL = 60_000_000
 
 
 def a_branch_without_runs_has_no_runs_and_no_events(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     empty("Runs and events", notes.runs(), notes.events())
     same((notes.last(), notes.last_run()), (0, None), "The last event and run")
 
 
 def an_unknown_branch_has_no_runs_and_no_events(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     notes.add(*told(notes.run(), 1))
     notes.branch = new_id()
     empty("Runs and events", notes.runs(), notes.events())
@@ -51,38 +51,38 @@ def an_unknown_branch_has_no_runs_and_no_events(store: Store) -> None:
 
 
 def runs_of_an_unknown_session_are_not_found(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     notes.scene.id = new_id()
     for asking in (notes.runs, notes.events, notes.last, notes.last_run, notes.last_runs):
         raises(NotFoundError, asking, "Asking in an unknown session")
 
 
 def a_run_is_kept_as_it_was_given(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run(state="suspended", updated=NOON + 7, body=dumps({"said": "naïve 🦜\x00"}))
     same(notes.runs(), [run], "Runs")
     same(notes.last_run(), run, "The last run")
 
 
 def runs_are_listed_with_the_newest_first(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     runs = [notes.run(created=NOON - n) for n in range(12)]
     same(notes.runs(), runs[::-1], "Runs")
     same(notes.last_run(), runs[-1], "The last run")
 
 
 def the_last_runs_of_all_branches_are_found_at_once(store: Store) -> None:
-    scene = Scene(store)
-    main, other, _ = Notes(scene), Notes(scene, "other"), Notes(scene, "quiet")
+    scene = StoreFixture(store)
+    main, other, _ = LeaseFixture(scene), LeaseFixture(scene, "other"), LeaseFixture(scene, "quiet")
     same(main.last_runs(), {}, "Last runs where nothing ran")
     last = [main.run(), main.run(state="ended")][-1]
     only = other.run()
-    Notes(Scene(store)).run()
+    LeaseFixture(StoreFixture(store)).run()
     same(main.last_runs(), {main.branch: last, other.branch: only}, "Last runs")
 
 
 def a_run_may_give_its_lease_back_with_its_last_words(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     ended = replace(run, state="ended")
     last = PutRun(ended, notes.token, release=True), notes.adding(*told(run, 1))
@@ -96,7 +96,7 @@ def a_run_may_give_its_lease_back_with_its_last_words(store: Store) -> None:
 
 
 def a_run_put_again_changes_and_keeps_its_place(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     first, second = notes.run(), notes.run()
     ended = replace(first, state="ended", updated=NOON + 5, body=b"{}")
     for _ in range(2):
@@ -105,8 +105,8 @@ def a_run_put_again_changes_and_keeps_its_place(store: Store) -> None:
 
 
 def runs_of_two_branches_are_kept_apart(store: Store) -> None:
-    scene = Scene(store)
-    main, side = Notes(scene), Notes(scene, "side")
+    scene = StoreFixture(store)
+    main, side = LeaseFixture(scene), LeaseFixture(scene, "side")
     here, there = main.run(), side.run()
     main.add(*told(here, 1, 2))
     side.add(*told(there, 1))
@@ -116,15 +116,15 @@ def runs_of_two_branches_are_kept_apart(store: Store) -> None:
 
 
 def one_run_id_may_stand_on_two_branches(store: Store) -> None:
-    scene = Scene(store)
-    main, side = Notes(scene), Notes(scene, "side")
+    scene = StoreFixture(store)
+    main, side = LeaseFixture(scene), LeaseFixture(scene, "side")
     here = main.run()
     there = side.run(id=here.id, state="ended")
     same((main.runs(), side.runs()), ([here], [there]), "Runs")
 
 
 def events_are_kept_as_they_were_given(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     events = [
         EventRecord(1, run.id, None, b"[]"),
@@ -136,7 +136,7 @@ def events_are_kept_as_they_were_given(store: Store) -> None:
 
 
 def events_come_in_the_order_of_their_numbers(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     for first in (1, 5, 9, 13):
         notes.add(*told(run, *range(first, first + 4)))
@@ -145,7 +145,7 @@ def events_come_in_the_order_of_their_numbers(store: Store) -> None:
 
 
 def numbers_go_on_over_runs(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     first = notes.run()
     notes.add(*told(first, 1, 2))
     second = notes.run()
@@ -155,7 +155,7 @@ def numbers_go_on_over_runs(store: Store) -> None:
 
 
 def events_are_given_in_pages(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     notes.add(*told(run, *range(1, 31)))
     same(notes.events(0, 10), told(run, *range(1, 11)), "The first page")
@@ -165,7 +165,7 @@ def events_are_given_in_pages(store: Store) -> None:
 
 
 def events_repeated_change_nothing(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     for _ in range(3):
         notes.add(*told(run, 1, 2, 3))
@@ -173,7 +173,7 @@ def events_repeated_change_nothing(store: Store) -> None:
 
 
 def events_that_are_partly_there_are_completed(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     notes.add(*told(run, 1, 2))
     notes.add(*told(run, 2, 3, 4))
@@ -181,13 +181,13 @@ def events_that_are_partly_there_are_completed(store: Store) -> None:
 
 
 def no_events_are_nothing(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     notes.add()
     same(notes.last(), 0, "The last event")
 
 
 def another_event_under_the_same_number_is_refused(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run, other = notes.run(), notes.run()
     notes.add(*told(run, 1, 2, 3))
     there = told(run, 2)[0]
@@ -202,7 +202,7 @@ def another_event_under_the_same_number_is_refused(store: Store) -> None:
 
 
 def one_number_twice_in_a_change_is_refused(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     one = told(run, 1)[0]
     twice = one, replace(one, body=b"[]")
@@ -211,8 +211,8 @@ def one_number_twice_in_a_change_is_refused(store: Store) -> None:
 
 
 def an_event_of_an_unknown_run_is_refused(store: Store) -> None:
-    scene = Scene(store)
-    notes, side = Notes(scene), Notes(scene, "side")
+    scene = StoreFixture(store)
+    notes, side = LeaseFixture(scene), LeaseFixture(scene, "side")
     run = notes.run()
     strange = EventRecord(2, new_id(), None, b"[]")
     raises(NotFoundError, lambda: notes.add(*told(run, 1), strange), "An unknown run")
@@ -221,7 +221,7 @@ def an_event_of_an_unknown_run_is_refused(store: Store) -> None:
 
 
 def an_event_may_come_with_its_run(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = RunRecord(new_id(), notes.branch, "running", NOON, NOON, b"{}")
     for _ in range(2):
         notes.scene.write(PutRun(run, notes.token), notes.adding(*told(run, 1)))
@@ -229,7 +229,7 @@ def an_event_may_come_with_its_run(store: Store) -> None:
 
 
 def who_lost_the_lease_writes_nothing(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     store.release(OWNER, notes.scene.id, notes.lease)
     store.acquire(OWNER, notes.scene.id, notes.branch, "bob", _TTL)
@@ -249,8 +249,8 @@ def who_lost_the_lease_writes_nothing(store: Store) -> None:
 
 
 def a_token_that_was_never_given_is_refused(store: Store) -> None:
-    scene = Scene(store)
-    notes = Notes(scene)
+    scene = StoreFixture(store)
+    notes = LeaseFixture(scene)
     run = notes.run()
     for token in (0, -1, notes.token + 1):
         raises(ConflictError, lambda t=token: notes.add(*told(run, 1), token=t), f"Token {token}")
@@ -262,7 +262,7 @@ def a_token_that_was_never_given_is_refused(store: Store) -> None:
 
 
 def a_lease_that_ran_out_still_writes_until_it_is_taken(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     store.release(OWNER, notes.scene.id, notes.lease)
     notes.add(*told(run, 1))
@@ -270,7 +270,7 @@ def a_lease_that_ran_out_still_writes_until_it_is_taken(store: Store) -> None:
 
 
 def a_renewed_lease_writes_on(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     notes.add(*told(run, 1))
     store.renew(OWNER, notes.scene.id, notes.lease, _TTL)
@@ -279,7 +279,7 @@ def a_renewed_lease_writes_on(store: Store) -> None:
 
 
 def messages_and_events_of_one_write_come_together(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     made = messages("two", "three")
     changes = (
@@ -296,8 +296,8 @@ def messages_and_events_of_one_write_come_together(store: Store) -> None:
 
 
 def a_change_that_fails_takes_runs_and_events_back(store: Store) -> None:
-    scene = Scene(store)
-    notes, spare = Notes(scene), Notes(scene, "spare")
+    scene = StoreFixture(store)
+    notes, spare = LeaseFixture(scene), LeaseFixture(scene, "spare")
     run, about = notes.run(), scene.say("about")[0]
     spared = spare.run()
     spare.add(*told(spared, 1))
@@ -322,7 +322,7 @@ def a_change_that_fails_takes_runs_and_events_back(store: Store) -> None:
 
 
 def writes_of_a_group_note_or_are_refused_alone(store: Store) -> None:
-    notes, other = Notes(Scene(store)), Notes(Scene(store))
+    notes, other = LeaseFixture(StoreFixture(store)), LeaseFixture(StoreFixture(store))
     run, another = notes.run(), other.run()
     writes = [
         Write(OWNER, notes.scene.id, (notes.adding(*told(run, 1)),)),
@@ -336,8 +336,8 @@ def writes_of_a_group_note_or_are_refused_alone(store: Store) -> None:
 
 
 def events_are_erased_with_their_message(store: Store) -> None:
-    scene = Scene(store)
-    notes, side = Notes(scene), Notes(scene, "side")
+    scene = StoreFixture(store)
+    notes, side = LeaseFixture(scene), LeaseFixture(scene, "side")
     gone, stays = scene.append(notes.branch, "gone", "stays")
     run, beside = notes.run(), side.run()
     notes.add(
@@ -356,7 +356,7 @@ def events_are_erased_with_their_message(store: Store) -> None:
 
 
 def erased_events_do_not_come_back_by_repeating(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     gone = notes.scene.append(notes.branch, "gone")[0]
     run = notes.run()
     events = *told(run, 1, about=gone.id), *told(run, 2)
@@ -367,7 +367,7 @@ def erased_events_do_not_come_back_by_repeating(store: Store) -> None:
 
 
 def events_of_a_draft_are_erased_with_the_message_it_became(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run, draft = notes.run(), message("draft")
     notes.add(*told(run, 1, about=draft.id))
     write = AddMessages((draft,)), Append(notes.branch, (draft.id,)), notes.adding(*told(run, 2))
@@ -377,8 +377,8 @@ def events_of_a_draft_are_erased_with_the_message_it_became(store: Store) -> Non
 
 
 def a_branch_is_removed_with_its_runs_and_events(store: Store) -> None:
-    scene = Scene(store)
-    notes, side = Notes(scene), Notes(scene, "side")
+    scene = StoreFixture(store)
+    notes, side = LeaseFixture(scene), LeaseFixture(scene, "side")
     run, beside = notes.run(), side.run()
     notes.add(*told(run, 1))
     side.add(*told(beside, 1))
@@ -389,35 +389,35 @@ def a_branch_is_removed_with_its_runs_and_events(store: Store) -> None:
 
 
 def a_session_is_deleted_with_its_runs_and_events(store: Store) -> None:
-    notes, other = Notes(Scene(store)), Notes(Scene(store))
+    notes, other = LeaseFixture(StoreFixture(store)), LeaseFixture(StoreFixture(store))
     run, another = notes.run(), other.run()
     notes.add(*told(run, 1))
     other.add(*told(another, 1))
     store.delete_session(OWNER, notes.scene.id)
     raises(NotFoundError, notes.events, "Events of a deleted session")
     store.create_session(OWNER, store.load(OWNER, other.scene.id).session)
-    Scene(store, uid=notes.scene.id)
+    StoreFixture(store, uid=notes.scene.id)
     empty("Runs and events of a new one with its id", notes.runs(), notes.events())
     same((other.runs(), other.last()), ([another], 1), "Those of another session")
 
 
 def runs_of_another_owner_are_not_seen(store: Store) -> None:
-    mine = Notes(Scene(store))
+    mine = LeaseFixture(StoreFixture(store))
     mine.add(*told(mine.run(), 1))
     scene = mine.scene
     for asking in (store.runs, store.last_run, store.last_event):
         raises(NotFoundError, lambda a=asking: a(STRANGER, scene.id, mine.branch), "A stranger")
     raises(NotFoundError, lambda: store.events(STRANGER, scene.id, mine.branch, 0, 9), "A stranger")
     raises(NotFoundError, lambda: store.last_runs(STRANGER, scene.id), "A stranger")
-    Scene(store, STRANGER, scene.id)
+    StoreFixture(store, STRANGER, scene.id)
     same(store.runs(STRANGER, scene.id, mine.branch), [], "Runs in a session of the same id")
     same(store.events(STRANGER, scene.id, mine.branch, 0, 9), [], "Events in it")
 
 
 def another_owner_notes_nothing(store: Store) -> None:
-    mine = Notes(Scene(store))
+    mine = LeaseFixture(StoreFixture(store))
     run = mine.run()
-    Scene(store, STRANGER, mine.scene.id)
+    StoreFixture(store, STRANGER, mine.scene.id)
     for change in (mine.adding(*told(run, 1)), PutRun(replace(run, state="ended"), mine.token)):
         raises(
             ConflictError,
@@ -429,7 +429,7 @@ def another_owner_notes_nothing(store: Store) -> None:
 
 
 def noting_leaves_branches_and_messages_alone(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     before = notes.scene.load()
     run = notes.run()
     notes.add(*told(run, 1, 2))
@@ -438,7 +438,7 @@ def noting_leaves_branches_and_messages_alone(store: Store) -> None:
 
 
 def a_branch_grows_between_events(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     for n in range(1, 6):
         notes.add(*told(run, n))
@@ -448,7 +448,7 @@ def a_branch_grows_between_events(store: Store) -> None:
 
 
 def many_events_are_read_page_by_page(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     run = notes.run()
     for first in range(1, 5001, 500):
         notes.add(*told(run, *range(first, first + 500)))

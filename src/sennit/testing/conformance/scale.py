@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,
@@ -13,9 +13,9 @@ from sennit.stores.records import (
     RemoveMessages,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
-    Scene,
+    StoreFixture,
     branch,
     empty,
     ids,
@@ -30,14 +30,14 @@ _LONG = 10_000
 _DEEP = 1_100  # deeper than Python lets calls be nested
 
 
-def _long(scene: Scene) -> list[MessageRecord]:
+def _long(scene: StoreFixture) -> list[MessageRecord]:
     made, on = messages(*map(str, range(_LONG))), segment()
     main = branch("main", on)
     scene.write(AddMessages(tuple(made)), AddBranch(main, on), Append(main.id, ids(made)))
     return made
 
 
-def _chain(scene: Scene) -> None:
+def _chain(scene: StoreFixture) -> None:
     """Forks of forks, each with one message of its own."""
     changes: list[Change] = []
     base = None
@@ -50,14 +50,14 @@ def _chain(scene: Scene) -> None:
 
 
 def a_branch_of_ten_thousand_messages_comes_back(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = _long(scene)
     view = scene.load()
     same(view.history(view.named("main").id), list(ids(made)), "The branch")
 
 
 def a_long_branch_is_found_again_when_its_append_is_repeated(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = _long(scene)
     main = scene.load().named("main")
     heads = scene.write(Append(main.id, ids(made[-1000:])))
@@ -65,7 +65,7 @@ def a_long_branch_is_found_again_when_its_append_is_repeated(store: Store) -> No
 
 
 def of_a_long_branch_only_the_end_is_new(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = _long(scene)
     main = scene.load().named("main")
     new = scene.changes({main.segment: _LONG - 2})
@@ -73,7 +73,7 @@ def of_a_long_branch_only_the_end_is_new(store: Store) -> None:
 
 
 def a_thousand_single_appends_all_land(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     made = messages(*map(str, range(1000)))
     writes = [
@@ -85,7 +85,7 @@ def a_thousand_single_appends_all_land(store: Store) -> None:
 
 
 def a_chain_of_forks_deeper_than_the_stack_loads(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     _chain(scene)
     view = scene.load()
     same(len(view.branches), _DEEP, "Branches")
@@ -94,7 +94,7 @@ def a_chain_of_forks_deeper_than_the_stack_loads(store: Store) -> None:
 
 
 def a_chain_of_forks_can_be_appended_to_at_its_end(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     _chain(scene)
     view = scene.load()
     last = view.named(f"fork {_DEEP - 1}")
@@ -106,7 +106,7 @@ def a_chain_of_forks_can_be_appended_to_at_its_end(store: Store) -> None:
 
 
 def a_chain_of_forks_stands_when_all_but_the_last_are_removed(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     _chain(scene)
     *others, last = scene.load().branches
     scene.write(*(RemoveBranch(uid) for uid in others[::2]))
@@ -120,14 +120,14 @@ def a_chain_of_forks_stands_when_all_but_the_last_are_removed(store: Store) -> N
 
 
 def a_thousand_messages_can_be_erased_at_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = scene.say(*map(str, range(1001)))
     scene.forget(*made[:1000])
     same(list(scene.load().messages), [made[1000].id], "Messages left")
 
 
 def a_session_may_have_a_thousand_branches(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     parts = [segment() for _ in range(1000)]
     scene.write(*(AddBranch(branch(f"b{n}", on), on) for n, on in enumerate(parts)))
     same(len(scene.load().branches), 1000, "Branches")

@@ -10,12 +10,12 @@ from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Append, DescribeSession, SessionRecord
-from sennit.testing.conformance.scene import (
+from sennit.stores.records.sessions import AddMessages, Append, DescribeSession, SessionRecord
+from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
-    Hands,
-    Scene,
+    FakeClock,
+    StoreFixture,
     empty,
     message,
     raises,
@@ -59,7 +59,7 @@ def a_created_session_loads_empty(store: Store) -> None:
 
 
 def a_session_may_be_described_otherwise(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     before = store.load(OWNER, scene.id).session
     told = {"title": "Bö'b\n", "tags": [1, None, {"a": True}]}
     with clock.using(lambda: (before.updated + 5) * 1000):
@@ -72,7 +72,7 @@ def a_session_may_be_described_otherwise(store: Store) -> None:
 
 
 def a_description_in_a_refused_write_changes_nothing(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     before = store.load(OWNER, scene.id).session
     wrong = Append(new_id(), (new_id(),))
     raises(NotFoundError, lambda: scene.write(DescribeSession({"a": 1}), wrong), "A wrong write")
@@ -97,9 +97,9 @@ def creating_a_session_twice_gives_back_the_first(store: Store) -> None:
 
 
 def creating_a_session_twice_keeps_what_is_in_it(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "one", "two")
-    Scene(store, uid=scene.id)
+    StoreFixture(store, uid=scene.id)
     same(scene.said(), ["one", "two"], "The branch after creating its session again")
 
 
@@ -256,18 +256,18 @@ def sql_in_a_key_is_only_text(store: Store) -> None:
 
 
 def a_write_moves_its_session_to_the_top(store: Store) -> None:
-    hands = Hands()
+    hands = FakeClock()
     with clock.using(hands):
-        scenes = [Scene(store) for _ in range(3)]
+        scenes = [StoreFixture(store) for _ in range(3)]
         hands.now += 5
         scenes[1].say("hello")
         same(_listed(store)[0].id, scenes[1].id, "The session listed first")
 
 
 def a_write_sets_the_time_of_change(store: Store) -> None:
-    hands = Hands()
+    hands = FakeClock()
     with clock.using(hands):
-        scene = Scene(store)
+        scene = StoreFixture(store)
         hands.now += 1234
         scene.say("hello")
     same(scene.load().session.updated, NOON + 1234, "When the session changed")
@@ -275,9 +275,9 @@ def a_write_sets_the_time_of_change(store: Store) -> None:
 
 
 def the_time_of_change_never_goes_backwards(store: Store) -> None:
-    hands = Hands(NOON + 1000)
+    hands = FakeClock(NOON + 1000)
     with clock.using(hands):
-        scene = Scene(store)
+        scene = StoreFixture(store)
         scene.say("hello")
         hands.now = NOON - 1000
         scene.say("again")
@@ -285,7 +285,7 @@ def the_time_of_change_never_goes_backwards(store: Store) -> None:
 
 
 def a_refused_write_does_not_count_as_a_change(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     kept = scene.say("hello")[0]
     before = scene.load().session
     other = message("another", kept.id)
@@ -294,7 +294,7 @@ def a_refused_write_does_not_count_as_a_change(store: Store) -> None:
 
 
 def a_deleted_session_is_gone(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "hello")
     same(store.delete_session(OWNER, scene.id), True, "Deleting a session")
     same(store.find_session(OWNER, scene.id), None, "A deleted session")
@@ -304,7 +304,7 @@ def a_deleted_session_is_gone(store: Store) -> None:
 
 
 def a_session_changed_since_is_not_deleted_for_its_age(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     changed = scene.load().session.updated
     same(store.delete_session(OWNER, scene.id, changed), False, "Deleting what is younger")
     same(store.delete_session(OWNER, scene.id, changed + 1), True, "Deleting what is older")
@@ -312,13 +312,13 @@ def a_session_changed_since_is_not_deleted_for_its_age(store: Store) -> None:
 
 
 def deleting_a_session_twice_says_it_was_gone(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     store.delete_session(OWNER, scene.id)
     same(store.delete_session(OWNER, scene.id), False, "Deleting a session again")
 
 
 def deleting_a_session_leaves_the_others(store: Store) -> None:
-    gone, stays = Scene(store), Scene(store)
+    gone, stays = StoreFixture(store), StoreFixture(store)
     for scene in (gone, stays):
         scene.branch("main", "hello")
     store.delete_session(OWNER, gone.id)
@@ -326,8 +326,8 @@ def deleting_a_session_leaves_the_others(store: Store) -> None:
 
 
 def a_session_created_anew_after_deletion_is_empty(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "hello")
     store.delete_session(OWNER, scene.id)
-    view = Scene(store, uid=scene.id).load()
+    view = StoreFixture(store, uid=scene.id).load()
     empty("What a session created anew holds", view.messages, view.branches)

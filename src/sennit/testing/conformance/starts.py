@@ -7,7 +7,7 @@ from uuid import UUID
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
@@ -17,11 +17,11 @@ from sennit.stores.records import (
     RemoveMessages,
     RunRecord,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     STRANGER,
-    Notes,
-    Scene,
+    LeaseFixture,
+    StoreFixture,
     empty,
     ids,
     message,
@@ -35,13 +35,13 @@ class _Called:
     """Two branches that are held, in a session with two messages that ask for tool calls."""
 
     def __init__(self, store: Store) -> None:
-        self.scene, self.store = Scene(store), store
-        self.main, self.side = Notes(self.scene), Notes(self.scene, "side")
+        self.scene, self.store = StoreFixture(store), store
+        self.main, self.side = LeaseFixture(self.scene), LeaseFixture(self.scene, "side")
         self.here, self.there = self.main.run(), self.side.run()
         self.first, self.second = ids(self.scene.append(self.main.branch, "pay ada", "pay bob"))
 
     def starting(
-        self, notes: Notes, run: RunRecord, seq: int, message: UUID, known: int | None
+        self, notes: LeaseFixture, run: RunRecord, seq: int, message: UUID, known: int | None
     ) -> AddEvents:
         events = tuple(told(run, seq, about=message))
         return AddEvents(notes.branch, events, notes.token, (CallStart(message, known),))

@@ -1,0 +1,80 @@
+"""Store URLs, resolved to stores; each kind of store is imported when it is first named."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from sennit import settings
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.paths import local_path, make_private_folder
+from sennit.stores.database_url import is_database
+
+if TYPE_CHECKING:
+    from sennit.stores.base import Store
+    from sennit.stores.sqlite.connection import Durability
+
+_PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
+
+
+def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
+    """The store at an address, opened; see `sennit.open`."""
+    address = _address(settings.default_url() if url is None else url)
+    if durability != "full" and (address == ":memory:" or "://" in address):
+        raise ValidationError(
+            f"durability={shown(durability)} is for a file; {_kind(address)} has its own."
+        )
+    if address == ":memory:":
+        from sennit.stores.in_memory.store import MemoryStore
+
+        return MemoryStore()
+    if address.startswith(("postgresql://", "postgres://")):
+        from sennit.stores.postgres.store import PostgresStore
+
+        return PostgresStore(address)
+    if _PARAMETER.search(address):
+        raise ValidationError(  # without the address, as it may hold a password
+            "An address made of parameters such as 'dbname=…' is not understood here; give "
+            "PostgreSQL's as 'postgresql://user:password@host:5432/database'."
+        )
+    file = file_at(address)
+    if file is None:
+        raise ValidationError(
+            f"{_kind(address)} is no store known here; give the path of a file, "
+            f"'postgresql://…' or ':memory:'."
+        )
+    from sennit.stores.sqlite.store import SQLiteStore
+
+    if file.parent == settings.data_folder():
+        make_private_folder(file.parent)
+    return SQLiteStore(file, durability=durability)
+
+
+def file_at(address: str) -> Path | None:
+    """The file that an address names, in one's home where it begins with "~"; None for no file."""
+    if not address or address == ":memory:" or "://" in address or address.startswith("file:"):
+        return None
+    if is_database(address) or _PARAMETER.search(address):
+        return None
+    return local_path(address)
+
+
+def _address(given: object) -> str:
+    address = fspath(cast("PathLike[Any]", given)) if isinstance(given, PathLike) else given
+    if not isinstance(address, str):
+        raise InvalidTypeError(
+            f"A store is named by the path of a file, 'postgresql://…' or ':memory:', "
+            f"got {shown(address)}."
+        )
+    if "\0" in address:
+        raise ValidationError(f"The address {_kind(address)} holds a NUL character; remove it.")
+    return address
+
+
+def _kind(address: str) -> str:
+    """The kind of an address; the rest may hold a password."""
+    if "://" in address or is_database(address):
+        return repr(f"{address.partition(':')[0]}:…")
+    return repr(address)

@@ -1,0 +1,47 @@
+"""A worker process that finishes background commits of all users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from sennit.api.store_url import store_at
+from sennit.errors import ValidationError
+
+if TYPE_CHECKING:
+    from sennit.memory.commit.result import CommitResult
+    from sennit.services.models.protocol import Model
+    from sennit.stores.job_queue import WorkerOptions
+
+
+def work(
+    url: str | PathLike[str] | None = None,
+    serving: WorkerOptions | None = None,
+    *,
+    model: Callable[[], Model] | None = None,
+    told: Callable[[CommitResult], object] = lambda _: None,
+    begun: Callable[[], object] = lambda: None,
+) -> None:
+    """Finish commits of a PostgreSQL store, of all its users, until SIGTERM or SIGINT.
+
+    `url` is as for `sennit.open`. Any number of programs may do so at once, on any machines;
+    `serving` says how. `model` makes a model that thinks, else rules do. `told` is told what became
+    of each commit, in the thread that did it; `begun` is called as it begins.
+    Raises StoreError, and ValidationError for a store whose commits are finished by the programs
+    that make them.
+    """
+    from sennit.memory.commit.job_handler import CommitJobHandler
+    from sennit.stores.job_queue import StoreWithWorkers, WorkerOptions
+
+    store = store_at(url)
+    try:
+        if not isinstance(store, StoreWithWorkers):
+            raise ValidationError(
+                "Workers serve a PostgreSQL store; what is committed to any other is finished by "
+                "the program that commits, or by the next one: client.finish_commits()."
+            )
+        begun()
+        store.serve(CommitJobHandler(store, model, told), serving or WorkerOptions())
+    finally:
+        store.close()

@@ -1,0 +1,193 @@
+"""`sennit chat`: a stored conversation with any model.
+
+On a terminal it is a line editor with commands; otherwise it reads lines and prints answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sennit.api.client import Client
+from sennit.api.local_models import check_model
+from sennit.api.open import open as open_client
+from sennit.cli.chat import pipe, terminal
+from sennit.cli.chat.conversation import ChatOptions, ChatSession
+from sennit.cli.chat.output import ChatOutput
+from sennit.cli.chat.slash_commands import recall
+from sennit.cli.completion import branch_names, session_names
+from sennit.cli.load_tools import servers_named, tools_named
+from sennit.cli.memory import commit_lines
+from sennit.cli.targets import StoreOption
+from sennit.cli.text import counted
+from sennit.errors import NotFoundError, ValidationError
+from sennit.services.models.imodel import iModel
+
+TINY = (
+    "The local model (SmolLM2-135M) runs on this machine, without a key. It is tiny: it gets facts "
+    "wrong and makes things up."
+)
+BETTER = (
+    "For better answers add --model openai:gpt-5 (with OPENAI_API_KEY set), or --model "
+    'ollama:llama3.2; with make: make chat ARGS="--model …".'
+)
+
+
+def chat(
+    session: Annotated[
+        str,
+        typer.Option(help="Its name; it goes on where it stopped.", autocompletion=session_names),
+    ] = "chat",
+    model: Annotated[
+        str, typer.Option(help="local, local:FILE.gguf, or provider:model such as openai:gpt-5.")
+    ] = "local",
+    base_url: Annotated[
+        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told first.")] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(help="Otherwise the one used last.", autocompletion=branch_names),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py[:FUNCTION]",
+            help="Functions the model may call; also: time, calculator. Repeatable.",
+        ),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="An MCP server whose tools it may call; they ask you first. Repeatable.",
+        ),
+    ] = None,
+    ask: Annotated[
+        bool | None,
+        typer.Option(
+            "--ask/--yes", help="Ask you before each tool call, or never; else as a tool says."
+        ),
+    ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Tell the model what is remembered of you.")
+    ] = True,
+    other_sessions: Annotated[
+        bool,
+        typer.Option(
+            "--other-sessions", help="Tell it also what was said in other sessions, word for word."
+        ),
+    ] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="At the end, remember what matters of the talk.")
+    ] = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="How freely to answer.")] = None,
+    store: StoreOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One line of JSON per answer; not on a terminal.")
+    ] = False,
+) -> None:
+    """Talk to a model; with piped input, answer each line."""
+    params = {"max_tokens": max_tokens, "temperature": temperature}
+    partner = ChatOptions(
+        model=iModel(model, base_url=base_url),
+        tools=tools_named(tool or (), ask),
+        params={name: value for name, value in params.items() if value is not None},
+        servers=servers_named(mcp or (), ask),
+    )
+    check_model(model)
+    with open_client(store) as client:
+        code = start(
+            client,
+            partner,
+            name=session,
+            branch=branch,
+            system=system,
+            as_json=as_json,
+            memory=memory,
+            other_sessions=other_sessions,
+            commit=commit,
+        )
+    raise typer.Exit(code)
+
+
+def start(
+    client: Client,
+    partner: ChatOptions,
+    *,
+    name: str = "chat",
+    branch: str | None = None,
+    system: str | None = None,
+    as_json: bool = False,
+    memory: bool = True,
+    other_sessions: bool = False,
+    commit: bool = False,
+) -> int:
+    """Open the session and talk, in the way that fits where we are; gives the exit code."""
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if on_terminal and as_json:
+        raise ValidationError("--json is for programs: pipe the messages in, one per line.")
+    new = _is_new(client, name)
+    if new and branch not in (None, "main"):
+        raise NotFoundError(
+            f"Session {name!r} is new and has no branch {branch!r}; /fork makes one."
+        )
+    talk = ChatSession(
+        client.session(name), partner, branch, remembers=memory, other_sessions=other_sessions
+    )
+    if system is not None and system != talk.instructions:
+        talk.instruct(system or None)
+    if on_terminal:
+        screen = ChatOutput(Console(highlight=False))
+        code, tell = asyncio.run(_talk(talk, screen, name, new=new)), screen.note
+    else:
+        answers = (pipe.JsonAnswers if as_json else pipe.TextAnswers)(sys.stdout, sys.stderr)
+        if new and partner.model.name == "local":
+            answers.note(f"{TINY} {BETTER}")
+        code, tell = pipe.run(talk, sys.stdin.buffer, answers), answers.note
+    return _commit(talk, tell) or code if commit else code
+
+
+def _commit(talk: ChatSession, tell: Callable[[str], object]) -> int:
+    """Remember, and tell what; gives 1 if nothing could be."""
+    result = talk.commit()
+    for line in commit_lines(talk.session.memory, result):
+        tell(line)
+    return 1 if result.status == "failed" else 0
+
+
+def _is_new(client: Client, name: str) -> bool:
+    try:
+        client.session(name, create=False)
+    except NotFoundError:
+        return True
+    return False
+
+
+async def _talk(talk: ChatSession, screen: ChatOutput, name: str, *, new: bool) -> int:
+    try:
+        await talk.open()
+        _greet(talk, screen, name, new=new)
+        return await terminal.run(talk, screen)
+    finally:
+        await talk.close()
+
+
+def _greet(talk: ChatSession, screen: ChatOutput, name: str, *, new: bool) -> None:
+    count = counted(len(talk.branch), "message")
+    where = "new" if new else f"{talk.branch.name}, {count}"
+    screen.line(f"sennit {version('sennit')} · {name} ({where}) · {talk.partner.model.name}")
+    if new and talk.partner.model.name == "local":
+        screen.note(TINY)
+        screen.note(BETTER)
+    if talk.partner.tools:
+        screen.note(talk.partner.offered)
+    screen.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
+    recall(talk, screen)

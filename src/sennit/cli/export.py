@@ -1,0 +1,135 @@
+"""`sennit export` and `import`: sessions as archives or training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sennit.api.open import open as open_client
+from sennit.cli.sessions import print_json
+from sennit.cli.targets import JsonOption, StoreOption, existing, session_named
+from sennit.cli.text import clean, counted
+from sennit.errors import ValidationError
+from sennit.learning.examples import Filter
+from sennit.learning.export import ExportOptions
+from sennit.learning.export.formats import FORMATS
+
+ARCHIVE = "archive"
+
+_COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeRemainingColumn(),
+)
+
+
+def export(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A new file (.zip; .jsonl or .parquet with --format), or a new folder."
+        ),
+    ],
+    sessions: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION]...", help="By default all.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(help=f"{ARCHIVE}, which `import` reads, or: {', '.join(FORMATS)}.")
+    ] = ARCHIVE,
+    min_score: Annotated[
+        float | None, typer.Option(help="Leave out answers that were scored lower.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Leave out all that follows such an answer, too.")
+    ] = False,
+    by: Annotated[str | None, typer.Option(help="Whose scores count; by default all.")] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME=SHARE,…", help="Such as train=0.9,test=0.1.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write sessions to an archive, or as data to train on."""
+    with existing(store) as client, _bar("sessions") as progress:
+        named = [session_named(client, one).id for one in sessions] if sessions else None
+        if format == ARCHIVE:
+            if min_score is not None or strict or by or split:
+                raise ValidationError("An archive holds all; name a --format to choose answers.")
+            if path.suffix.lower() not in ("", ".zip"):
+                raise ValidationError(
+                    f"An archive is a file that ends in .zip, or a folder; got {str(path)!r}. To "
+                    f"write data to train on, name a --format."
+                )
+            archived = client.export(path, named, progress)
+            files, counts = {"all": archived.path}, {"all": archived.messages}
+            told, what, left_out = archived.sessions, "message", None
+        else:
+            keep = Filter(min_score=min_score, strict_trajectory=strict, by=by)
+            options = ExportOptions(format=format, keep=keep, split=_shares(split))
+            written = client.export_training(path, options, named, progress)
+            files, counts, told, what = written.files, written.rows, written.sessions, "row"
+            left_out = written.left_out
+    if as_json:
+        listed = {name: {"path": str(files[name]), f"{what}s": counts[name]} for name in files}
+        more = {} if left_out is None else {"left_out": dict(left_out)}
+        print_json({"sessions": told, "files": listed, **more})
+        return
+    for name, file in files.items():
+        typer.echo(f"{file}  {counted(counts[name], what)} of {counted(told, 'session')}")
+    for reason, count in (left_out or {}).items():
+        typer.echo(f"left out: {count} ({reason})", err=True)
+
+
+def import_(
+    path: Annotated[Path, typer.Argument(help="An archive that `sennit export` wrote.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take in an archive; doing it again changes nothing."""
+    with open_client(store) as client, _bar("sessions") as progress:
+        taken = client.import_(path, progress)
+    if as_json:
+        print_json(
+            {
+                "sessions": taken.sessions,
+                "new_sessions": taken.new_sessions,
+                "new_messages": taken.new_messages,
+            }
+        )
+        return
+    new = f"{taken.new_sessions} new, {counted(taken.new_messages, 'new message')}"
+    typer.echo(f"{counted(taken.sessions, 'session')}: {new}")
+
+
+@contextmanager
+def _bar(what: str) -> Generator[Callable[[int, int], None]]:
+    """A bar on the terminal for long work; nothing elsewhere."""
+    console = Console(stderr=True)
+    with Progress(
+        *_COLUMNS, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _shares(split: str | None) -> dict[str, float] | None:
+    if split is None:
+        return None
+    shares: dict[str, float] = {}
+    for part in split.split(","):
+        name, _, share = part.partition("=")
+        try:
+            shares[name.strip()] = float(share)
+        except ValueError:
+            told = (
+                f"--split takes names and shares, such as train=0.9,test=0.1, got {clean(part)!r}."
+            )
+            raise ValidationError(told) from None
+    return shares

@@ -1,0 +1,22 @@
+"""Lazy exports: a package offers names of its modules without importing them beforehand.
+
+A name is imported when it is first asked for, so that a package may export what needs an optional
+dependency, and importing one of its modules loads no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for `package` that imports each name from the module it is in."""
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
+
+    return load

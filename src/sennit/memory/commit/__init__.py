@@ -1,0 +1,1 @@
+"""Commits: archive the messages of a branch, extract memories from them, record the result."""

@@ -1,0 +1,43 @@
+"""Extraction of memories from messages: rules, model prompts, grounding, deduplication."""
+
+from typing import TYPE_CHECKING
+
+from sennit.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sennit.memory.extraction.extract import extract_by_rules
+    from sennit.memory.extraction.pipeline import digest, digest_by_rules
+    from sennit.memory.extraction.prompts import PROMPTS
+    from sennit.memory.extraction.similarity import TextRanker
+    from sennit.memory.extraction.summarize import abstract, markdown
+    from sennit.memory.extraction.utterances import read
+    from sennit.memory.extraction.values import Category, KnownMemory
+
+__all__ = [
+    "PROMPTS",
+    "Category",
+    "KnownMemory",
+    "TextRanker",
+    "abstract",
+    "digest",
+    "digest_by_rules",
+    "extract_by_rules",
+    "markdown",
+    "read",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "PROMPTS": "prompts",
+        "Category": "values",
+        "KnownMemory": "values",
+        "TextRanker": "similarity",
+        "abstract": "summarize",
+        "digest": "pipeline",
+        "digest_by_rules": "pipeline",
+        "extract_by_rules": "extract",
+        "markdown": "summarize",
+        "read": "utterances",
+    },
+)

@@ -1,0 +1,1 @@
+"""The virtual file system of `viking://` URIs."""

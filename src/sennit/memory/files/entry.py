@@ -1,0 +1,77 @@
+"""Directory entries of the virtual file system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sennit import clock
+from sennit.errors import NotFoundError
+from sennit.memory.extraction.values import abstract_of
+from sennit.memory.uri import Uri
+from sennit.stores.records.files import FileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """A file or folder of the virtual file system."""
+
+    uri: str
+    name: str
+    is_folder: bool
+    size: int = 0
+    """In bytes; 0 for a folder."""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    category: str | None = None
+    """What kind of memory it is, if it is one."""
+    abstract: str = ""
+    version: int = 0
+    """How many versions it has had; 0 for a view."""
+    active_count: int = 0
+    """How often it was used."""
+
+
+def folder(uri: Uri) -> FileEntry:
+    """A folder."""
+    return FileEntry(uri=str(uri), name=uri.name, is_folder=True)
+
+
+def view(uri: Uri, text: str, moment: int | None = None) -> FileEntry:
+    """A file that is not kept as such, but shown."""
+    at = None if moment is None else clock.to_datetime(moment)
+    return FileEntry(
+        uri=str(uri),
+        name=uri.name,
+        is_folder=False,
+        size=len(text.encode()),
+        created_at=at,
+        updated_at=at,
+        abstract=abstract_of(text),
+    )
+
+
+def stored(uri: Uri, file: FileRecord) -> FileEntry:
+    """A file that is kept."""
+    return FileEntry(
+        uri=str(uri),
+        name=uri.name,
+        is_folder=False,
+        size=len(file.latest.body),
+        created_at=clock.to_datetime(file.created),
+        updated_at=clock.to_datetime(file.latest.written),
+        category=file.category,
+        abstract=str(file.latest.info.get("abstract", "")),
+        version=file.latest.number,
+        active_count=file.active,
+    )
+
+
+def not_a_file(uri: Uri) -> NotFoundError:
+    """The error for reading a folder."""
+    return NotFoundError(f"{str(uri)!r} is a folder; see what is in it with ls({str(uri)!r}).")
+
+
+def nothing_at(uri: Uri) -> NotFoundError:
+    """The error for an address where nothing is."""
+    return NotFoundError(f"There is nothing at {str(uri)!r}; look with ls({str(uri.parent)!r}).")

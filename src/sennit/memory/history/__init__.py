@@ -1,0 +1,1 @@
+"""History of memories: evidence, earlier versions, undo and forgetting."""

@@ -1,0 +1,1 @@
+"""Retrieval: text and vector search, ranking, and the context of a prompt."""

@@ -1,0 +1,155 @@
+"""The registry of content types, by the name stored with messages.
+
+Defining a subclass of MessageContent registers it. The five built-in names cannot be taken, nor can
+that of another class. A stored name only selects a class that the program has defined: nothing is
+imported. This module knows contents as classes with fields; what they do is in `base`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
+from functools import wraps
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from sennit.errors import ExistsError, InvalidTypeError, ValidationError, shown
+from sennit.messages.json_values import plain
+from sennit.messages.unset import Unset
+
+if TYPE_CHECKING:
+    from sennit.messages.content_base import MessageContent
+    from sennit.messages.validators import Check
+
+CONTENT_KINDS: dict[str, type[MessageContent]] = {}
+"""All kinds of content, by name."""
+BUILT_IN: set[str] = set()
+"""The names of the five kinds."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,99}")
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def declare(kind: type[MessageContent], base: type[MessageContent]) -> None:
+    """Register a new subclass; raises ExistsError if another class has its name."""
+    # Before @dataclass looks for it: it would leave a class that is not frozen without a hash.
+    kind.__hash__ = base.__hash__
+    _check_after(kind, base)
+    if kind.__dict__.get("_registered", True):
+        _register(kind)
+
+
+def _register(kind: type[MessageContent]) -> None:
+    if inherited := [one for one in kind.__mro__[1:] if one.__dict__.get("kind") in BUILT_IN]:
+        raise InvalidTypeError(
+            f"{kind.__name__} cannot extend {inherited[0].__name__}; write "
+            f"`class {kind.__name__}(MessageContent):` and give it the fields it needs."
+        )
+    name = kind.__dict__.get("kind", _default_name(kind.__name__))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValidationError(
+            f"kind of {kind.__name__} must be a name such as 'note' or 'acme.note', got "
+            f"{shown(name)}."
+        )
+    known = CONTENT_KINDS.get(name)
+    if name in BUILT_IN or (known is not None and not _is_redefined(known, kind)):
+        taken = "a built-in content" if name in BUILT_IN else ".".join(_address(known))
+        raise ExistsError(
+            f"The content type {name!r} is that of {taken}; give {kind.__name__} another name: "
+            f"`kind: ClassVar[str] = 'my_{name}'`."
+        )
+    kind.kind = name
+    CONTENT_KINDS[name] = kind
+
+
+def _default_name(name: str) -> str:
+    return _WORD_START.sub("_", name.removesuffix("Content") or name).lower()
+
+
+def _is_redefined(known: type[MessageContent], kind: type[MessageContent]) -> bool:
+    """Return True if this is the class itself again: with slots, or from the same place."""
+    # With slots=True, @dataclass makes a second class with what it found in the first.
+    own = kind.__dict__.get("__dataclass_fields__")
+    if own is not None and own is known.__dict__.get("__dataclass_fields__"):
+        return True
+    return _address(known) == _address(kind)
+
+
+def _address(kind: Any) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def _check_after(kind: type[MessageContent], base: type[MessageContent]) -> None:
+    """Have the fields checked whatever a `__post_init__` of the class does."""
+    own: Callable[..., None] | None = kind.__dict__.get("__post_init__")
+    if own is None or hasattr(own, "__wrapped__"):
+        return
+
+    @wraps(own)
+    def both(self: MessageContent, *given: Any) -> None:
+        own(self, *given)
+        base.__post_init__(self)
+
+    setattr(kind, "__post_init__", both)  # noqa: B010 (a method to type checkers)
+
+
+def complete(kind: type[MessageContent], base: type[MessageContent]) -> None:
+    """Derive from the fields of a dataclass what checks them; raises for what is no dataclass."""
+    name = kind.__name__
+    if kind is base:
+        return
+    if "__dataclass_fields__" not in kind.__dict__:
+        raise InvalidTypeError(
+            f"{name} is not a dataclass; write @dataclass(frozen=True, slots=True) above "
+            f"`class {name}(MessageContent):`."
+        )
+    settable = [one for one in fields(kind) if one.init]  # pyright: ignore[reportArgumentType]
+    if taken := [one.name for one in settable if hasattr(base, one.name)]:
+        raise ValidationError(
+            f"{name} cannot have the field {taken[0]!r}, as every content has an attribute of "
+            f"that name; rename the field."
+        )
+    kind.checks = {one.name: _check_of(one) for one in settable}
+    if kind.__dataclass_params__.frozen:  # pyright: ignore
+        freeze(kind)
+
+
+def _check_of(field: Field[Any]) -> Check:
+    """Return what checks a field: plain data, where None means Unset if that is the default."""
+
+    def check(value: Any, name: str) -> Any:
+        return Unset if value is None and field.default is Unset else plain(value, name)
+
+    return check
+
+
+def freeze(kind: type[MessageContent]) -> None:
+    """Have every change of an attribute refused."""
+    # What dataclasses generate for this fails on names that are no fields (in Python 3.11).
+    setattr(kind, "__setattr__", refuse_change)  # noqa: B010 (type checkers protect it)
+    setattr(kind, "__delattr__", refuse_change)  # noqa: B010
+
+
+def refuse_change(self: object, name: str, *_value: object) -> NoReturn:
+    """Raise FrozenInstanceError."""
+    raise FrozenInstanceError(
+        f"{type(self).__name__} never changes; use with_updates({name}=...) to get another one."
+    )
+
+
+def is_set(content: MessageContent, name: str) -> bool:
+    """Return True if a field of a content has its value already."""
+    if isinstance(getattr(type(content), name, None), MemberDescriptorType):
+        return hasattr(content, name)
+    return name in getattr(content, "__dict__", ())
+
+
+def default_of(kind: type[MessageContent], name: str) -> Any:
+    """Return the default of a field; raises ValidationError if it has none."""
+    field = cast("Field[Any]", getattr(kind, "__dataclass_fields__")[name])  # noqa: B009
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    if field.default is MISSING:
+        raise ValidationError(f"{kind.__name__} needs {name!r}: it has no default.")
+    return field.default

@@ -1,0 +1,75 @@
+"""Output and tool schemas: a pydantic class at run time, a name and a JSON schema at rest.
+
+A stored message must open anywhere, without the program that wrote it, and must never import or run
+anything. So a class is written down as its name and JSON schema, and comes back as a `ModelSchema`,
+which renders to the same text; a caller who has the class may pass it to get the class back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+from sennit.errors import InvalidTypeError, shown
+from sennit.messages.json_values import plain_dict, text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSchema:
+    """A response model or tool schema whose class is not at hand."""
+
+    name: str
+    schema: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", text(self.name, "schema name"))
+        object.__setattr__(self, "schema", plain_dict(self.schema, "schema"))
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+if TYPE_CHECKING:
+    Model: TypeAlias = type[BaseModel] | ModelSchema
+
+_schemas: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
+
+
+def is_model(value: Any) -> bool:
+    """Return whether `value` is a pydantic model class or a ModelSchema."""
+    # Asked by attribute: a pydantic class can only exist if pydantic was imported by its author.
+    return isinstance(value, ModelSchema) or (
+        isinstance(value, type) and hasattr(value, "model_json_schema")
+    )
+
+
+def as_model(value: Any, name: str) -> Model:
+    """A pydantic class, a ModelSchema or a JSON schema as a model; else InvalidTypeError."""
+    if is_model(value):
+        return value
+    if isinstance(value, Mapping):
+        schema = cast("Mapping[str, Any]", value)
+        return ModelSchema(str(schema.get("title") or "Output"), dict(schema))
+    raise InvalidTypeError(
+        f"{name} must be a pydantic model class or a JSON schema, got {shown(value)}."
+    )
+
+
+def model_name(model: Model) -> str:
+    """The name a model goes by: the class's `__name__`, or the schema's."""
+    return model.name if isinstance(model, ModelSchema) else model.__name__
+
+
+def model_schema(model: Model) -> dict[str, Any]:
+    """The model's JSON schema; made once per class."""
+    if isinstance(model, ModelSchema):
+        return model.schema
+    found = _schemas.get(model)
+    if found is None:
+        found = _schemas[model] = plain_dict(model.model_json_schema(), model.__name__)
+    return found

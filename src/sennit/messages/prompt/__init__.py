@@ -1,0 +1,1 @@
+"""Prompts: a history of messages in the forms that chat APIs accept."""

@@ -1,0 +1,136 @@
+"""Structured output: ask again until the answer fits the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sennit.errors import ModelError, OutputError, ValidationError, shown
+from sennit.messages.output_schema import ModelSchema, model_name, model_schema
+from sennit.messages.typescript import typescript
+from sennit.operations.output_validation import fitted
+from sennit.services.models import traced_call
+from sennit.services.models.protocol import Model as AnyModel
+from sennit.services.models.protocol import shapes_output
+from sennit.services.models.reply import Reply, Usage
+from sennit.services.models.request import ModelRequest
+
+if TYPE_CHECKING:
+    from sennit.messages.output_schema import Model
+
+REPAIRS = 2
+"""How often a model is told what was wrong and asked again, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredAnswer:
+    """A value in the form that was asked for."""
+
+    value: Any
+    reply: Reply
+    """The reply it was found in."""
+    usage: Usage
+    """What all attempts together used."""
+
+
+async def ask(model: AnyModel, request: ModelRequest) -> Reply:
+    """A model's whole reply; raises ModelError also if it broke off."""
+    reply = await traced_call.ask(model, request)
+    if reply.finish == "error":
+        raise ModelError(f"Model {model.name!r} broke off in its answer; ask again.")
+    return reply
+
+
+async def ask_for(
+    model: AnyModel, request: ModelRequest, wanted: Model, repairs: int
+) -> StructuredAnswer:
+    """Ask a model for a value; raises OutputError if the last attempt does not fit either.
+
+    After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
+    `repairs` times at most. None of that is stored.
+    """
+    if await shapes_output(model):
+        request = replace(request, output=ModelSchema(model_name(wanted), model_schema(wanted)))
+    left = checked_repairs(repairs)
+    used = Usage()
+    while True:
+        reply, request = await _held(model, request)
+        used += reply.usage
+        try:
+            return StructuredAnswer(fitted(reply.text, wanted), reply, used)
+        except OutputError as error:
+            problems = problems_told(error, reply.finish)
+            if not left:
+                raise unfit(model.name, wanted, repairs + 1, problems, reply.text) from error
+        left -= 1
+        request = replace(request, messages=_told(request.messages, reply, problems, wanted))
+
+
+async def _held(model: AnyModel, request: ModelRequest) -> tuple[Reply, ModelRequest]:
+    """A reply held to the schema; without it where the provider refuses that very schema.
+
+    Each has schemas of its own that it does not take, recursive ones say. The prompt asks for the
+    form in words as well, and the answer is checked in any case.
+    """
+    try:
+        return await ask(model, request), request
+    except ModelError as error:
+        if error.kind != "bad_request" or request.output is None:
+            raise
+    request = replace(request, output=None)
+    return await ask(model, request), request
+
+
+def unfit(model: str, wanted: Model, asked: int, problems: Sequence[str], said: str) -> OutputError:
+    """The error of a model that never gave an answer in the form."""
+    return OutputError(
+        f"Model {model!r} gave no answer that fits {model_name(wanted)!r} (asked {asked} times); "
+        f"the last: {'; '.join(problems)}. It said: {shown(said)}",
+        problems=problems,
+        said=said,
+    )
+
+
+def said_nothing(model: str, finish: str | None) -> ModelError:
+    """The error of a model whose answer is empty."""
+    return ModelError(
+        f"Model {model!r} said nothing (it ended with {finish!r}); ask again, or with more "
+        f"max_tokens.",
+        kind="malformed",
+    )
+
+
+def checked_repairs(repairs: Any) -> int:
+    """Validate the number of repair rounds; raises ValidationError."""
+    if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
+        raise ValidationError(f"repairs must be a whole number, 0 or more, got {shown(repairs)}.")
+    return repairs
+
+
+def problems_told(error: OutputError, finish: str | None) -> list[str]:
+    """Return the problems of an answer, worded for the model."""
+    if finish == "length":
+        return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
+    return [*error.problems]
+
+
+def objection(problems: Sequence[str], wanted: Model) -> str:
+    """Return the message to a model whose answer does not fit."""
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    form = typescript(model_schema(wanted), model_name(wanted))
+    return (
+        f"That answer cannot be used:\n{listed}\n\n"
+        f"Answer again, in this form:\n{form}\n\n"
+        f"Return ONLY valid JSON without markdown code blocks."
+    )
+
+
+def _told(
+    messages: Sequence[Mapping[str, Any]], reply: Reply, problems: list[str], wanted: Model
+) -> list[Mapping[str, Any]]:
+    return [
+        *messages,
+        {"role": "assistant", "content": reply.text or "(nothing)"},
+        {"role": "user", "content": objection(problems, wanted)},
+    ]

@@ -1,0 +1,1 @@
+"""HTTP foundations: authentication, limits, routing and errors, for every API of the server."""

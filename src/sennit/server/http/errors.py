@@ -1,0 +1,120 @@
+"""HTTP errors in one JSON shape, without tracebacks.
+
+    {"error": {"message": "…", "type": "…", "code": "…", "param": null}}
+
+`message` is a sentence for people, `code` a word for programs, `type` who has to act, `param` the
+field that is meant. An error of Sennit's own knows its sentence already; here it gets its status.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from traceback import format_tb
+from typing import Any
+
+from sennit import telemetry
+from sennit.errors import (
+    AccessError,
+    ConflictError,
+    ExistsError,
+    MissingExtraError,
+    ModelError,
+    NotFoundError,
+    OutOfRangeError,
+    SennitError,
+    ServiceError,
+    StoreError,
+    ValidationError,
+)
+from sennit.messages.codec import dumps
+from sennit.server.http.starlette_imports import Response
+
+JSON = "application/json"
+PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+"""What goes with every answer: it is for whoever asked, and it is what it says it is."""
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+# The nearest class counts, so a kind of error stands before what it is a kind of.
+_STATUSES: tuple[tuple[type[SennitError], int, str], ...] = (
+    (NotFoundError, 404, "not_found"),
+    (OutOfRangeError, 404, "out_of_range"),
+    (ExistsError, 409, "exists"),
+    (ConflictError, 409, "busy"),
+    (AccessError, 403, "access"),
+    (ValidationError, 422, "invalid"),
+    (ModelError, 502, "model"),
+    (ServiceError, 502, "service"),
+    (MissingExtraError, 501, "missing_extra"),
+    (StoreError, 503, "store"),
+)
+
+
+class HTTPError(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.param = status, code, message, param
+        self.headers = {**PRIVATE, **(headers or {})}
+
+    @property
+    def type(self) -> str:
+        """The error type: who has to act."""
+        known = _TYPES.get(self.status)
+        return known or ("server_error" if self.status >= 500 else "invalid_request_error")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The body of the answer."""
+        told = {
+            "message": self.message,
+            "type": self.type,
+            "code": self.code,
+            "param": self.param,
+        }
+        return {"error": told}
+
+    def response(self) -> Response:
+        """The answer."""
+        return Response(dumps(self.to_dict()), self.status, headers=self.headers, media_type=JSON)
+
+
+def problem_of(error: SennitError) -> HTTPError:
+    """Return the HTTP error for one of our exceptions."""
+    for kind, status, code in _STATUSES:
+        if isinstance(error, kind):
+            return HTTPError(status, code, str(error))
+    return HTTPError(500, "internal", str(error))
+
+
+def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None:
+    """Note an error that nobody foresaw: its kind and its place.
+
+    Its text may hold what was said, so it is told only where SENNIT_TELEMETRY_CONTENT asks for it.
+    """
+    if telemetry.content():
+        log.error("%s in %s", type(error).__name__, what, exc_info=error)
+    else:
+        place = "".join(format_tb(error.__traceback__))
+        log.error("%s in %s\n%s", type(error).__name__, what, place)
+
+
+def internal() -> HTTPError:
+    """Return the HTTP error for an unexpected exception, which reveals nothing of it."""
+    told = "Something went wrong in the server; its log says more. Nothing was stored by halves."
+    return HTTPError(500, "internal", told)

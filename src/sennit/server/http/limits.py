@@ -1,0 +1,279 @@
+"""Limits per token and per owner, as ASGI middleware, and the reading of request bodies.
+
+A bucket fills at a steady rate and may be emptied at once. Bytes are charged when they have been
+transferred, so a bucket of bytes may go below zero; the next request then waits until the debt is
+paid off. Requests without a caller (public paths such as /api/health) are not counted, so that no
+client can make a healthy server look dead.
+
+An event stream takes one of its token's places before it begins, and is ended when the token is
+revoked or its line in the token file changes.
+"""
+
+from __future__ import annotations
+
+from asyncio import FIRST_COMPLETED, Event, ensure_future, timeout, wait
+from collections import Counter
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
+from math import ceil
+from typing import Any
+
+from sennit import clock
+from sennit.server.http.callers import Caller
+from sennit.server.http.errors import HTTPError
+from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
+from sennit.server.http.tokens import TokenFile
+from sennit.server.settings import Limits
+
+_CLOSE = {"connection": "close"}
+_SOON = {"retry-after": "2"}
+_DISCONNECT: Message = {"type": "http.disconnect"}
+
+
+class TokenBuckets:
+    """A bucket for each key, filled at a steady rate; with no rate they never run dry."""
+
+    def __init__(self, rate: float | None, burst: float) -> None:
+        self._rate, self._burst = rate, float(burst)
+        self._levels: dict[Hashable, tuple[float, float]] = {}
+
+    def wait_for(self, key: Hashable, amount: float) -> float:
+        """Seconds until the bucket holds that amount; 0 if it does."""
+        if self._rate is None:
+            return 0.0
+        return max(0.0, (amount - self._level(key)) / self._rate)
+
+    def take(self, key: Hashable, amount: float) -> None:
+        """Take an amount out, also if that leaves a debt."""
+        if self._rate is not None:
+            self._levels[key] = (self._level(key) - amount, clock.monotonic())
+
+    def _level(self, key: Hashable) -> float:
+        now = clock.monotonic()
+        level, then = self._levels.get(key, (self._burst, now))
+        return min(self._burst, level + (now - then) * (self._rate or 0.0))
+
+
+class ActiveCounts:
+    """The numbers of active things per token and owner; the local user is not counted."""
+
+    def __init__(self, what: str, most: int, factor: int) -> None:
+        self._what, self._most, self._factor = what, most, factor
+        self._now: Counter[Hashable] = Counter()
+
+    def check(self, caller: Caller) -> None:
+        """Raise Problem 429 if the token or the owner can have no more."""
+        keys = _keys(caller)
+        for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
+            if self._now[key] >= self._most * factor:
+                told = f"This {whose} has {self._most * factor} {self._what}, the maximum"
+                code = self._what.replace(" ", "_")
+                raise HTTPError(429, code, f"{told}; end some of them first.", headers=_SOON)
+
+    def add(self, caller: Caller) -> None:
+        """Count one more; raises Problem 429."""
+        self.check(caller)
+        self._now.update(_keys(caller))
+
+    def take_off(self, caller: Caller) -> None:
+        """Count one less."""
+        for key in _keys(caller):
+            self._now[key] -= 1
+            if not self._now[key]:
+                del self._now[key]
+
+
+class CallerShare:
+    """The part of a token and of its owner in what the server does, for one request."""
+
+    def __init__(self, limiter: LimitsMiddleware, caller: Caller) -> None:
+        self._limiter, self.caller = limiter, caller
+        self.ended = Event()
+        """Set when the stream must end because its token is no longer valid."""
+        self.streams = False
+
+    def open_stream(self) -> None:
+        """Take a place for an event stream until the request ends; raises Problem 429."""
+        if not self.streams:
+            self._limiter.add_stream(self)
+            self.streams = True
+
+
+class LimitsMiddleware:
+    """Passes on the requests of callers that stay within their limits."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, tokens: TokenFile) -> None:
+        self._app, self._limits, self._tokens = app, limits, tokens
+        factor = limits.owner_factor
+        self._requests = TokenBuckets(limits.rate, limits.burst)
+        requests = None if limits.rate is None else limits.rate * factor
+        self._owner_requests = TokenBuckets(requests, limits.burst * factor)
+        self._bytes = TokenBuckets(limits.byte_rate, limits.byte_burst)
+        owner_rate = None if limits.byte_rate is None else limits.byte_rate * factor
+        self._owner_bytes = TokenBuckets(owner_rate, limits.byte_burst * factor)
+        self._inside = 0
+        self._under_way = ActiveCounts("requests under way", limits.token_requests, factor)
+        self._streaming = ActiveCounts("streams open", limits.token_streams, factor)
+        self._streams: set[CallerShare] = set()
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        caller: Caller | None = scope["state"]["caller"]
+        if caller is None:
+            await self._app(scope, receive, send)
+            return
+        with self._admitted(caller) as share:
+            scope["state"]["share"] = share
+            exchange = _Exchange(share, receive, send)
+            try:
+                await self._app(scope, exchange.receive, exchange.send)
+                await exchange.finish()
+            finally:
+                self._charge(caller, exchange.transferred)
+
+    @contextmanager
+    def _admitted(self, caller: Caller) -> Generator[CallerShare]:
+        """Count a request while it is under way; raises Problem 429 or 503."""
+        most = self._limits.requests
+        if self._inside >= most:
+            told = f"The server has {most} requests under way, its maximum; try again shortly."
+            raise HTTPError(503, "full", told, headers=_SOON)
+        self._check_rates(caller)
+        self._under_way.add(caller)
+        share = CallerShare(self, caller)
+        self._inside += 1
+        try:
+            yield share
+        finally:
+            self._inside -= 1
+            self._under_way.take_off(caller)
+            if share.streams:
+                self._streams.discard(share)
+                self._streaming.take_off(caller)
+
+    def _check_rates(self, caller: Caller) -> None:
+        if caller.token is None:
+            return
+        token, owner = _keys(caller)
+        soon = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
+        if seconds := max(soon):
+            rate = f"{self._limits.rate:g} per second are allowed"
+            raise _too_fast("rate_limit", f"Too many requests: {rate} for a token.", seconds)
+        late = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
+        if late:
+            rate = f"{self._limits.byte_rate:,.0f} bytes per second are allowed for a token"
+            told = f"Too much data was sent or received: {rate}. Ask for smaller pages."
+            raise _too_fast("byte_limit", told, late)
+        self._requests.take(token, 1)
+        self._owner_requests.take(owner, 1)
+
+    def _charge(self, caller: Caller, count: int) -> None:
+        if caller.token is not None:
+            token, owner = _keys(caller)
+            self._bytes.take(token, count)
+            self._owner_bytes.take(owner, count)
+
+    def add_stream(self, share: CallerShare) -> None:
+        """Count an event stream; raises Problem 429 if its token or owner has too many."""
+        self._streaming.add(share.caller)
+        self._streams.add(share)
+
+    def end_revoked(self) -> None:
+        """End the streams of tokens that are no longer as they were when the stream began."""
+        for share in self._streams:
+            if share.caller.token is not None and not self._tokens.has(share.caller.token):
+                share.ended.set()
+
+
+def _keys(caller: Caller) -> tuple[Hashable, ...]:
+    """The names a caller is counted under: the token's and the owner's; none for the local user."""
+    if caller.token is None:
+        return ()
+    return caller.name, (caller.client.tenant, caller.client.user)
+
+
+def _too_fast(code: str, told: str, seconds: float) -> HTTPError:
+    wait_for = max(1, ceil(seconds))
+    return HTTPError(
+        429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
+    )
+
+
+class _Exchange:
+    """One request and its answer: counts the bytes, and tells a stream that has to end."""
+
+    def __init__(self, share: CallerShare, receive: Receive, send: Send) -> None:
+        self._share, self._receive, self._send = share, receive, send
+        self.transferred = 0
+        self._begun = self._complete = False
+
+    async def receive(self) -> Message:
+        if not self._share.streams:
+            message = await self._receive()
+            self.transferred += len(message.get("body", b""))
+            return message
+        coming = ensure_future(self._receive())
+        ending = ensure_future(self._share.ended.wait())
+        try:
+            await wait({coming, ending}, return_when=FIRST_COMPLETED)
+            return _DISCONNECT if self._share.ended.is_set() else coming.result()
+        finally:
+            coming.cancel()
+            ending.cancel()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            self.transferred += len(message.get("body", b""))
+            self._complete = not message.get("more_body")
+        else:
+            self._begun = True
+        await self._send(message)
+
+    async def finish(self) -> None:
+        """End the answer of a stream that was told its client is gone, though it is not."""
+        if self._share.ended.is_set() and self._begun and not self._complete:
+            await self._send({"type": "http.response.body", "body": b""})
+
+
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
+    """Read the body of a request; raises Problem 413 if it is too large, 408 if it is too slow."""
+    told = headers.get(b"content-length", b"0")
+    if told.isdigit() and int(told) > limits.body_bytes:
+        raise _too_large(limits)
+    try:
+        async with timeout(limits.body_seconds):
+            return await _read(receive, limits)
+    except TimeoutError:
+        seconds = f"{limits.body_seconds:g}"
+        slow = f"The body took longer than {seconds} s to arrive; nothing was done."
+        raise HTTPError(408, "slow_body", slow, headers=_CLOSE) from None
+
+
+async def _read(receive: Receive, limits: Limits) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HTTPError(400, "cut_off", "The body was cut off; nothing was done.")
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > limits.body_bytes:
+            raise _too_large(limits)
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` for an app behind: the body in one piece, then what comes next."""
+    pending: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return again
+
+
+def _too_large(limits: Limits) -> HTTPError:
+    told = f"A body may have {limits.body_bytes:,} bytes; send less at a time."
+    return HTTPError(413, "too_large", told, headers=_CLOSE)

@@ -1,0 +1,402 @@
+"""MCP tools: search, read, write, fork and continue sessions.
+
+Each tool is one line of a table: what it takes, checked before it runs, what it gives, and which
+scope it needs. An answer is bounded: a model's window is small, so long texts and lists come in
+pieces, each of which says how to get the next one. Nothing here knows the protocol.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sennit.api.client import Client
+from sennit.api.session import Session
+from sennit.clock import from_datetime, to_iso
+from sennit.errors import (
+    AccessError,
+    ConflictError,
+    NotFoundError,
+    OutOfRangeError,
+    ValidationError,
+)
+from sennit.memory.extraction.values import Category
+from sennit.memory.files.entry import FileEntry
+from sennit.memory.retrieval.prompt_context import MemoryContext
+from sennit.memory.uri import Uri
+from sennit.messages.message import Message
+from sennit.server.active_runs import ActiveRuns
+from sennit.server.http.tokens import Scope
+from sennit.server.rest.schemas import message_shape
+from sennit.server.rest.sessions import as_cursor, cursor
+from sennit.services.models.protocol import Model
+from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH
+
+LETTERS = 24_000
+"""How long the texts of one answer are at most, all together."""
+_MESSAGE = 6_000
+"""How long one message is shown at most."""
+_ENTRIES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class McpScope:
+    """The client and scopes that a caller's tools work with."""
+
+    client: Client
+    scopes: frozenset[Scope]
+    model: Model | None = None
+    """Who continues a session; None if nobody can."""
+    runs: ActiveRuns = field(default_factory=ActiveRuns)
+    """Where runs are known that are suspended when the server stops."""
+    check_quota: Callable[[], Awaitable[None]] | None = None
+    """Called before a tool stores something; raises Problem if the user has stored too much."""
+
+    def may(self, scope: Scope) -> bool:
+        """Return whether the caller may use tools of a scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class ToolArguments(BaseModel):
+    """The arguments of a tool; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+_SESSION = Field(min_length=1, description="The session's key or id, as list_sessions gives it.")
+_BRANCH = Field(None, description="A branch by name or id; by default main, or else the first.")
+
+
+class Search(ToolArguments):
+    """A query."""
+
+    query: str = Field(min_length=1, max_length=2_000, description="A question, or some words.")
+    kind: Literal["all", "memories", "messages"] = Field(
+        "all", description="Only what is remembered, or only what was said."
+    )
+    within: str | None = Field(None, description="Only below this URI, such as viking://user.")
+    limit: int = Field(10, ge=1, le=50)
+
+
+class ListSessions(ToolArguments):
+    """A page of sessions."""
+
+    contains: str | None = Field(None, description="Only those whose key or title holds this.")
+    before: str | None = Field(None, description="The `next` of the page before.")
+    limit: int = Field(20, ge=1, le=100)
+
+
+class ReadSession(ToolArguments):
+    """A page of a session's messages."""
+
+    session: str = _SESSION
+    branch: str | None = _BRANCH
+    before: int | None = Field(None, ge=0, description="Only messages before this index.")
+    limit: int = Field(20, ge=1, le=100)
+
+
+class ListFiles(ToolArguments):
+    """A folder."""
+
+    uri: str = Field("viking://", description="A folder, such as viking://user/memories.")
+
+
+class ReadFile(ToolArguments):
+    """A file, and the offset to read from."""
+
+    uri: str = Field(description="A file, such as viking://user/memories/profile.md.")
+    offset: int = Field(0, ge=0, description="How many letters to skip.")
+
+
+class WriteFile(ToolArguments):
+    """The new text of a file."""
+
+    uri: str = Field(
+        description="A file below viking://user, viking://agent or viking://resources."
+    )
+    text: str = Field(max_length=1_000_000, description="All of it; older versions are kept.")
+
+
+class AddMessage(ToolArguments):
+    """A message to add."""
+
+    session: str = Field(min_length=1, max_length=500, description="A key or id; made if new.")
+    role: Literal["user", "assistant"]
+    text: str = Field(min_length=1, max_length=1_000_000)
+    branch: str | None = _BRANCH
+
+
+class ForkSession(ToolArguments):
+    """A fork point."""
+
+    session: str = _SESSION
+    branch: str | None = _BRANCH
+    at: int | None = Field(
+        None, ge=0, description="The index of the last message the fork keeps; by default all."
+    )
+    name: str | None = Field(None, min_length=1, description="Its name; by default one is made.")
+
+
+class ContinueSession(ToolArguments):
+    """The next message."""
+
+    session: str = _SESSION
+    text: str = Field(min_length=1, max_length=100_000, description="What the user says.")
+    branch: str | None = _BRANCH
+
+
+async def search(reach: McpScope, asked: Search) -> dict[str, Any]:
+    """Memories and messages that fit, the best first."""
+    categories = {"all": None, "messages": "message", "memories": list(Category)}[asked.kind]
+    found = await reach.client.afind(asked.query, asked.within, asked.limit, category=categories)
+    return {"found": [one.to_dict() for one in found]}
+
+
+async def list_sessions(reach: McpScope, asked: ListSessions) -> dict[str, Any]:
+    """Sessions, the one changed last first."""
+    before = None if asked.before is None else cursor(asked.before)
+    found = await reach.client.asessions(contains=asked.contains, before=before, limit=asked.limit)
+    told = [
+        {
+            "session": one.key or str(one.id),
+            "id": str(one.id),
+            "updated_at": to_iso(from_datetime(one.updated_at)),
+        }
+        for one in found
+    ]
+    return {"sessions": told, "next": as_cursor(found[-1]) if len(found) == asked.limit else None}
+
+
+async def read_session(reach: McpScope, asked: ReadSession) -> dict[str, Any]:
+    """Messages of a branch, by default the last ones, and the names of all branches."""
+    session = await reach.client.asession(asked.session, create=False)
+    return await to_thread(_page, session, asked)
+
+
+def _page(session: Session, asked: ReadSession) -> dict[str, Any]:
+    branch = _branch(session, asked.branch)
+    with session.lock:
+        stop = len(branch) if asked.before is None else min(asked.before, len(branch))
+        start = max(0, stop - asked.limit)
+        messages = session.messages.pick(branch[start:stop])
+        names = [one.name for one in session.branches]
+    told: list[dict[str, Any]] = []
+    left = LETTERS
+    for index, message in zip(range(stop - 1, start - 1, -1), reversed(messages), strict=True):
+        shown = _shown(index, message)
+        left -= len(shown["text"])
+        if left < 0 and told:
+            start = index + 1
+            break
+        told.append(shown)
+    return {
+        "branch": branch.name,
+        "branches": names[:_ENTRIES],
+        "messages": told[::-1],
+        "total": len(branch),
+        "before": start or None,
+    }
+
+
+def _shown(index: int, message: Message) -> dict[str, Any]:
+    shape = message_shape(message, index)
+    return {
+        "index": index,
+        "id": str(shape.id),
+        "role": shape.role,
+        "kind": shape.kind,
+        "text": _cut(shape.text, _MESSAGE),
+    }
+
+
+async def list_files(reach: McpScope, asked: ListFiles) -> dict[str, Any]:
+    """List a folder."""
+    found = await reach.client.fs.als(asked.uri)
+    told: dict[str, Any] = {"entries": [_entry(one) for one in found[:_ENTRIES]]}
+    return told | ({"left_out": len(found) - _ENTRIES} if len(found) > _ENTRIES else {})
+
+
+def _entry(one: FileEntry) -> dict[str, Any]:
+    kind = "folder" if one.is_folder else "file"
+    return {"uri": one.uri, "kind": kind, "size": one.size, "abstract": one.abstract}
+
+
+async def read_file(reach: McpScope, asked: ReadFile) -> dict[str, Any]:
+    """Return the text of a file from an offset on."""
+    text = await reach.client.fs.aread(asked.uri)
+    if asked.offset > len(text):
+        raise OutOfRangeError(f"{asked.uri!r} has {len(text)} letters; offset is {asked.offset}.")
+    end = asked.offset + LETTERS
+    told = {"uri": asked.uri, "text": text[asked.offset : end], "letters": len(text)}
+    return told | ({"next_offset": end} if end < len(text) else {})
+
+
+async def write_file(reach: McpScope, asked: WriteFile) -> dict[str, Any]:
+    """Let a file say something."""
+    if Uri.parse(asked.uri).is_shared and not reach.may("admin"):
+        raise AccessError(
+            "Writing what all users of the tenant share needs a token with the scope 'admin'."
+        )
+    entry = await reach.client.fs.awrite(asked.uri, asked.text)
+    return {"uri": entry.uri, "version": entry.version, "size": entry.size}
+
+
+async def add_message(reach: McpScope, asked: AddMessage) -> dict[str, Any]:
+    """Put something on a branch without asking a model."""
+    session = await reach.client.asession(asked.session)
+    branch = None if asked.branch is None else session.get_branch(asked.branch)
+    group = await session.aadd_message(asked.role, asked.text, branches=branch)
+    on = session.default_branch if branch is None else branch
+    return {
+        "session": asked.session,
+        "branch": on.name,
+        "index": on.index(group.messages[-1].id),
+        "total": len(on),
+    }
+
+
+async def fork_session(reach: McpScope, asked: ForkSession) -> dict[str, Any]:
+    """A new branch that shares what was said."""
+    session = await reach.client.asession(asked.session, create=False)
+    source = _branch(session, asked.branch)
+    forked = await session.afork(
+        source, at=asked.at, name=asked.name, resources=True, capabilities=True, system=True
+    )
+    return {"branch": forked.name, "forked_from": source.name, "messages": len(forked)}
+
+
+async def continue_session(reach: McpScope, asked: ContinueSession) -> dict[str, Any]:
+    """Say something, and have the model answer."""
+    if reach.model is None:
+        raise ValidationError("There is no model here; add what yours says with add_message.")
+    session = await reach.client.asession(asked.session, create=False)
+    branch = _branch(session, asked.branch)
+    conversation = session.conversation(
+        branch, model=reach.model, contexts=[MemoryContext(session.memory)]
+    )
+    with reach.runs.including(conversation):
+        result = (await conversation.say(asked.text)).raise_for_error()
+    if result.stop_reason == "suspended":
+        raise ConflictError("The server stops, so the answer has to wait; the run can be resumed.")
+    return {
+        "branch": branch.name,
+        "answer": _cut(result.answer, LETTERS),
+        "stop_reason": str(result.stop_reason),
+        "total": len(branch),
+    }
+
+
+def _branch(session: Session, named: str | None) -> Branch:
+    """The branch that is meant; looking at a session makes none. Raises NotFoundError."""
+    if named is not None:
+        return session.get_branch(named)
+    found = session.get_branch(DEFAULT_BRANCH, None)
+    if found is None:
+        found = next(iter(session.branches), None)
+    if found is None:
+        raise NotFoundError("Nothing has been said in this session yet; add_message begins it.")
+    return found
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} letters more)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpTool:
+    """One tool."""
+
+    name: str
+    about: str
+    takes: type[ToolArguments]
+    scope: Scope
+    run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
+
+    @property
+    def reads_only(self) -> bool:
+        """True if it changes nothing."""
+        return self.scope == "read"
+
+
+OFFERS: dict[str, McpTool] = {
+    one.name: one
+    for one in (
+        McpTool(
+            name="search",
+            about="Search what is remembered of the user and everything said in past sessions.",
+            takes=Search,
+            scope="read",
+            run=search,
+        ),
+        McpTool(
+            name="list_sessions",
+            about="List past sessions, the one changed last first; more with `before`.",
+            takes=ListSessions,
+            scope="read",
+            run=list_sessions,
+        ),
+        McpTool(
+            name="read_session",
+            about="Read messages of a session. Gives the last ones; go back with `before`.",
+            takes=ReadSession,
+            scope="read",
+            run=read_session,
+        ),
+        McpTool(
+            name="list_files",
+            about="List a folder of memories, skills, resources or sessions, by viking:// URI.",
+            takes=ListFiles,
+            scope="read",
+            run=list_files,
+        ),
+        McpTool(
+            name="read_file",
+            about="Read a memory or another file. Long ones come in pieces: see next_offset.",
+            takes=ReadFile,
+            scope="read",
+            run=read_file,
+        ),
+        McpTool(
+            name="write_file",
+            about="Write a memory or another file; what it said before stays in its history.",
+            takes=WriteFile,
+            scope="write",
+            run=write_file,
+        ),
+        McpTool(
+            name="add_message",
+            about="Put a message at the end of a session, without asking a model.",
+            takes=AddMessage,
+            scope="write",
+            run=add_message,
+        ),
+        McpTool(
+            name="fork_session",
+            about="Fork a session at a message, to try another way; nothing is copied or lost.",
+            takes=ForkSession,
+            scope="write",
+            run=fork_session,
+        ),
+        McpTool(
+            name="continue_session",
+            about="Say something in a session and have the model of this server answer.",
+            takes=ContinueSession,
+            scope="run",
+            run=continue_session,
+        ),
+    )
+}
+
+
+def offered(reach: McpScope) -> list[McpTool]:
+    """The tools a caller may use."""
+    return [
+        one
+        for one in OFFERS.values()
+        if reach.may(one.scope) and (one.run is not continue_session or reach.model is not None)
+    ]

@@ -1,0 +1,317 @@
+"""/v1/chat/completions and /v1/models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from sennit import clock
+from sennit.messages.message import Message
+from sennit.server.http.disconnects import while_there
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel, ok
+from sennit.server.http.errors import PRIVATE, HTTPError
+from sennit.server.http.starlette_imports import Response
+from sennit.server.openai.chat_schemas import ChatCompletionRequest, checked, refuse_unsupported
+from sennit.server.openai.event_stream import DONE, ChunkStream, data, told
+from sennit.server.openai.locate import BranchLocation, anchored, begin_apart, place_of
+from sennit.server.openai.request_metadata import (
+    IdempotentRequest,
+    named_by,
+    notes_of,
+    once_of,
+    remembers,
+)
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ModelAnswer,
+    check_calls,
+    offered,
+    sent,
+    wanted_form,
+)
+from sennit.server.openai.translate import ClientToolCall as ToolCall
+from sennit.server.openai.turn import (
+    TurnOptions,
+    answered,
+    known_model,
+    sound,
+    watched,
+)
+from sennit.services.models.reply import Usage
+from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
+from sennit.turns.result import Return
+
+_FINISHES = {"length": "length", "refusal": "content_filter"}
+
+
+async def complete(call: HTTPRequest) -> Response:
+    """Answer a conversation, whole or as a stream."""
+    ask: ChatCompletionRequest = call.body
+    refuse_unsupported(ask)
+    streams = known_model(call.server, ask.model).streams
+    call.check_count(len(ask.messages), call.limits.items, "messages")
+    said = await call.build(len(ask.messages), sent, ask.messages)
+    wanted, once = _wanted(call, ask), once_of(call)
+    if ask.stream:
+        call.open_stream()
+    async with AsyncExitStack() as stack:
+        if once is not None:
+            await stack.enter_async_context(once.lock)
+        place = await _place(call, ask, said, once)
+        if isinstance(place, ModelAnswer):
+            return _repeated(call, ask, place)
+        if not ask.stream or not streams:
+            place, result = await while_there(call.receive, answered(place, wanted))
+            return _whole(call, ask, answer_in(result, place.say), where(place))
+        pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
+        return ChunkStream(pieces, stack.pop_all(), call.limits, where(place))
+
+
+def _wanted(call: HTTPRequest, ask: ChatCompletionRequest) -> TurnOptions:
+    functions = [] if ask.tool_choice == "none" else [one.function for one in ask.tools or ()]
+    return TurnOptions(
+        model=known_model(call.server, ask.model),
+        tools=tuple(offered(functions)),
+        form=wanted_form(ask.response_format),
+        params=checked(ask.params),
+        remembers=ask.store is not False and remembers(call, ask),
+    )
+
+
+async def _place(
+    call: HTTPRequest,
+    ask: ChatCompletionRequest,
+    said: ClientMessages,
+    once: IdempotentRequest | None,
+) -> BranchLocation | ModelAnswer:
+    """Return the location to continue at, or the answer that was given before."""
+    named, notes = named_by(call, ask), notes_of(ask)
+    if ask.store is False:
+        check_calls(said.messages)
+        return begin_apart(call.caller.client, said)
+    if once is not None:
+        kept = await once.kept(said, named)
+        if kept is not None:
+            branch, answer = kept.branch, kept.answer
+            return answer if answer.messages else BranchLocation(branch, (), branch.tail.total)
+        notes |= once.notes
+    place = await place_of(call.caller, said, named, anew=once is not None)
+    if once is not None:
+        once.note(place.session.id)
+    if not notes or not place.say:
+        return place
+    return anchored(place, place.say[0].id if once is None else once.uid, notes)
+
+
+def answer_in(result: Return, said: Sequence[Message]) -> ModelAnswer:
+    """Return the model's answer in a run that began with these messages."""
+    interactions = result.body.interactions
+    if said:
+        last = next(at for at, one in enumerate(interactions) if one.id == said[-1].id)
+        interactions = interactions[last + 1 :]
+    return ModelAnswer(tuple(interactions))
+
+
+def where(place: BranchLocation) -> dict[str, str]:
+    """Headers that tell where a conversation is kept; nothing if it is not."""
+    if not place.kept:
+        return {}
+    return {"x-sennit-session": str(place.session.id), "x-sennit-branch": str(place.branch.id)}
+
+
+def _repeated(call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer) -> Response:
+    return _whole(call, ask, answer, {"x-sennit-repeated": "true"})
+
+
+def _whole(
+    call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
+) -> Response:
+    """An answer that is there already, in the form that was asked for."""
+    if not ask.stream:
+        return ok(completion(ask.model, answer), headers={**PRIVATE, **headers})
+    pieces = _at_once(Chunks(ask), answer)
+    return ChunkStream(pieces, AsyncExitStack(), call.limits, headers)
+
+
+def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
+    """A whole answer as chat completions give it."""
+    calls = answer.calls
+    said = answer.text or (None if calls else "")
+    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if calls:
+        message["tool_calls"] = [_call(one) for one in calls]
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": finish_reason(answer.finish, bool(calls)),
+    }
+    return {
+        "id": _id(answer.messages[0].id.hex if answer.messages else "0"),
+        "object": "chat.completion",
+        "created": _now(),
+        "model": model,
+        "choices": [choice],
+        "usage": usage(answer.usage),
+    }
+
+
+def finish_reason(told: str | None, calls: bool) -> str:
+    """Return the finish reason as chat completions name it."""
+    return _FINISHES.get(told or "", "tool_calls" if calls else "stop")
+
+
+def usage(used: Usage) -> dict[str, Any]:
+    """Tokens as chat completions count them."""
+    return {
+        "prompt_tokens": used.input_tokens,
+        "completion_tokens": used.output_tokens,
+        "total_tokens": used.input_tokens + used.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+    }
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _id(name: str) -> str:
+    return f"chatcmpl-{name}"
+
+
+def _now() -> int:
+    return clock.now_us() // 1_000_000
+
+
+class Chunks:
+    """Converts the events of a run to chunks of a streamed completion."""
+
+    def __init__(self, ask: ChatCompletionRequest) -> None:
+        options = ask.stream_options
+        self._counts = options is not None and bool(options.include_usage)
+        self._head = {"object": "chat.completion.chunk", "created": _now(), "model": ask.model}
+        self._id: str | None = None
+        self._calls = 0
+
+    def encoded(self, event: AnyEvent) -> Iterator[bytes]:
+        """The same as they are sent."""
+        return map(data, self.of(event))
+
+    def of(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
+        """The chunks that tell of an event; raises Problem if the run failed."""
+        if isinstance(event, TextAdded):
+            yield from self._said(event.message_id.hex, {"content": event.text})
+        elif isinstance(event, ReasoningAdded):
+            yield from self._said(event.message_id.hex, {"reasoning_content": event.text})
+        elif isinstance(event, ToolCalled):
+            yield from self._called(event.message)
+        elif isinstance(event, RunEnded):
+            result = sound(event.result)
+            yield from self._ended(result.metrics.finish_reason, result.metrics.usage)
+
+    def of_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
+        """The chunks of an answer that is there already."""
+        for message in answer.messages:
+            one = ModelAnswer((message,))
+            if one.reasoning:
+                yield from self._said(message.id.hex, {"reasoning_content": one.reasoning})
+            if one.text:
+                yield from self._said(message.id.hex, {"content": one.text})
+            if one.calls:
+                yield from self._called(message)
+        yield from self._ended(answer.finish, answer.usage)
+
+    def _said(self, name: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if self._id is None:
+            self._id = _id(name)
+            yield self._chunk({"role": "assistant", "content": "", "refusal": None})
+        yield self._chunk(delta)
+
+    def _called(self, message: Message) -> Iterator[dict[str, Any]]:
+        call = {"index": self._calls, **_call(ToolCall.of(message))}
+        self._calls += 1
+        yield from self._said(message.id.hex, {"tool_calls": [call]})
+
+    def _ended(self, finish: str | None, used: Usage) -> Iterator[dict[str, Any]]:
+        if self._id is None:  # the model said nothing
+            yield from self._said("0", {"content": ""})
+        yield self._chunk({}, finish_reason(finish, self._calls > 0))
+        if self._counts:
+            yield {"id": self._id, **self._head, "choices": [], "usage": usage(used)}
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        chunk: dict[str, Any] = {"id": self._id, **self._head, "choices": [choice]}
+        return {**chunk, "usage": None} if self._counts else chunk
+
+
+def _failed(problem: HTTPError) -> bytes:
+    return data(problem.to_dict())
+
+
+async def _at_once(chunks: Chunks, answer: ModelAnswer) -> AsyncGenerator[bytes]:
+    yield b"".join(map(data, chunks.of_answer(answer))) + DONE
+
+
+class ModelObject(ResponseModel):
+    """A model as OpenAI's clients list it."""
+
+    id: str
+    created: int = 0
+    object: str = "model"
+    owned_by: str = "sennit"
+
+
+class ModelList(ResponseModel):
+    """The models there are."""
+
+    data: list[ModelObject]
+    object: str = "list"
+
+
+async def models(call: HTTPRequest) -> ModelList:
+    """List the models, the default first."""
+    return ModelList(data=[ModelObject(id=name) for name in call.server.models])
+
+
+async def model(call: HTTPRequest) -> ModelObject:
+    """One of them."""
+    known_model(call.server, call.path["model"])
+    return ModelObject(id=call.path["model"])
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path="/v1/chat/completions",
+            handle=complete,
+            scope="run",
+            summary="Answer a conversation, as OpenAI's chat completions do",
+            body=ChatCompletionRequest,
+            misfit=400,
+            answer=dict[str, Any],
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/models",
+            handle=models,
+            scope="read",
+            summary="The models, as OpenAI's clients list them",
+            answer=ModelList,
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/models/{model}",
+            handle=model,
+            scope="read",
+            summary="One model, as OpenAI's clients see it",
+            answer=ModelObject,
+        ),
+    ]

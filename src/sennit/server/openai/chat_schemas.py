@@ -1,0 +1,340 @@
+"""Request schemas of chat completions, and the handling of each parameter.
+
+A parameter is honoured, or is known to change nothing of the answer, or is refused by name when it
+asks for something that is not done here; none is dropped in silence. Fields inside of messages that
+are not named here are left alone, since clients send back whole answers as they got them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from sennit.errors import ValidationError
+from sennit.server.http.endpoint import RequestModel
+from sennit.server.http.errors import HTTPError
+from sennit.services.models.params import checked_params
+
+
+class ChatTextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """Text in the content of a message."""
+
+    text: str
+
+
+class RefusalPart(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
+    """A refusal in the content of a message."""
+
+    refusal: str
+
+
+class ImageAddress(msgspec.Struct, frozen=True):
+    """The URL of an image."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ImageUrlPart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
+    """An image in the content of a message."""
+
+    image_url: ImageAddress
+
+
+class FunctionCall(msgspec.Struct, frozen=True):
+    """A function and its arguments, as JSON text."""
+
+    name: str
+    arguments: str = ""
+
+
+class ChatToolCall(msgspec.Struct, frozen=True):
+    """A call that a model asked for."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class SystemMessage(msgspec.Struct, frozen=True, tag_field="role", tag="system"):
+    """A system message."""
+
+    content: str | list[ChatTextPart]
+
+
+class DeveloperMessage(msgspec.Struct, frozen=True, tag_field="role", tag="developer"):
+    """A developer message, the newer name of a system message."""
+
+    content: str | list[ChatTextPart]
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
+    """A user message."""
+
+    content: str | list[ChatTextPart | ImageUrlPart]
+    name: str | None = None
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
+    """An assistant message with its tool calls."""
+
+    content: str | list[ChatTextPart | RefusalPart] | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    refusal: str | None = None
+    function_call: Any = None
+
+
+class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
+    """A tool message."""
+
+    tool_call_id: str
+    content: str | list[ChatTextPart]
+
+
+ChatMessage: TypeAlias = (
+    SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+)
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function that a model may ask for."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ChatFunctionTool(msgspec.Struct, frozen=True):
+    """The same as chat completions wrap it."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(msgspec.Struct, frozen=True):
+    """A function by its name."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """The one function that is to be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(msgspec.Struct, frozen=True):
+    """The form of an answer."""
+
+    name: str
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextFormat(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """An answer in any form."""
+
+
+class JsonObjectFormat(msgspec.Struct, frozen=True, tag_field="type", tag="json_object"):
+    """An answer that is a JSON object."""
+
+
+class JsonSchemaFormat(msgspec.Struct, frozen=True, tag_field="type", tag="json_schema"):
+    """An answer that follows a schema."""
+
+    json_schema: JsonSchema
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: Mapping[str, str] = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""How hard to think, in our words."""
+
+
+class CommonRequest(RequestModel, kw_only=True):
+    """Parameters that both endpoints accept."""
+
+    model: str
+    temperature: float | None = None
+    top_p: float | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    # Known to change nothing of an answer:
+    prompt_cache_key: Any = None
+    prompt_cache_options: Any = None
+    prompt_cache_retention: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    user: Any = None
+    # Refused unless they ask for nothing:
+    moderation: Any = None
+    top_logprobs: Any = None
+
+
+class ChatCompletionRequest(CommonRequest, kw_only=True):
+    """The body of POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream_options: StreamOptions | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: list[ChatFunctionTool] | None = None
+    prediction: Any = None
+    # Refused unless they ask for nothing:
+    audio: Any = None
+    function_call: Any = None
+    functions: Any = None
+    logit_bias: Any = None
+    logprobs: Any = None
+    modalities: Any = None
+    n: Any = None
+    verbosity: Any = None
+    web_search_options: Any = None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The model parameters of the request."""
+        effort = self.reasoning_effort
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": _first(self.max_completion_tokens, self.max_tokens),
+            "stop": self.stop or None,
+            "seed": self.seed,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "tool_choice": self._choice,
+            "reasoning": None if effort is None else EFFORTS[effort],
+        }
+
+    @property
+    def _choice(self) -> str | list[str] | None:
+        named = self.tool_choice
+        offered = [one.function.name for one in self.tools or ()]
+        return forced_choice(named.function if isinstance(named, NamedTool) else named, offered)
+
+
+def forced_choice(
+    choice: str | NamedFunction | None, offered: Sequence[str]
+) -> str | list[str] | None:
+    """The `tool_choice` of a model's params; raises Problem 400 for a call that cannot be made."""
+    if isinstance(choice, NamedFunction):
+        if choice.name not in offered:
+            told = f"'tool_choice' names {choice.name[:100]!r}, which is not among the 'tools'."
+            raise bad("tool_choice", told)
+        return [choice.name]
+    if choice != "required":
+        return None
+    if not offered:
+        raise bad("tool_choice", "'tool_choice' is 'required', but there are no 'tools'.")
+    return "required"
+
+
+def _first(newer: Any, older: Any) -> Any:
+    """Return the value given under a newer or an older name."""
+    return older if newer is None else newer
+
+
+def checked(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that are set; raises Problem 400 for a value that no model can take."""
+    given = {name: value for name, value in params.items() if value is not None}
+    for name, value in given.items():
+        try:
+            checked_params({name: value})
+        except ValidationError as error:
+            raise bad(name, str(error)) from None
+    return given
+
+
+_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "access_programs": (),
+    "audio": (),
+    "background": (False,),
+    "context_management": ([],),
+    "function_call": ("none",),
+    "functions": ([],),
+    "image": (),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "max_tool_calls": (),
+    "modalities": (["text"],),
+    "moderation": (),
+    "n": (1,),
+    "prompt": (),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""Parameters that are refused, and the values with which they ask for nothing."""
+
+_MOST_NOTES, _LONGEST_NAME, _LONGEST_NOTE = 16, 64, 512
+
+
+def refuse_unsupported(ask: CommonRequest) -> None:
+    """Raise Problem 400 for a parameter that asks for what is not done here."""
+    names, values_of = _refused(type(ask))
+    values = values_of(ask)
+    if values.count(None) < len(values):
+        for name, value in zip(names, values, strict=True):
+            if value is not None and value not in _HARMLESS[name]:
+                raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
+    check_notes(ask.metadata or {})
+
+
+@cache
+def _refused(
+    kind: type[CommonRequest],
+) -> tuple[list[str], Callable[[CommonRequest], tuple[Any, ...]]]:
+    """Those of the parameters above that a request of this kind has, and what reads them."""
+    names = [name for name in _HARMLESS if name in kind.__struct_fields__]
+    return names, attrgetter(*names)
+
+
+def check_notes(notes: Mapping[str, str]) -> None:
+    """Raise Problem 400 for `metadata` that is more than OpenAI's clients may send."""
+    if len(notes) > _MOST_NOTES:
+        raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(notes)}.")
+    for name, value in notes.items():
+        if len(name) > _LONGEST_NAME or len(value) > _LONGEST_NOTE:
+            raise bad(
+                f"metadata.{name[:_LONGEST_NAME]}",
+                f"A name in 'metadata' has {_LONGEST_NAME} characters at most, and a value "
+                f"{_LONGEST_NOTE}.",
+            )
+
+
+def bad(param: str | None, message: str, code: str = "invalid_value") -> HTTPError:
+    """The answer to a parameter that cannot be taken."""
+    return HTTPError(400, code, message, param=param)

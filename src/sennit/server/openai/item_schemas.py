@@ -1,0 +1,382 @@
+"""Item schemas of /v1/responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from sennit.errors import ValidationError
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    InstructionContent,
+    MessageRole,
+    SystemContent,
+)
+from sennit.messages.message import Message
+from sennit.messages.prompt.tool_chat import tool_text
+from sennit.server.openai.chat_schemas import (
+    EFFORTS,
+    CommonRequest,
+    Function,
+    JsonObjectFormat,
+    JsonSchema,
+    NamedFunction,
+    ReasoningEffort,
+    StreamOptions,
+    TextFormat,
+    bad,
+    forced_choice,
+)
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ClientToolCall,
+    ModelAnswer,
+    answer_message,
+    call_message,
+    instruction,
+    tool_result,
+)
+
+
+class InputText(msgspec.Struct, frozen=True, tag_field="type", tag="input_text"):
+    """Text that a client sends."""
+
+    text: str
+
+
+class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text"):
+    """Text that a model said."""
+
+    text: str
+
+
+class RefusalItem(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
+    """A refusal."""
+
+    refusal: str
+
+
+class InputImage(msgspec.Struct, frozen=True, tag_field="type", tag="input_image"):
+    """An image that a client sends."""
+
+    image_url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL."""
+        return self.image_url
+
+
+Part: TypeAlias = InputText | OutputText | RefusalItem | InputImage
+
+
+class MessageItem(msgspec.Struct, frozen=True):
+    """Something that was said."""
+
+    role: Literal["user", "system", "developer", "assistant"]
+    content: str | list[Part]
+
+
+class CallItem(msgspec.Struct, frozen=True):
+    """A call that a model asked for."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ResultItem(msgspec.Struct, frozen=True):
+    """The output of a function call."""
+
+    call_id: str
+    output: str | list[InputText]
+
+
+class ReasoningItem(msgspec.Struct, frozen=True):
+    """Reasoning of a model; it is not sent to models again."""
+
+
+_KINDS: Mapping[Any, type[msgspec.Struct]] = {
+    "message": MessageItem,
+    "function_call": CallItem,
+    "function_call_output": ResultItem,
+    "reasoning": ReasoningItem,
+}
+
+
+class ResponsesFunctionTool(Function, frozen=True, kw_only=True):
+    """A function that a model may ask for, as this endpoint has it."""
+
+    type: Literal["function"]
+
+
+class ChosenFunction(NamedFunction, frozen=True, kw_only=True):
+    """The one function that is to be called, as this endpoint has it."""
+
+    type: Literal["function"]
+
+
+class SchemaFormat(JsonSchema, frozen=True, kw_only=True):
+    """An answer that follows a schema, as this endpoint has it."""
+
+    type: Literal["json_schema"]
+
+
+class _Plain(msgspec.Struct, frozen=True):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+
+
+class TextConfig(msgspec.Struct, frozen=True):
+    """The text format of an answer."""
+
+    format: dict[str, Any] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningOptions(msgspec.Struct, frozen=True):
+    """The reasoning effort."""
+
+    effort: ReasoningEffort | None = None
+    summary: Any = None
+    generate_summary: Any = None
+    context: Any = None
+
+
+class ConversationName(msgspec.Struct, frozen=True):
+    """A conversation by its id."""
+
+    id: str
+
+
+class ResponsesRequest(CommonRequest, kw_only=True):
+    """The body of POST /v1/responses."""
+
+    input: str | list[dict[str, Any]]
+    conversation: str | ConversationName | None = None
+    include: list[str] | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    previous_response_id: str | None = None
+    reasoning: ReasoningOptions | None = None
+    stream_options: StreamOptions | None = None
+    text: TextConfig | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
+    tools: list[ResponsesFunctionTool] | None = None
+    # Refused unless they ask for nothing:
+    access_programs: Any = None
+    background: Any = None
+    context_management: Any = None
+    image: Any = None
+    max_tool_calls: Any = None
+    prompt: Any = None
+    truncation: Any = None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The model parameters of the request."""
+        effort = None if self.reasoning is None else self.reasoning.effort
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_output_tokens,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "tool_choice": self._choice,
+            "reasoning": None if effort is None else EFFORTS[effort],
+        }
+
+    @property
+    def _choice(self) -> str | list[str] | None:
+        return forced_choice(self.tool_choice, [one.name for one in self.tools or ()])
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The conversation it names."""
+        named = self.conversation
+        return named.id if isinstance(named, ConversationName) else named
+
+
+def answer_format(
+    ask: ResponsesRequest,
+) -> TextFormat | JsonObjectFormat | JsonSchema | None:
+    """The form that an answer is asked for; raises Problem 400."""
+    given = None if ask.text is None else ask.text.format
+    if given is None:
+        return None
+    try:
+        kind = msgspec.convert(given, _Plain).type
+        if kind == "json_schema":
+            return msgspec.convert(given, SchemaFormat)
+    except msgspec.ValidationError as error:
+        raise bad("text.format", str(error)) from None
+    return JsonObjectFormat() if kind == "json_object" else TextFormat()
+
+
+def sent_items(
+    given: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
+) -> ClientMessages:
+    """Parse the items that a client sent; raises HTTPError 400, naming the item.
+
+    Its `instructions` hold for this response, while system messages among the items hold for those
+    that continue it as well, as those that `lasting` came from do.
+    """
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    found = items_in(given, "input", lasting)
+    if not found.messages:
+        raise bad("input", "There must be at least one item that says something.")
+    both = "\n\n".join(one for one in (instructions, found.lasting) if one)
+    return replace(found, system=both or None)
+
+
+def items_in(
+    given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
+) -> ClientMessages:
+    """Parse items after the lasting instructions; raises HTTPError 400, naming the item."""
+    system = [] if lasting is None else [lasting]
+    said: list[Message] = []
+    for at, one in enumerate(given):
+        try:
+            item = _read(one)
+            if isinstance(item, MessageItem) and item.role in ("system", "developer"):
+                system.append("\n".join(_texts(item.content)))
+            else:
+                said += _said(item)
+        except (ValidationError, msgspec.ValidationError) as error:
+            raise bad(f"{param}[{at}]", str(error)) from None
+    lasts = "\n\n".join(system) or None
+    return ClientMessages(lasts, tuple(said), lasts)
+
+
+def _read(item: Mapping[str, Any]) -> msgspec.Struct:
+    kind = item.get("type", "message")
+    shape = _KINDS.get(kind) if isinstance(kind, str) else None
+    if shape is None:
+        raise ValidationError(f"Items are one of {', '.join(_KINDS)} here, got {kind!r}.")
+    return msgspec.convert(item, shape)
+
+
+def _said(item: msgspec.Struct) -> Iterator[Message]:
+    if isinstance(item, CallItem):
+        yield call_message(item.call_id, item.name, item.arguments)
+    elif isinstance(item, ResultItem):
+        output = item.output
+        said = output if isinstance(output, str) else "\n".join(one.text for one in output)
+        yield tool_result(item.call_id, said)
+    elif isinstance(item, MessageItem) and item.role == "assistant":
+        if said := "".join(_texts(item.content)):
+            yield answer_message(said)
+    elif isinstance(item, MessageItem):
+        images = [one for one in item.content if isinstance(one, InputImage)]
+        yield Message(instruction(_texts(item.content), images), sender=MessageRole.USER)
+
+
+def _texts(content: str | list[Part]) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [
+        one.refusal if isinstance(one, RefusalItem) else one.text
+        for one in content
+        if not isinstance(one, InputImage)
+    ]
+
+
+def output_items(answer: ModelAnswer) -> list[dict[str, Any]]:
+    """Return a model's answer as items."""
+    return [item for message in answer.messages for item in items_of(message)]
+
+
+def items_of(message: Message) -> Iterator[dict[str, Any]]:
+    """A message as items: nothing for one that says nothing."""
+    content = message.content
+    if isinstance(content, AssistantResponseContent):
+        if content.reasoning:
+            yield thought_item(message.id.hex, content.reasoning)
+        if content.assistant_response:
+            yield text_item(message.id.hex, content.assistant_response)
+    elif isinstance(content, ActionRequestContent):
+        yield call_item(message)
+    elif isinstance(content, ActionResponseContent):
+        yield {
+            "id": f"fco_{message.id.hex}",
+            "type": "function_call_output",
+            "status": "completed",
+            "call_id": content.request_id or "",
+            "output": tool_text(content),
+        }
+    elif isinstance(content, InstructionContent):
+        yield _input_item(message, "user", _input_parts(content))
+    elif isinstance(content, SystemContent):
+        yield _input_item(message, "system", [_input_text(content.system_message or "")])
+    elif content.from_assistant and not content.empty:
+        yield text_item(message.id.hex, content.words)
+    elif not content.empty:
+        yield _input_item(message, content.chat_role, [_input_text(content.words)])
+
+
+def _input_item(message: Message, role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": f"msg_{message.id.hex}",
+        "type": "message",
+        "status": "completed",
+        "role": role,
+        "content": parts,
+    }
+
+
+def _input_parts(content: InstructionContent) -> list[dict[str, Any]]:
+    detail = content.image_detail or "auto"
+    images = [
+        {"type": "input_image", "image_url": url, "detail": detail, "file_id": None}
+        for url in content.images or ()
+    ]
+    return [_input_text(content.instruction or ""), *images]
+
+
+def _input_text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """Text that a model said, as a part."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def text_item(name: str, text: str | None) -> dict[str, Any]:
+    """Text that a model said; None if it is still to come."""
+    return {
+        "id": f"msg_{name}",
+        "type": "message",
+        "status": "in_progress" if text is None else "completed",
+        "role": "assistant",
+        "content": [] if text is None else [text_part(text)],
+    }
+
+
+def thought_item(name: str, text: str | None) -> dict[str, Any]:
+    """Return a reasoning item; None as text if it is still to come."""
+    return {
+        "id": f"rs_{name}",
+        "type": "reasoning",
+        "status": "in_progress" if text is None else "completed",
+        "summary": [],
+        "content": [] if text is None else [{"type": "reasoning_text", "text": text}],
+    }
+
+
+def call_item(message: Message, *, begun: bool = False) -> dict[str, Any]:
+    """A call that the client is to make; one that has only `begun` has no arguments yet."""
+    call = ClientToolCall.of(message)
+    return {
+        "id": f"fc_{message.id.hex}",
+        "type": "function_call",
+        "status": "in_progress" if begun else "completed",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": "" if begun else call.arguments,
+    }

@@ -1,0 +1,190 @@
+"""Stored responses, found by id.
+
+The id of a response holds those of its session and of the first thing that was said for it, so it
+is found without an index, and only among the sessions of its owner. On its branch stand what was
+said, then what was answered; continuing it goes on there, or on a fork if others have done so.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from sennit.api.client import Client
+from sennit.api.session import Session
+from sennit.errors import NotFoundError
+from sennit.messages.message import Message
+from sennit.server.http.callers import Caller
+from sennit.server.openai.derived_sessions import SOURCE
+from sennit.server.openai.locate import BranchLocation, begin_apart, continued
+from sennit.server.openai.response_builder import ResponseHead
+from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_at, check_calls
+from sennit.sessions.branch import Branch
+
+_PREFIX = "resp_"
+
+
+def response_id(session: UUID, first: UUID) -> str:
+    """The id of a response, by its session and the first thing said for it."""
+    return _PREFIX + urlsafe_b64encode(session.bytes + first.bytes).decode().rstrip("=")
+
+
+def _ids(name: str) -> tuple[UUID, UUID] | None:
+    try:
+        raw = urlsafe_b64decode(name.removeprefix(_PREFIX) + "=")
+    except (NotBase64, ValueError):
+        return None
+    if not name.startswith(_PREFIX) or len(raw) != 32:
+        return None
+    return UUID(bytes=raw[:16]), UUID(bytes=raw[16:])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response that stands on a branch."""
+
+    branch: Branch
+    before: int
+    """How many messages stand before what was said for it, without the system message."""
+    since: Sequence[Message]
+    """What stands on the branch from there on, as it was when it was looked up."""
+
+    @classmethod
+    def at(cls, branch: Branch, first: UUID) -> StoredResponse:
+        """The response for which a message of the branch was said first."""
+        with branch.session.lock:  # others may give the branch a system message, or take it away
+            index = branch.index(first)
+            before = index - (branch.system_id is not None)
+            return cls(branch, before, branch.items_of(branch.session.messages, index))
+
+    @property
+    def session(self) -> Session:
+        """The session it is in."""
+        found = self.branch.session
+        assert isinstance(found, Session)
+        return found
+
+    @property
+    def first(self) -> Message:
+        """The first thing that was said for it."""
+        return self.since[0]
+
+    @property
+    def _count(self) -> int:
+        return self.first.metadata.get("said", 1)
+
+    @property
+    def said(self) -> Sequence[Message]:
+        """The input messages."""
+        return self.since[: self._count]
+
+    @property
+    def answer(self) -> ModelAnswer:
+        """The output messages; empty if there are none."""
+        return answer_at(self.since[self._count :])
+
+    @property
+    def end(self) -> int:
+        """The number of messages up to its end, without the system message."""
+        return self.before + self._count + len(self.answer.messages)
+
+    @property
+    def lasting(self) -> str | None:
+        """The instructions, as far as they apply to later responses."""
+        return self.first.metadata.get("lasting")
+
+    @property
+    def head(self) -> ResponseHead:
+        """The fields of the response beside its answer."""
+        first = self.first
+        return ResponseHead(
+            response_id(self.session.id, first.id),
+            first.created_us // 1_000_000,
+            dict(first.metadata.get("response", {})),
+        )
+
+
+async def find_response(caller: Caller, name: str) -> StoredResponse | None:
+    """The response with that id as the store has it now, if the owner has it."""
+    ids = _ids(name)
+    return None if ids is None else await to_thread(_looked_up, caller, *ids)
+
+
+def _looked_up(caller: Caller, session: UUID, first: UUID) -> StoredResponse | None:
+    try:
+        return _response(caller.open.hold(caller.client.session(session, create=False)), first)
+    except NotFoundError:
+        return None
+
+
+def _response(session: Session, first: UUID) -> StoredResponse | None:
+    if first not in session.messages:
+        return None
+    if "response" not in session.messages[first].metadata:
+        return None
+    # Forks have it too; it was said on the oldest.
+    holding = [branch for branch in session.branches if first in branch]
+    if not holding:
+        return None
+    return StoredResponse.at(min(holding, key=lambda one: one.created_us), first)
+
+
+async def place_after(caller: Caller, kept: StoredResponse, sent: ClientMessages) -> BranchLocation:
+    """Return where a response is continued; raises HTTPError 400 for calls without results."""
+    check_calls(sent.messages, [call.id for call in kept.answer.calls])
+    place = BranchLocation(kept.branch, sent.messages, kept.end)
+    return await continued(place, sent.system, caller.known)
+
+
+def copied_after(
+    client: Client, kept: StoredResponse | None, sent: ClientMessages
+) -> BranchLocation:
+    """The same in a session that no store keeps."""
+    if kept is None:
+        return copied_on(client, None, 0, sent)
+    return copied_on(client, kept.branch, kept.end, sent)
+
+
+def copied_on(
+    client: Client, branch: Branch | None, length: int, sent: ClientMessages
+) -> BranchLocation:
+    """The same after so many messages of a branch, the system message aside."""
+    before: list[Message] = []
+    if branch is not None:
+        first = int(branch.system is not None)
+        before = branch.session.messages.pick(branch[first : first + length])
+    check_calls([*before, *sent.messages])
+    place = begin_apart(client, sent)
+    place.session.add_messages(before, branches=place.branch)
+    return replace(place, at=len(before))
+
+
+def delete_response(caller: Caller, kept: StoredResponse) -> None:
+    """Erase what was said and answered, in one step; a session made for it alone goes instead.
+
+    What was remembered of it stays: forgetting needs the scope "admin".
+    """
+    session = kept.session
+    gone = [*kept.said, *kept.answer.messages]
+    if session.metadata == SOURCE and _holds_only(session, gone):
+        caller.open.drop(session.id)
+        caller.client.delete_session(session.id)
+    else:
+        session.remove_messages(gone, forget=False)
+
+
+def _holds_only(session: Session, messages: list[Message]) -> bool:
+    """Return whether nothing else was said on any branch."""
+    known = {one.id for one in messages}
+    with session.lock:
+        return all(
+            branch.tail.total <= len(known)
+            and known.issuperset(branch[len(branch) - branch.tail.total :])
+            for branch in session.branches
+        )

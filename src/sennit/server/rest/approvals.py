@@ -1,0 +1,81 @@
+"""Tool calls that wait for approval: list, approve, deny."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.rest.branches import ONE
+from sennit.server.rest.runs import RunRequest, Started, as_before, go_on
+from sennit.server.rest.schemas import MessageShape, message_shape
+from sennit.turns.tools.pending_calls import waiting
+
+
+class PendingApprovals(ResponseModel):
+    """The tool calls that wait for a person."""
+
+    waiting: list[MessageShape]
+
+
+class DecisionRequest(RequestModel):
+    """A decision about a tool call."""
+
+    approve: bool
+    message: str = ""
+    """Why not; the model is told."""
+
+
+class DecisionResult(ResponseModel):
+    """The outcome of a decision."""
+
+    waiting: int
+    """How many calls still wait."""
+    run: Started | None
+    """The run, if it goes on."""
+
+
+async def list_waiting(call: HTTPRequest) -> PendingApprovals:
+    """The tool calls that wait for a person."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    found = await to_thread(waiting, branch)
+    return PendingApprovals(waiting=[message_shape(one, branch.index(one.id)) for one in found])
+
+
+async def decide(call: HTTPRequest) -> DecisionResult:
+    """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
+    given: DecisionRequest = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    plan = await as_before(call, branch, RunRequest())
+    conversation = await plan.conversation(branch)
+    call_id = call.path["call"]
+    if given.approve:
+        await conversation.approve(call_id, resume=False)
+    else:
+        await conversation.deny(call_id, given.message, resume=False)
+    left = await conversation.awaiting()
+    run = None if left else await go_on(call, plan, conversation)
+    return DecisionResult(waiting=len(left), run=run)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path=ONE + "/waiting",
+            handle=list_waiting,
+            scope="read",
+            summary="The tool calls that wait for a person",
+            answer=PendingApprovals,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/approvals/{call}",
+            handle=decide,
+            scope="run",
+            summary="Allow or refuse a tool call that waits",
+            body=DecisionRequest,
+            answer=DecisionResult,
+            status=202,
+        ),
+    ]

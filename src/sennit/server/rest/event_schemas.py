@@ -1,0 +1,218 @@
+"""Schemas of events and runs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from msgspec import UNSET, UnsetType
+
+from sennit import clock
+from sennit.messages.codec import loads
+from sennit.messages.message import Message
+from sennit.server.http.endpoint import ResponseModel
+from sennit.server.rest.schemas import MessageShape, message_shape
+from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import RunRecord
+from sennit.turns import events
+from sennit.turns.result import Metrics, Notice, Return
+from sennit.turns.subscription import is_under_way
+
+_PLAIN = (
+    "model",
+    "resumed",
+    "turn",
+    "message_id",
+    "text",
+    "approved",
+    "reason",
+    "branch_id",
+    "count",
+)
+
+
+class NoticeShape(ResponseModel):
+    """Something to know about a run."""
+
+    severity: str
+    code: str
+    text: str
+
+
+class MetricsShape(ResponseModel):
+    """The usage of a run."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: float | None
+    turns: int
+    tool_calls: int
+    seconds: float
+    finish_reason: str | None
+    model: str
+
+
+class ResultShape(ResponseModel):
+    """The result of a run."""
+
+    stop_reason: str
+    success: bool
+    notices: list[NoticeShape]
+    metrics: MetricsShape
+
+
+RecalledKind: TypeAlias = Literal["memory", "profile", "summary", "recalled"]
+"""Text added to a prompt; "recalled" is a message of another session."""
+
+
+class ItemShape(ResponseModel):
+    """Something that was added to a prompt."""
+
+    source: str
+    kind: RecalledKind
+    uri: str | None
+    tokens: int
+
+
+class EventShape(ResponseModel):
+    """Something that happened in a run; what is there besides the first three depends on `kind`."""
+
+    seq: int
+    run_id: UUID
+    kind: str
+    message: MessageShape | UnsetType = UNSET
+    message_id: UUID | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    resumed: bool | UnsetType = UNSET
+    turn: int | UnsetType = UNSET
+    approved: bool | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    branch_id: UUID | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+    items: list[ItemShape] | UnsetType = UNSET
+    notice: NoticeShape | UnsetType = UNSET
+    result: ResultShape | UnsetType = UNSET
+
+
+class RunShape(ResponseModel):
+    """A run of turns."""
+
+    id: UUID
+    branch_id: UUID
+    state: str
+    """running, suspended (it waits for a person or to be resumed), interrupted, or ended."""
+    model: str
+    created_at: str
+    updated_at: str
+    after: int
+    """The number of the last event before it: from there on, its events tell all it has said."""
+    result: ResultShape | None = None
+
+
+def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
+    """An event of a branch as clients see it."""
+    more: dict[str, Any] = {}
+    for name in _PLAIN:
+        if hasattr(event, name):
+            more[name] = getattr(event, name)
+    match event:
+        case events.RunEnded():
+            more["result"] = result_shape(event.result)
+        case events.Warned():
+            more["notice"] = _notice(event.notice)
+        case events.ContextAdded():
+            more["items"] = [item_shape(one) for one in event.items]
+        case _:
+            said: Message | None = getattr(event, "message", None)
+            if said is not None:
+                more["message"] = message_shape(said, _index(branch, said))
+    return EventShape(seq=event.seq, run_id=event.run_id, kind=event.kind, **more)
+
+
+def item_shape(item: events.Injection) -> ItemShape:
+    """An addition to a prompt as clients see it."""
+    return ItemShape(
+        source=item.source, kind=recalled_kind(item.uri), uri=item.uri, tokens=item.tokens
+    )
+
+
+def recalled_kind(uri: str | None) -> RecalledKind:
+    """The kind of an addition to a prompt, told by its address."""
+    place = uri or ""
+    if "messages.jsonl#" in place:
+        return "recalled"
+    if place.endswith("/profile.md"):
+        return "profile"
+    return "summary" if place.endswith("/.abstract.md") else "memory"
+
+
+def _index(branch: Branch, message: Message) -> int | None:
+    with branch.session.lock:
+        return branch.index(message.id) if message.id in branch else None
+
+
+def result_shape(result: Return) -> ResultShape:
+    """The end of a run as clients see it."""
+    return ResultShape(
+        stop_reason=result.stop_reason or "",
+        success=result.success,
+        notices=[_notice(one) for one in result.messages],
+        metrics=_metrics(result.metrics),
+    )
+
+
+def _notice(notice: Notice) -> NoticeShape:
+    return NoticeShape(severity=notice.severity, code=notice.code, text=notice.text)
+
+
+def _metrics(metrics: Metrics) -> MetricsShape:
+    usage = metrics.usage
+    return MetricsShape(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cost=usage.cost,
+        turns=metrics.turns,
+        tool_calls=metrics.tool_calls,
+        seconds=metrics.seconds,
+        finish_reason=metrics.finish_reason,
+        model=metrics.model,
+    )
+
+
+def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
+    """The runs of a branch, the newest first; it reads the store, so not in the loop."""
+    runs = RunRepository(branch)
+    found = runs.runs()[:limit]
+    ends = _ends(runs, found)
+    return [_run(one, ends.get(one.id), runs) for one in found]
+
+
+def _ends(runs: RunRepository, found: list[RunRecord]) -> dict[UUID, Return]:
+    """Return the results of runs, read together; of a resumed run, the last one."""
+    first = min((loads(one.body).get("after", 0) for one in found), default=0)
+    told = (one for one in runs.all_events(first) if one.body.startswith(b'["end"'))
+    ends = (events.from_record(one, runs.message) for one in told)
+    return {one.run_id: one.result for one in ends if isinstance(one, events.RunEnded)}
+
+
+def _run(record: RunRecord, end: Return | None, runs: RunRepository) -> RunShape:
+    state = record.state
+    if state == "running" and not is_under_way(runs):
+        state = "interrupted"
+    body = loads(record.body)
+    return RunShape(
+        id=record.id,
+        branch_id=record.branch,
+        state=state,
+        model=body.get("model", ""),
+        created_at=clock.to_iso(record.created),
+        updated_at=clock.to_iso(record.updated),
+        after=body.get("after", 0),
+        result=None if end is None or state == "running" else result_shape(end),
+    )

@@ -1,0 +1,268 @@
+"""The virtual file system over HTTP."""
+
+from __future__ import annotations
+
+import re
+from asyncio import to_thread
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from sennit.errors import ValidationError, shown
+from sennit.memory.files.entry import FileEntry
+from sennit.memory.files.filesystem import FileSystem
+from sennit.memory.uri import SCHEME, Uri
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.rest.schemas import iso
+from sennit.server.settings import Limits
+
+_PATH = "/api/files"
+_AT_ONCE = 65_536  # characters that one call searches, during which no other thread runs
+
+
+class FileShape(ResponseModel):
+    """A file or folder."""
+
+    uri: str
+    name: str
+    is_folder: bool
+    size: int
+    created_at: str | None
+    updated_at: str | None
+    category: str | None
+    abstract: str
+    version: int
+    active_count: int
+
+
+class GrepLine(ResponseModel):
+    """A line that was found; a long one is cut around the words."""
+
+    uri: str
+    number: int
+    line: str
+
+
+class FilesResult(ResponseModel, omit_defaults=True):
+    """The result of a file operation: one of these fields."""
+
+    entries: list[FileShape] | None = None
+    entry: FileShape | None = None
+    text: str | None = None
+    uris: list[str] | None = None
+    lines: list[GrepLine] | None = None
+    next: str | None = None
+    """Of grep: what to send as `after` for further lines; absent if there are none."""
+
+
+class FilesQuery(RequestModel):
+    """A file operation and its URI."""
+
+    uri: str = SCHEME
+    op: Literal["ls", "tree", "read", "abstract", "overview", "stat", "glob", "grep"] = "ls"
+    pattern: Annotated[str, Meta(max_length=500)] | None = None
+    """For glob as a shell has it, for grep the very words."""
+    after: Annotated[str, Meta(max_length=5000)] | None = None
+    """For grep: the `next` of the answer before."""
+
+
+class WriteQuery(RequestModel):
+    """The URI to write to."""
+
+    uri: str
+
+
+class WriteFileRequest(RequestModel):
+    """The text to write."""
+
+    text: str
+
+
+class RemoveQuery(RequestModel):
+    """The URI to erase, and whether a folder is erased with its contents."""
+
+    uri: str
+    recursive: bool = False
+
+
+class Removed(ResponseModel):
+    """The number of erased files."""
+
+    removed: int
+
+
+async def look(call: HTTPRequest) -> FilesResult:
+    """List, read or search files."""
+    query: FilesQuery = call.query
+    limits = call.limits
+    if query.op in ("tree", "glob", "grep"):  # these read all that is below a folder
+        return await call.server.work.run(call.caller, _look, call.caller.client.fs, query, limits)
+    return await to_thread(_look, call.caller.client.fs, query, limits)
+
+
+def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
+    uri = query.uri
+    match query.op:
+        case "ls":
+            return FilesResult(entries=[_entry(one) for one in fs.ls(uri)])
+        case "stat":
+            return FilesResult(entry=_entry(fs.stat(uri)))
+        case "glob":
+            below = None if uri == SCHEME else uri
+            return FilesResult(uris=fs.glob(_pattern(query), below))
+        case "grep":
+            return _found(fs, query, limits)
+        case "tree" | "read" | "abstract" | "overview" as op:
+            say: Any = getattr(fs, op)
+            return FilesResult(text=say(uri))
+
+
+def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
+    """The lines with the words; after so many lines, or so much text, the rest is left for `next`.
+
+    The words are no regular expression: one that takes for ever would stop the whole server.
+    """
+    wanted = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
+    lines: list[GrepLine] = []
+    read = 0
+    for uri, skip, text in _from(fs, query):
+        read += len(text)
+        for number, line in enumerate(islice(_lines(text), skip, None), skip + 1):
+            if (hit := _search(wanted, line, len(_pattern(query)))) is not None:
+                lines.append(
+                    GrepLine(uri=uri, number=number, line=_cut(line, hit, limits.line_chars))
+                )
+                if len(lines) == limits.lines:
+                    return FilesResult(lines=lines, next=f"{number}@{uri}")
+        if read > limits.answer_bytes:
+            return FilesResult(lines=lines, next=f"{len(text)}@{uri}")
+    return FilesResult(lines=lines)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a text, split some at a time: over all of it no other thread would run."""
+    begun: list[str] = []
+    at = 0
+    while at < len(text):
+        end = at + _AT_ONCE
+        end += text[end - 1 : end + 1] == "\r\n"
+        for piece in text[at:end].splitlines(keepends=True):
+            (line,) = piece.splitlines()
+            begun.append(line)
+            if len(line) < len(piece):
+                yield "".join(begun)
+                begun.clear()
+        at = end
+    if begun:
+        yield "".join(begun)
+
+
+def _search(wanted: re.Pattern[str], line: str, length: int) -> re.Match[str] | None:
+    """The first place of words of that length in a line, searched some characters at a time."""
+    for start in range(0, len(line), _AT_ONCE):
+        if (hit := wanted.search(line, start, start + _AT_ONCE + length)) is not None:
+            return hit
+    return None
+
+
+def _from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:
+    """The files to search, in order: their uri, how many lines to skip, and their text."""
+    number, _, last = (query.after or "0@").partition("@")
+    if not number.isdecimal() or len(number) > 18:
+        raise ValidationError(f"after is the next of an answer before, got {shown(query.after)}.")
+    reached = not last
+    for one, say in fs.texts(query.uri):
+        if reached or one.uri == last:
+            yield one.uri, 0 if reached else int(number), say()
+            reached = True
+    if not reached:
+        raise ValidationError(f"The file {shown(last)} is gone; search again from the beginning.")
+
+
+def _cut(line: str, hit: re.Match[str], most: int) -> str:
+    """A line of at most so many characters around what was found."""
+    start = max(0, min(hit.start() - most // 4, len(line) - most))
+    return line[start : start + most]
+
+
+def _pattern(query: FilesQuery) -> str:
+    if not query.pattern:
+        raise ValidationError(f"{query.op} needs a pattern.")
+    return query.pattern
+
+
+def _entry(one: FileEntry) -> FileShape:
+    return FileShape(
+        uri=one.uri,
+        name=one.name,
+        is_folder=one.is_folder,
+        size=one.size,
+        created_at=None if one.created_at is None else iso(one.created_at),
+        updated_at=None if one.updated_at is None else iso(one.updated_at),
+        category=one.category,
+        abstract=one.abstract,
+        version=one.version,
+        active_count=one.active_count,
+    )
+
+
+def _is_forgetting(uri: Uri) -> bool:
+    """Return whether erasing what is there erases memories: then it needs the scope of
+    forgetting.
+    """
+    return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
+
+
+async def write(call: HTTPRequest) -> FileShape:
+    """Let a file say something; what it said before stays in its history."""
+    query: WriteQuery = call.query
+    if Uri.parse(query.uri).is_shared:
+        call.caller.require("admin")
+    ask: WriteFileRequest = call.body
+    return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
+
+
+async def remove(call: HTTPRequest) -> Removed:
+    """Erase a file with its history, or a folder."""
+    query: RemoveQuery = call.query
+    place = Uri.parse(query.uri)
+    if place.is_shared or _is_forgetting(place):
+        call.caller.require("admin")
+    gone = await call.caller.client.fs.arm(query.uri, recursive=query.recursive)
+    return Removed(removed=gone)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path=_PATH,
+            handle=look,
+            scope="read",
+            summary="List, read or search sessions, memories, skills and resources as files",
+            query=FilesQuery,
+            answer=FilesResult,
+        ),
+        Endpoint(
+            method="PUT",
+            path=_PATH,
+            handle=write,
+            scope="write",
+            summary="Write a file; every version is kept; admin for what is shared",
+            query=WriteQuery,
+            body=WriteFileRequest,
+            answer=FileShape,
+        ),
+        Endpoint(
+            method="DELETE",
+            path=_PATH,
+            handle=remove,
+            scope="write",
+            summary="Erase a file with its history; admin for memories and what is shared",
+            query=RemoveQuery,
+            answer=Removed,
+        ),
+    ]

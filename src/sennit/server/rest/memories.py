@@ -1,0 +1,328 @@
+"""Memories and commits: commit, list, undo, forget."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from msgspec import Meta, convert
+
+from sennit import clock
+from sennit.api.client import Client
+from sennit.errors import NotFoundError
+from sennit.memory.commit.result import CommitStatus
+from sennit.memory.extraction.values import Category
+from sennit.memory.history.evidence import QuotedMessage
+from sennit.memory.history.history import EvidenceSource, MemoryRecord
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.errors import HTTPError
+from sennit.server.rest.sessions import Limit
+
+_SESSIONS = 100  # looked through for commits when none is named
+
+
+class EvidenceShape(ResponseModel):
+    """A message that a memory came from; without a text if it is no longer kept."""
+
+    session: str
+    message: str
+    role: str | None = None
+    text: str | None = None
+    said_at: str | None = None
+
+
+class MemoryShape(ResponseModel):
+    """A memory, as it is or as it was."""
+
+    uri: str
+    category: str | None
+    text: str
+    version: int
+    did: str
+    learnt_at: str
+    valid_from: str
+    valid_to: str | None
+    evidence: list[EvidenceShape]
+    commit: str | None
+    active_count: int
+
+
+class DecisionShape(ResponseModel):
+    """A decision of a commit about a memory."""
+
+    did: str
+    category: str
+    uri: str
+    version: int
+    reason: str
+
+
+class MemoryItem(ResponseModel):
+    """A memory with all that is known of it."""
+
+    memory: MemoryShape
+    history: list[MemoryShape]
+    decisions: list[DecisionShape]
+
+
+class MemoryList(ResponseModel):
+    """A page of memories."""
+
+    memories: list[MemoryShape]
+    next: str | None
+
+
+class MemoriesQuery(RequestModel):
+    """A page of memories; `before` is the `next` of the previous page."""
+
+    category: str | None = None
+    limit: Limit = 100
+    before: str | None = None
+
+
+class UriQuery(RequestModel):
+    """An address."""
+
+    uri: str
+
+
+class CommitRequest(RequestModel):
+    """The branch to commit, and whether to wait for the result."""
+
+    branch: str | None = None
+    wait: bool = True
+    keep_recent: Annotated[int, Meta(ge=0)] = 0
+
+
+class CommitShape(ResponseModel):
+    """A commit, what became of it, and what it decided."""
+
+    id: str
+    session: str
+    branch: str
+    created_at: str
+    result: dict[str, Any]
+    decisions: list[DecisionShape]
+
+
+class CommitList(ResponseModel):
+    """Commits, the newest first."""
+
+    commits: list[CommitShape]
+
+
+class CommitsQuery(RequestModel):
+    """Of which session; otherwise of those changed last."""
+
+    session: str | None = None
+
+
+class UndoShape(ResponseModel):
+    """The changes made by undoing a commit, by URI."""
+
+    removed: list[str]
+    restored: list[str]
+    kept: list[str]
+
+
+class ForgetRequest(RequestModel):
+    """The URI or session to erase."""
+
+    uri: str | None = None
+    session: str | None = None
+
+
+class ForgetShape(ResponseModel):
+    """The numbers of erased items."""
+
+    sessions: int
+    files: int
+
+
+async def commit(call: HTTPRequest) -> dict[str, Any]:
+    """Archive what is new, and remember what matters of it."""
+    ask: CommitRequest = call.body
+    session = await call.caller.session(call.path["session"])
+    return await session.acommit(ask.branch, wait=ask.wait, keep_recent=ask.keep_recent)
+
+
+async def task(call: HTTPRequest) -> dict[str, Any]:
+    """Return the progress of a commit."""
+    return await call.caller.client.aget_task(call.path["task"])
+
+
+async def undo(call: HTTPRequest) -> UndoShape:
+    """Take back what a commit has written."""
+    return UndoShape(**asdict(await call.caller.client.aundo_commit(call.path["commit"])))
+
+
+async def list_commits(call: HTTPRequest) -> CommitList:
+    """The commits of a session, or of the sessions changed last."""
+    query: CommitsQuery = call.query
+    return await to_thread(_commits, call.caller.client, query.session)
+
+
+def _commits(client: Client, session: str | None) -> CommitList:
+    if session is not None:
+        found = client.memory.commits(client.session(session, create=False))
+    else:
+        found = sorted(_recent(client), key=lambda one: one.created_at, reverse=True)
+    return CommitList(commits=[_commit(one) for one in found])
+
+
+def _recent(client: Client) -> Iterable[CommitStatus]:
+    for info in client.sessions(limit=_SESSIONS):
+        try:
+            yield from client.memory.commits(client.session(info.id, create=False))
+        except NotFoundError:  # deleted meanwhile
+            continue
+
+
+def _commit(one: CommitStatus) -> CommitShape:
+    return CommitShape(
+        id=str(one.id),
+        session=str(one.session),
+        branch=str(one.branch),
+        created_at=clock.to_iso(clock.from_datetime(one.created_at)),
+        result=dict(one.result),
+        decisions=convert(list(one.decisions), list[DecisionShape]),
+    )
+
+
+async def list_memories(call: HTTPRequest) -> MemoryList:
+    """A page of what is remembered, with what was said that it rests on."""
+    query: MemoriesQuery = call.query
+    return await to_thread(_page, call.caller.client, query)
+
+
+def _page(client: Client, query: MemoriesQuery) -> MemoryList:
+    found = client.memory.all(_category(query.category))
+    if query.before is not None:
+        places = [at for at, one in enumerate(found) if one.uri == query.before]
+        if not places:
+            told = f"before is the 'next' of the page before, got {query.before[:200]!r}."
+            raise HTTPError(422, "invalid", told, param="before")
+        found = found[places[0] + 1 :]
+    page = found[: query.limit]
+    said = client.memory.evidence(page)
+    last = page[-1].uri if len(found) > query.limit else None
+    return MemoryList(memories=[_memory(one, said) for one in page], next=last)
+
+
+def _category(given: str | None) -> str | None:
+    known = [one.value for one in Category]
+    if given is None or given in known:
+        return given
+    told = f"{given[:100]!r} is no category; there are: {', '.join(known)}."
+    raise HTTPError(422, "invalid", told, param="category")
+
+
+def _memory(one: MemoryRecord, said: dict[EvidenceSource, QuotedMessage]) -> MemoryShape:
+    evidence = [_evidence(source, said.get(source)) for source in one.evidence]
+    return convert({**one.to_dict(), "evidence": evidence}, MemoryShape)
+
+
+def _evidence(source: EvidenceSource, said: QuotedMessage | None) -> dict[str, Any]:
+    where = {"session": str(source.session), "message": str(source.message)}
+    return where if said is None else {**said.to_dict(), **where}
+
+
+async def get_memory(call: HTTPRequest) -> MemoryItem:
+    """One memory with its evidence, its history, and what its commit decided."""
+    query: UriQuery = call.query
+    return await to_thread(_item, call.caller.client, query.uri)
+
+
+def _item(client: Client, uri: str) -> MemoryItem:
+    found, history = client.memory.get(uri), client.memory.history(uri)
+    said = client.memory.evidence([found, *history])
+    decisions: list[dict[str, Any]] = []
+    if found.commit_id is not None:
+        told = client.memory.committed(found.commit_id).decisions
+        decisions = [one for one in told if one["uri"].partition("#")[0] == found.uri]
+    return MemoryItem(
+        memory=_memory(found, said),
+        history=[_memory(one, said) for one in history],
+        decisions=convert(decisions, list[DecisionShape]),
+    )
+
+
+async def forget(call: HTTPRequest) -> ForgetShape:
+    """Erase for good, with all that rests on it."""
+    ask: ForgetRequest = call.body
+    if (ask.uri is None) == (ask.session is None):
+        raise HTTPError(422, "invalid", "Name what to forget: a uri or a session, one of them.")
+    client = call.caller.client
+    if ask.session is not None:
+        call.caller.open.drop((await call.caller.session(ask.session)).id)
+    gone = await client.aforget(uri=ask.uri, session=ask.session)
+    return ForgetShape(sessions=gone.sessions, files=gone.files)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path="/api/sessions/{session}/commit",
+            handle=commit,
+            scope="write",
+            summary="Archive what is new in a session, and remember what matters of it",
+            body=CommitRequest,
+            answer=dict[str, Any],
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/tasks/{task}",
+            handle=task,
+            scope="read",
+            summary="How far a commit has come",
+            answer=dict[str, Any],
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/commits",
+            handle=list_commits,
+            scope="read",
+            summary="Commits with all they decided, the newest first",
+            query=CommitsQuery,
+            answer=CommitList,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/commits/{commit}/undo",
+            handle=undo,
+            scope="admin",
+            summary="Take back what a commit has written to memory",
+            answer=UndoShape,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/memories",
+            handle=list_memories,
+            scope="read",
+            summary="What is remembered, and what was said that it rests on",
+            query=MemoriesQuery,
+            answer=MemoryList,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/memories/item",
+            handle=get_memory,
+            scope="read",
+            summary="One memory with its evidence, history and decisions",
+            query=UriQuery,
+            answer=MemoryItem,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/forget",
+            handle=forget,
+            scope="admin",
+            summary="Erase a memory, a folder or a session, with all that rests on it",
+            body=ForgetRequest,
+            answer=ForgetShape,
+        ),
+    ]

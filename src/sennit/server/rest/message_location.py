@@ -1,0 +1,57 @@
+"""The branch and index at which a message stands.
+branch and the place on it.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from uuid import UUID
+
+from sennit.api.session import Session
+from sennit.errors import NotFoundError
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.sessions.branch import Branch
+
+
+class LocationQuery(RequestModel):
+    """The branch to look on first, by id or name."""
+
+    branch: str | None = None
+
+
+class MessageLocation(ResponseModel):
+    """A branch that has the message, and its index there."""
+
+    branch_id: UUID
+    index: int
+
+
+async def place(call: HTTPRequest) -> MessageLocation:
+    """A branch on which a message stands."""
+    query: LocationQuery = call.query
+    session = await call.caller.session(call.path["session"])
+    return await to_thread(_find, session, call.path["message"], query.branch)
+
+
+def _find(session: Session, message: str, first: str | None) -> MessageLocation:
+    preferred: list[Branch] = [] if first is None else [session.get_branch(first)]
+    with session.lock:
+        for branch in (*preferred, *session.branches):
+            if message in branch:
+                return MessageLocation(branch_id=branch.id, index=branch.index(message))
+    raise NotFoundError(f"No branch of this session has the message {message!r}.")
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}/messages/{message}",
+            handle=place,
+            scope="read",
+            summary="Where a message stands",
+            query=LocationQuery,
+            answer=MessageLocation,
+        )
+    ]

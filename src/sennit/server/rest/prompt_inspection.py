@@ -1,0 +1,265 @@
+"""The prompt behind an answer, reconstructed from the store.
+
+The history up to the answer stands on the branch; what was added to the prompt is named in the
+journal of the run, by address; and every version of a memory is kept, so the one that held then can
+be shown. What was erased since is named without its text.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from sennit.api.client import Client
+from sennit.errors import NotFoundError, ValidationError
+from sennit.memory.extraction.values import abstract_of
+from sennit.memory.uri import Uri
+from sennit.messages.codec import loads
+from sennit.messages.content import MessageRole, SystemContent
+from sennit.messages.message import Message
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
+from sennit.server.http.errors import HTTPError
+from sennit.server.rest.branches import ONE
+from sennit.server.rest.event_schemas import ItemShape, RecalledKind, item_shape, recalled_kind
+from sennit.server.rest.learning import message_id
+from sennit.services.models.usage import letters_in, tokens_in
+from sennit.services.tools.tool import Tool
+from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import EventRecord
+from sennit.turns.context import REPLACED
+from sennit.turns.events import Injection
+from sennit.turns.prompt_history import sent_at
+from sennit.turns.result import SPECIAL
+
+PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
+
+# The newest events of a journal that `recalled` reads: a long branch stays quick to open.
+_EVENTS_READ = 20_000
+
+
+class SeenPart(ResponseModel):
+    """A part of a prompt."""
+
+    kind: PartKind
+    text: str | None
+    """None if it was erased since."""
+    tokens: int
+    """About how many it took."""
+    uri: str | None = None
+    message_id: UUID | None = None
+    session: UUID | None = None
+    """Of a message that was recalled, the session it stands in."""
+
+
+class Seen(ResponseModel):
+    """The prompt behind an answer."""
+
+    model: str
+    parts: list[SeenPart]
+    tokens: int
+    """About how many tokens all of it took."""
+    counted: int | None
+    """How many the provider counted, if it did."""
+
+
+class RecalledShape(ResponseModel):
+    """The context added to the prompt of one instruction."""
+
+    message_id: UUID
+    """The instruction."""
+    items: list[ItemShape]
+
+
+class RecalledList(ResponseModel):
+    """The context added to the prompts on a branch."""
+
+    recalled: list[RecalledShape]
+
+
+async def recalled(call: HTTPRequest) -> RecalledList:
+    """List what was added to the prompts on a branch, for its latest instructions."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await to_thread(_recalled_on, branch)
+
+
+def _recalled_on(branch: Branch) -> RecalledList:
+    found: dict[UUID, RecalledShape] = {}
+    for runs in _journals(branch):
+        told: dict[UUID, EventRecord] = {}
+        for event in runs.all_events(max(0, runs.last_seq() - _EVENTS_READ)):
+            if event.message is not None and event.body.startswith(b'["context"'):
+                told[event.message] = event
+        for uid in told.keys() - found.keys():
+            if uid in branch:
+                items = [item_shape(Injection(*one)) for one in loads(told[uid].body)[1]]
+                found[uid] = RecalledShape(message_id=uid, items=items)
+    return RecalledList(recalled=list(found.values()))
+
+
+async def seen(call: HTTPRequest) -> Seen:
+    """Return the prompt behind an answer; raises HTTPError 422 for any other message."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    uid = message_id(call.path["message"])
+    return await to_thread(_seen, call.caller.client, branch, uid, call.server.tools)
+
+
+def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> Seen:
+    with branch.session.lock:  # a run may go on with the branch, or rewrite it
+        messages = branch.messages
+        place = branch.index(uid)
+        first, end = _turn(messages, place)
+        shown = sent_at(branch, first)
+    answer = messages[place]
+    if answer.role is not MessageRole.ASSISTANT:
+        told = f"Message {uid} is the {answer.role.value}'s; only a model has seen something."
+        raise HTTPError(422, "invalid", told, param="message")
+    notes, added = _journal(branch, uid)
+    parts = [_said(one) for one in shown]
+    parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
+    if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
+        parts.insert(0, _offered(offered))
+    used: dict[str, Any] = end.metadata.get("usage", {})
+    return Seen(
+        model=end.metadata.get("model") or notes.get("model") or _model_named(answer),
+        parts=parts,
+        tokens=sum(part.tokens for part in parts),
+        counted=used.get("input_tokens"),
+    )
+
+
+def _model_named(answer: Message) -> str:
+    """The sender of an answer if it is a model's name; "" for a mere role."""
+    sender = answer.sender
+    return "" if sender is None or isinstance(sender, MessageRole) else str(sender)
+
+
+def _turn(messages: list[Message], place: int) -> tuple[int, Message]:
+    """Return the start of the model's turn that contains a message, and its last message."""
+    first = last = place
+    while first > 0 and _same_turn(messages[first - 1]):
+        first -= 1
+    while (
+        last + 1 < len(messages)
+        and _same_turn(messages[last])
+        and _said_by_model(messages[last + 1])
+    ):
+        last += 1
+    return first, messages[last]
+
+
+def _said_by_model(message: Message) -> bool:
+    return message.role is MessageRole.ASSISTANT and SPECIAL not in message.metadata
+
+
+def _same_turn(message: Message) -> bool:
+    """Return whether what follows a message belongs to the same turn: the last of one notes its
+    usage.
+    """
+    return _said_by_model(message) and "usage" not in message.metadata
+
+
+def _journal(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str | None, int]]]:
+    """Return the events of the run that produced a message, and the context it had added by
+    then.
+    """
+    for runs in _journals(branch):
+        context: dict[UUID, EventRecord] = {}
+        for event in runs.all_events():
+            if event.body.startswith(b'["context"'):
+                context[event.run] = event
+            elif event.message == uid:
+                noted = next((one for one in runs.runs() if one.id == event.run), None)
+                told = context.get(event.run)
+                return {} if noted is None else loads(noted.body), _added(told)
+    return {}, []
+
+
+def _added(event: EventRecord | None) -> list[tuple[str | None, int]]:
+    items: list[tuple[str, str | None, int]] = [] if event is None else loads(event.body)[1]
+    return [(uri, tokens) for _, uri, tokens in items]
+
+
+def _journals(branch: Branch) -> Iterator[RunRepository]:
+    """The journals of a branch and of those it was forked from: one of them has the run."""
+    yield RunRepository(branch)
+    for origin in branch.lineage():
+        found = branch.session.get_branch(origin.branch_id, None)
+        if found is not None:
+            yield RunRepository(found)
+
+
+def _said(message: Message) -> SeenPart:
+    kind: PartKind = "message"
+    if isinstance(message.content, SystemContent):
+        kind = "system"
+    elif REPLACED in message.metadata:
+        kind = "replaced"
+    rendered = message.rendered
+    text = rendered if isinstance(rendered, str) else message.content.words
+    tokens = tokens_in(letters_in(rendered))
+    return SeenPart(kind=kind, text=text, tokens=tokens, message_id=message.id)
+
+
+def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> SeenPart:
+    place, kind = uri or "", recalled_kind(uri)
+    if kind == "recalled":
+        return _recalled(client, place, tokens)
+    return SeenPart(kind=kind, text=_text_at(client, place, at), tokens=tokens, uri=uri)
+
+
+def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
+    """A message of elsewhere in a line, with its date; of a long one only a part was told."""
+    file, _, named = uri.partition("#")
+    uid, session = UUID(named), client.memory.realm.session_id(Uri.parse(file).names[0])
+    try:
+        said = client.session(session, create=False).messages.get(uid)
+        text = f"[{said.created_at:%Y-%m-%d}] {abstract_of(said.content.words)}"
+    except NotFoundError:
+        text = None
+    return SeenPart(
+        kind="recalled", text=text, tokens=tokens, uri=file, message_id=uid, session=session
+    )
+
+
+def _text_at(client: Client, uri: str, at: datetime) -> str | None:
+    """Return the text of a file at that time; for other files, the present text."""
+    try:
+        if not uri.startswith("viking://session"):
+            versions = [one for one in client.memory.history(uri) if one.learnt_at <= at]
+            return versions[-1].text if versions else None
+        return client.fs.abstract(uri.partition("#")[0])
+    except (NotFoundError, ValidationError):
+        return None
+
+
+def _offered(tools: list[Tool]) -> SeenPart:
+    schemas = [tool.schema for tool in tools]
+    letters = sum(letters_in((one.name, one.description, one.parameters)) for one in schemas)
+    text = "\n".join(f"{one.name}: {one.description}" for one in schemas)
+    return SeenPart(kind="tools", text=text, tokens=tokens_in(letters))
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path=ONE + "/recalled",
+            handle=recalled,
+            scope="read",
+            summary="What was added to the prompts on a branch, by instruction",
+            answer=RecalledList,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE + "/messages/{message}/seen",
+            handle=seen,
+            scope="read",
+            summary="What the model saw when it gave this answer",
+            answer=Seen,
+        ),
+    ]

@@ -1,0 +1,500 @@
+"""Runs: start, follow, steer, cancel, resume, edit, regenerate."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypedDict
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from sennit.errors import ExistsError, ValidationError
+from sennit.memory.retrieval.prompt_context import MemoryContext
+from sennit.messages.codec import loads
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.errors import HTTPError
+from sennit.server.rest.branches import ONE
+from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
+from sennit.server.rest.event_stream import MEDIA, EventStreamResponse
+from sennit.server.rest.schemas import BranchShape, MessageShape, branch_shape, message_shape
+from sennit.services.models.params import checked_params
+from sennit.services.models.protocol import Model
+from sennit.services.tools.tool import Tool
+from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository
+from sennit.turns.conversation import ConversationSession, last_answer
+from sennit.turns.events import RunStarted
+from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.request import Request
+
+
+class RunRequest(RequestModel):
+    """A run to start: by default with the server's first model and all its tools."""
+
+    text: str | None = None
+    """Said first, together with the run or not at all."""
+    id: UUID | None = None
+    """The id of that message, made by whoever says it: the same cannot be said twice."""
+    model: str | None = None
+    tools: list[str] | UnsetType = UNSET
+    options: dict[str, Any] | None = None
+    """As SessionOptions."""
+    streaming: dict[str, Any] | None = None
+    """As StreamingOptions."""
+    params: dict[str, Any] | None = None
+    """How the model answers, such as temperature and max_tokens."""
+    memory: bool | UnsetType = UNSET
+    """Whether the model is told what is remembered."""
+    other_sessions: bool = False
+    """Whether that includes messages of other sessions, as they were said."""
+
+
+class StartedRun(ResponseModel):
+    """A run that has begun."""
+
+    id: UUID
+    branch_id: UUID
+    state: str
+
+
+class Started(ResponseModel):
+    """A run that has begun, and where to watch it."""
+
+    run: StartedRun
+    after: int
+    """The number of the last event before it."""
+    events: str
+    """Where its events are told."""
+
+
+class EditRequest(RequestModel):
+    """A message to be said otherwise, on a fork."""
+
+    message: UUID | int
+    text: str
+    name: str | None = None
+    run: RunRequest | None = None
+
+
+class RegenerateRequest(RequestModel):
+    """An answer to be given anew, on a fork; without a message, the last one."""
+
+    message: UUID | int | None = None
+    name: str | None = None
+    run: RunRequest | None = None
+
+
+class Forked(ResponseModel):
+    """A fork, and the run on it if one was asked for."""
+
+    branch: BranchShape
+    run: Started | None
+
+
+class RunsQuery(RequestModel):
+    """A page of runs."""
+
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class RunList(ResponseModel):
+    """The runs of a branch, the newest first."""
+
+    runs: list[RunShape]
+
+
+class EventsQuery(RequestModel):
+    """From which event on, and whether to go on after the run."""
+
+    after: Annotated[int, Meta(ge=0, lt=10**18)] = 0
+    follow: bool = False
+
+
+class CancelRequest(RequestModel):
+    """The way to stop: at once, or after the current turn."""
+
+    mode: Literal["now", "after_turn"] = "now"
+
+
+class Cancelled(ResponseModel):
+    """The result of a cancel request."""
+
+    cancelled: bool
+
+
+class SteerRequest(RequestModel):
+    """Something said to a run under way."""
+
+    text: Annotated[str, Meta(min_length=1)]
+    id: UUID | None = None
+    """The id of that message, made by whoever says it: the same cannot be said twice."""
+
+
+class SteerResult(ResponseModel):
+    """The message that was sent to the run."""
+
+    message: MessageShape
+    running: bool
+    """Whether a run takes it in; otherwise it stands on the branch."""
+
+
+class MemoryOptions(TypedDict):
+    """The parts of memory that a run puts into its prompts."""
+
+    recalled: bool
+    other_sessions: bool
+
+
+def run_notes(params: Mapping[str, Any], memory: MemoryOptions) -> dict[str, Any]:
+    """Return what a run records so that it is resumed as it was asked for.
+
+    Headers are left out: they may hold a credential.
+    """
+    kept = {name: value for name, value in params.items() if name != "extra_headers"}
+    return {"memory": memory, **({"params": kept} if kept else {})}
+
+
+_PROVIDER_FIELDS = ("extra_body", "extra_headers")
+
+
+def _params(call: HTTPRequest, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the params of a run; raises Problem 403 for fields of the provider's with a token.
+
+    They are sent as they are with the operator's key, so they could name another model or account.
+    """
+    params = checked_params(given)
+    if call.caller.token is not None:
+        for name in _PROVIDER_FIELDS:
+            if name in params:
+                told = f"{name!r} is for the user at the server's machine; leave it out."
+                raise HTTPError(403, "params", told, param=f"params.{name}")
+    return params
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run as it was asked for, checked."""
+
+    model: Model
+    tools: list[Tool]
+    contexts: list[MemoryContext]
+    memory: MemoryOptions
+    params: dict[str, Any]
+    options: SessionOptions | None
+    streaming: StreamingOptions | None
+
+    async def conversation(self, branch: Branch) -> ConversationSession:
+        """The conversation on a branch, with the models and tools that this server was given.
+
+        Nothing that is requested becomes a grant: raises AccessError if the branch is fenced and
+        was not granted them.
+        """
+        request = Request.of(
+            branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
+        )
+        return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
+
+
+def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
+    """Validate a run request; raises HTTPError 422 for unknown names."""
+    server = call.server
+    server.runs.check(call.caller)  # before there is a fork to run on
+    model = ask.model or next(iter(server.models))
+    if model not in server.models:
+        there = ", ".join(map(repr, server.models))
+        raise HTTPError(422, "model", f"No model {model!r}; there are: {there}.", param="model")
+    tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
+    remembers = server.settings.memory if ask.memory is UNSET else ask.memory
+    memory = call.caller.client.memory
+    return Plan(
+        server.models[model],
+        tools,
+        [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
+        MemoryOptions(recalled=remembers, other_sessions=ask.other_sessions),
+        _params(call, ask.params or {}),
+        _options(SessionOptions, ask.options, "options"),
+        _options(StreamingOptions, ask.streaming, "streaming"),
+    )
+
+
+async def start(call: HTTPRequest) -> Started:
+    """Start a run on a branch; raises Problem 409 if one is under way."""
+    ask: RunRequest = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await _start(call, branch, _plan(call, ask), _said(branch, ask))
+
+
+async def _start(call: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
+    conversation = await plan.conversation(branch)
+    event = await call.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=call.caller, say=say
+    )
+    return _started(branch, event)
+
+
+def _said(branch: Branch, ask: RunRequest) -> Message | None:
+    """Return the first message of a run; raises ExistsError if it was added before."""
+    uid = ask.id
+    if ask.text is None:
+        if uid is not None:
+            raise HTTPError(422, "invalid", "An id is for a text; there is none.", param="id")
+        return None
+    if uid is not None and uid in branch.session.messages:
+        raise ExistsError(f"Message {uid} has been said already; read the branch's messages.")
+    return Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=uid)
+
+
+def _started(branch: Branch, event: RunStarted) -> Started:
+    where = f"/api/sessions/{branch.session.id}/branches/{branch.id}/events"
+    return Started(
+        run=StartedRun(id=event.run_id, branch_id=branch.id, state="running"),
+        after=event.seq - 1,
+        events=f"{where}?after={event.seq - 1}",
+    )
+
+
+def _tools(call: HTTPRequest, names: list[str]) -> list[Tool]:
+    known = call.server.tools
+    if unknown := [name for name in names if name not in known]:
+        there = ", ".join(map(repr, known)) or "none"
+        told = f"No tool {unknown[0]!r}; there are: {there}."
+        raise HTTPError(422, "tool", told, param="tools")
+    return [known[name] for name in names]
+
+
+def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
+    """The options that are meant; raises Problem 422 for one there is not."""
+    if given is None:
+        return None
+    fields = dict(given)
+    try:
+        if isinstance(fields.get("budget"), dict):
+            fields["budget"] = Budget(**fields["budget"])
+        return kind(**fields)
+    except ValidationError as error:
+        raise HTTPError(422, "invalid", str(error), param=name) from None
+    except TypeError:
+        known = ", ".join(kind.__slots__)
+        told = f"There is another option in {name} than: {known}."
+        raise HTTPError(422, "invalid", told, param=name) from None
+
+
+async def edit(call: HTTPRequest) -> Forked:
+    """Say a message otherwise, on a fork."""
+    ask: EditRequest = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+
+    async def fork() -> Branch:
+        return await branch.aedit(ask.message, ask.text, name=ask.name)
+
+    return await _forked(call, branch, ask.run, fork)
+
+
+async def regenerate(call: HTTPRequest) -> Forked:
+    """Have an answer given anew, on a fork."""
+    ask: RegenerateRequest = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+
+    async def fork() -> Branch:
+        old = last_answer(branch) if ask.message is None else ask.message
+        return await branch.aregenerate(old, name=ask.name)
+
+    return await _forked(call, branch, ask.run, fork)
+
+
+async def _forked(
+    call: HTTPRequest, branch: Branch, ask: RunRequest | None, make: Callable[[], Awaitable[Branch]]
+) -> Forked:
+    """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
+    if ask is None:
+        fork, run = await make(), None
+    else:
+        call.caller.require("run")
+        plan, say = _plan(call, ask), _said(branch, ask)
+        fork = await make()
+        run = await _start(call, fork, plan, say)
+    return Forked(branch=await to_thread(branch_shape, fork), run=run)
+
+
+async def list_runs(call: HTTPRequest) -> RunList:
+    """The runs of a branch."""
+    query: RunsQuery = call.query
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return RunList(runs=await to_thread(run_shapes, branch, query.limit))
+
+
+async def watch(call: HTTPRequest) -> EventStreamResponse:
+    """The events of a branch past a number."""
+    query: EventsQuery = call.query
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    after = query.after
+    if (seen := call.header("last-event-id")) is not None:
+        if not seen.isdecimal() or len(seen) > 18:
+            told = f"Last-Event-ID is the number of an event, got {seen[:50]!r}."
+            raise HTTPError(422, "invalid", told, param="Last-Event-ID")
+        after = int(seen)
+    server = call.server
+    call.open_stream()
+    return EventStreamResponse(
+        branch,
+        after,
+        follow=query.follow,
+        limits=server.settings.limits,
+        streams=server.streams,
+    )
+
+
+async def cancel(call: HTTPRequest) -> Cancelled:
+    """Stop the run that is under way here; raises Problem 409 if it is in another program."""
+    ask: CancelRequest = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    running = call.server.runs.on(branch)
+    if running is None:
+        shape = await to_thread(branch_shape, branch)
+        if shape.running:
+            told = "The run is in another program, which alone can stop it."
+            raise HTTPError(409, "elsewhere", told)
+        return Cancelled(cancelled=False)
+    running.cancel(ask.mode)
+    return Cancelled(cancelled=True)
+
+
+async def steer(call: HTTPRequest) -> SteerResult:
+    """Say something that a run under way takes in before it asks the model again."""
+    ask: SteerRequest = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    running = call.server.runs.on(branch)
+    said = Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=ask.id)
+    # The run may end just now; what it does not take in is said to nobody yet.
+    if running and await running.asteer_run(said):
+        return SteerResult(message=message_shape(said), running=True)
+    [message] = await branch.session.aadd_messages([said], branches=branch)
+    return SteerResult(message=message_shape(message, branch.index(message.id)), running=False)
+
+
+async def resume(call: HTTPRequest) -> Started:
+    """Go on with a run that was interrupted or waits."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    ask: RunRequest = call.body
+    if ask.text is not None or ask.id is not None:
+        raise HTTPError(422, "invalid", "resume goes on and says nothing; start a run for that.")
+    plan = await as_before(call, branch, ask)
+    return await go_on(call, plan, await plan.conversation(branch))
+
+
+async def go_on(call: HTTPRequest, plan: Plan, conversation: ConversationSession) -> Started:
+    """Let a run go on that was interrupted or waited."""
+    event = await call.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=call.caller, resume=True
+    )
+    return _started(conversation.request.branch, event)
+
+
+async def as_before(call: HTTPRequest, branch: Branch, ask: RunRequest) -> Plan:
+    """The last run again as it was asked for, with what of its model and tools is still here."""
+    last = await to_thread(RunRepository(branch).last)
+    notes: dict[str, Any] = {} if last is None else loads(last.body)
+    server = call.server
+    if ask.model is None and notes.get("model") in server.models:
+        ask = msgspec.structs.replace(ask, model=notes["model"])
+    had = [name for name in notes.get("tools", ()) if name in server.tools]
+    if ask.params is None and (params := notes.get("params")):
+        if ask.tools is not UNSET or had != notes.get("tools"):  # it chooses among other tools
+            params.pop("tool_choice", None)
+        ask = msgspec.structs.replace(ask, params=params)
+    if ask.tools is UNSET:
+        ask = msgspec.structs.replace(ask, tools=had)
+    if ask.memory is UNSET and (memory := notes.get("memory")):
+        other = memory["other_sessions"]
+        ask = msgspec.structs.replace(ask, memory=memory["recalled"], other_sessions=other)
+    return _plan(call, ask)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path=ONE + "/edit",
+            handle=edit,
+            scope="write",
+            summary="Say a message otherwise, on a fork, and run that if you like",
+            body=EditRequest,
+            answer=Forked,
+            status=201,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/regenerate",
+            handle=regenerate,
+            scope="write",
+            summary="Have an answer given anew, on a fork",
+            body=RegenerateRequest,
+            answer=Forked,
+            status=201,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/runs",
+            handle=start,
+            scope="run",
+            summary="Let a model answer; the run goes on whoever listens",
+            body=RunRequest,
+            answer=Started,
+            status=202,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE + "/runs",
+            handle=list_runs,
+            scope="read",
+            summary="The runs of a branch, the newest first",
+            query=RunsQuery,
+            answer=RunList,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE + "/events",
+            handle=watch,
+            scope="read",
+            summary="The events of a branch as they come; Last-Event-ID goes on",
+            query=EventsQuery,
+            answer=EventShape,
+            media=MEDIA,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/cancel",
+            handle=cancel,
+            scope="run",
+            summary="Stop the run; what was said is kept",
+            body=CancelRequest,
+            answer=Cancelled,
+            status=202,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/steer",
+            handle=steer,
+            scope="run",
+            summary="Say something to a run under way",
+            body=SteerRequest,
+            answer=SteerResult,
+            status=202,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/resume",
+            handle=resume,
+            scope="run",
+            summary="Go on with a run that was interrupted",
+            body=RunRequest,
+            answer=Started,
+            status=202,
+        ),
+    ]

@@ -1,0 +1,235 @@
+"""Schemas of sessions, branches and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from msgspec import UNSET, UnsetType
+
+from sennit import clock
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    InstructionContent,
+    MessageRole,
+    SystemContent,
+)
+from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.unset import Unset
+from sennit.server.http.endpoint import ResponseModel
+from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository, last_runs
+from sennit.stores.records.sessions import RunRecord
+from sennit.turns.subscription import is_under_way
+from sennit.turns.tools.pending_calls import waiting
+
+Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "custom", "record"]
+
+_KINDS: Mapping[str, Kind] = {
+    "system": "system",
+    "instruction": "instruction",
+    "assistant_response": "answer",
+    "action_request": "call",
+    "action_response": "result",
+}
+
+
+class Origin(ResponseModel):
+    """The fork point of a branch."""
+
+    branch_id: UUID
+    branch_name: str
+    message_count: int
+
+
+class BranchShape(ResponseModel):
+    """A branch."""
+
+    id: UUID
+    name: str
+    created_at: str
+    message_count: int
+    forked_from: Origin | None
+    running: bool
+    waiting: int
+    """How many tool calls wait for a person."""
+    interrupted: bool
+    """Whether its last run was cut off, and can be resumed."""
+
+
+class ToolCallShape(ResponseModel):
+    """A tool call."""
+
+    call_id: str
+    function: str
+    arguments: dict[str, Any]
+
+
+class ToolResultShape(ResponseModel):
+    """A tool result."""
+
+    request_id: str
+    success: bool
+    result: Any = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Sibling(ResponseModel):
+    """Another version of a message, on another branch."""
+
+    branch_id: UUID
+    branch_name: str
+    message_id: UUID
+
+
+class MessageShape(ResponseModel):
+    """A message where it stands on a branch."""
+
+    id: UUID
+    index: int | None
+    """Its place on the branch, the system message's included; None if it stands on none."""
+    role: str
+    kind: Kind
+    text: str
+    sender: str | None
+    created_at: str
+    metadata: dict[str, Any]
+    siblings: list[Sibling]
+    """All versions of it, its own included, oldest first; none if there is but one."""
+    reasoning: str | UnsetType = UNSET
+    call: ToolCallShape | UnsetType = UNSET
+    result: ToolResultShape | UnsetType = UNSET
+    images: list[str] | UnsetType = UNSET
+    context: list[Any] | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    """The name of a content that a program defined itself."""
+
+
+def fields_of(shape: ResponseModel) -> dict[str, Any]:
+    """The fields of a shape, for one that has more."""
+    return {name: getattr(shape, name) for name in shape.__struct_fields__}
+
+
+def iso(moment: datetime) -> str:
+    """A time as text, in UTC."""
+    return clock.to_iso(clock.from_datetime(moment))
+
+
+def branch_shape(branch: Branch) -> BranchShape:
+    """A branch as clients see it; it asks the store whether something runs, so not in the loop."""
+    return _branch_shape(branch, RunRepository(branch).last())
+
+
+def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
+    """Tell of branches of one session; the store is asked once for all on which nothing runs."""
+    last = last_runs(branches[0].session) if branches else {}
+    return [_branch_shape(branch, last.get(branch.id)) for branch in branches]
+
+
+def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
+    runs = RunRepository(branch)
+    state = "ended" if last is None else last.state
+    running = state == "running" and is_under_way(runs)
+    asked = len(waiting(branch)) if state == "suspended" else 0
+    return BranchShape(
+        id=branch.id,
+        name=branch.name,
+        created_at=clock.to_iso(branch.created_us),
+        message_count=len(branch),
+        forked_from=_origin(branch),
+        running=running,
+        waiting=asked,
+        interrupted=state != "ended" and not running and not asked,
+    )
+
+
+def _origin(branch: Branch) -> Origin | None:
+    left = branch.forked_from
+    if left is None:
+        return None
+    return Origin(
+        branch_id=left.branch_id,
+        branch_name=left.branch_name,
+        message_count=left.message_count,
+    )
+
+
+def message_shape(
+    message: Message, index: int | None = None, siblings: list[Sibling] | None = None
+) -> MessageShape:
+    """A message as clients see it."""
+    content = message.content
+    if (about := message.about) is not None:
+        return _record_shape(message, about, index)
+    more: dict[str, Any] = {}
+    text = content.words
+    match content:
+        case AssistantResponseContent():
+            if content.reasoning:
+                more["reasoning"] = content.reasoning
+        case InstructionContent():
+            if content.images:
+                more["images"] = list(content.images)
+            if content.context:
+                more["context"] = list(content.context)
+        case ActionRequestContent():
+            text, more["call"] = "", _call(message, content)
+        case ActionResponseContent():
+            text, more["result"] = "", _result(content)
+        case SystemContent():
+            pass
+        case _:
+            more["type"] = content.kind
+    return MessageShape(
+        id=message.id,
+        index=index,
+        role=message.role.value,
+        kind=_KINDS.get(content.kind, "custom"),
+        text=text,
+        sender=_named(message.sender),
+        created_at=clock.to_iso(message.created_us),
+        metadata=dict(message.metadata),
+        siblings=siblings or [],
+        **more,
+    )
+
+
+def _record_shape(message: Message, text: str, index: int | None) -> MessageShape:
+    """Data that a program keeps on a branch: what it is, but none of it."""
+    return MessageShape(
+        id=message.id,
+        index=index,
+        role=message.role.value,
+        kind="record",
+        text=text,
+        sender=_named(message.sender),
+        created_at=clock.to_iso(message.created_us),
+        metadata={},
+        siblings=[],
+    )
+
+
+def _call(message: Message, content: ActionRequestContent) -> ToolCallShape:
+    return ToolCallShape(
+        call_id=content.call_id or str(message.id),
+        function=content.function or "",
+        arguments={} if content.arguments is Unset else content.arguments,
+    )
+
+
+def _result(content: ActionResponseContent) -> ToolResultShape:
+    request = content.request_id or ""
+    if not content.success:
+        return ToolResultShape(request_id=request, success=False, error=content.error or "")
+    given = None if content.result is Unset else content.result
+    return ToolResultShape(request_id=request, success=True, result=given)
+
+
+def _named(party: SenderRecipient | None) -> str | None:
+    if party is None:
+        return None
+    return party.value if isinstance(party, MessageRole) else str(party)

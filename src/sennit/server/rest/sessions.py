@@ -1,0 +1,317 @@
+"""Sessions: list, create, read, delete."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from contextlib import suppress
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta
+
+from sennit import clock
+from sennit.api.client import Client
+from sennit.api.session import Session
+from sennit.errors import ExistsError, NotFoundError, ValidationError, shown
+from sennit.ids import new_id
+from sennit.messages.content import InstructionContent, SystemContent
+from sennit.messages.message import Message
+from sennit.server.http.callers import Caller
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.rest.schemas import BranchShape, branch_shapes, fields_of, iso
+from sennit.sessions.client import SessionInfo
+from sennit.sessions.session import SessionCore
+from sennit.sessions.tree import BranchNode
+
+_TITLE = 80
+_RECENT = 100
+
+Limit = Annotated[int, Meta(ge=1, le=500)]
+
+
+class SessionShape(ResponseModel):
+    """A session."""
+
+    id: UUID
+    key: str | None
+    title: str
+    created_at: str
+    updated_at: str
+    metadata: dict[str, Any]
+
+
+class SessionWithBranches(SessionShape):
+    """A session and its branches."""
+
+    branches: list[BranchShape]
+
+
+class SessionList(ResponseModel):
+    """A page of sessions, the one changed last first."""
+
+    sessions: list[SessionShape]
+    next: str | None
+    """What to send as `before` for the next page."""
+
+
+class SessionsQuery(RequestModel):
+    """A page of sessions."""
+
+    contains: str | None = None
+    limit: Limit = 50
+    before: str | None = None
+
+
+class NewSession(RequestModel):
+    """A session to be made."""
+
+    key: str | None = None
+    system: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Description(RequestModel):
+    """The new metadata of a session, in place of the old; `title` is its display name."""
+
+    metadata: dict[str, Any]
+
+
+class InterruptedBranch(BranchShape):
+    """A branch whose last run was cut off."""
+
+    session: UUID
+
+
+class InterruptedList(ResponseModel):
+    """The branches with an interrupted run."""
+
+    branches: list[InterruptedBranch]
+
+
+class TreeNode(BranchShape):
+    """A branch, and which one it was forked from."""
+
+    parent: UUID | None
+    """The branch it was forked from, if that is still there."""
+    forked_at: int | None
+    """How many messages it took along from there."""
+
+
+class Tree(ResponseModel):
+    """The branches of a session, each after the one it was forked from."""
+
+    branches: list[TreeNode]
+
+
+async def list_sessions(call: HTTPRequest) -> SessionList:
+    """A page of the caller's sessions."""
+    query: SessionsQuery = call.query
+    return await to_thread(_page, call.caller, query)
+
+
+def _page(caller: Caller, query: SessionsQuery) -> SessionList:
+    before = None if query.before is None else cursor(query.before)
+    # One more than asked for says whether there is another page.
+    found = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
+    page = found[: query.limit]
+    last = as_cursor(page[-1]) if len(found) > query.limit else None
+    return SessionList(sessions=[_listed(caller, one) for one in page], next=last)
+
+
+def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
+    return SessionShape(
+        id=info.id,
+        key=info.key,
+        title=title_of(caller, info),
+        created_at=iso(info.created_at),
+        updated_at=iso(info.updated_at),
+        metadata=dict(info.metadata),
+    )
+
+
+def title_of(caller: Caller, info: SessionInfo) -> str:
+    """Return the title of a session, or else its first question."""
+    if info.title is not None:
+        return info.title
+    if info.key is not None:
+        return info.key
+    try:
+        # Held open, so that the next look at the list finds it read.
+        asked = _first_asked(caller.open.hold(caller.client.session(info.id, create=False)))
+    except NotFoundError:  # deleted meanwhile
+        asked = ""
+    return asked or f"{info.created_at:%Y-%m-%d %H:%M}"
+
+
+def _first_asked(session: Session) -> str:
+    for branch in session.branches:
+        for uid in branch[:3]:
+            content = session.messages.get(uid).content
+            if isinstance(content, InstructionContent) and content.words:
+                return " ".join(content.words[: 4 * _TITLE].split())[:_TITLE]
+    return ""
+
+
+def as_cursor(info: SessionInfo) -> str:
+    """The `next` of a page that ends with this session."""
+    return f"{clock.from_datetime(info.updated_at)}_{info.id}"
+
+
+def cursor(given: str) -> SessionInfo:
+    """The place that a `before` means; raises ValidationError."""
+    moment, _, uid = given.partition("_")
+    try:
+        at = clock.to_datetime(int(moment))
+        return SessionInfo(UUID(uid), None, at, at, {})
+    except ValueError:
+        raise ValidationError(
+            f"before is the 'next' of the page before, got {shown(given)}."
+        ) from None
+
+
+async def create_session(call: HTTPRequest) -> SessionWithBranches:
+    """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
+    given: NewSession = call.body
+    key: str | UUID = new_id() if given.key is None else given.key
+    said = given.system
+    system = None if said is None else Message(SystemContent(system_message=said))
+    begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
+    if begun is None:
+        raise _taken(key)
+    return await to_thread(_whole, call.caller, begun.session)
+
+
+def _taken(key: str | UUID) -> ExistsError:
+    return ExistsError(f"There is a session {str(key)!r} already; open that, or name another.")
+
+
+async def get_session(call: HTTPRequest) -> SessionWithBranches:
+    """A session and its branches."""
+    session = await call.caller.session(call.path["session"])
+    return await to_thread(_whole, call.caller, session)
+
+
+def _listed_now(caller: Caller, session: UUID) -> SessionShape:
+    return _listed(caller, caller.client.session_info(session))
+
+
+def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
+    listed = _listed(caller, caller.client.session_info(session.id))
+    branches = branch_shapes(list(session.branches))
+    return SessionWithBranches(**fields_of(listed), branches=branches)
+
+
+async def describe_session(call: HTTPRequest) -> SessionShape:
+    """Give a session other metadata."""
+    given: Description = call.body
+    session = await call.caller.session(call.path["session"])
+    await session.adescribe(given.metadata)
+    return await to_thread(_listed_now, call.caller, session.id)
+
+
+async def delete_session(call: HTTPRequest) -> None:
+    """Erase a session for good; raises NotFoundError."""
+    session = await call.caller.session(call.path["session"])
+    await call.server.runs.stop_on(session.branches)
+    call.caller.open.drop(session.id)
+    await call.caller.client.adelete_session(session.id)
+
+
+async def interrupted(call: HTTPRequest) -> InterruptedList:
+    """The branches whose last run was cut off, in the sessions changed last."""
+    return await to_thread(_interrupted, call.caller.client)
+
+
+def _interrupted(client: Client) -> InterruptedList:
+    found: list[InterruptedBranch] = []
+    for info in client.sessions(limit=_RECENT):
+        with suppress(NotFoundError):  # deleted meanwhile
+            session = client.session(info.id, create=False)
+            shapes = branch_shapes(list(session.branches))
+            cut_off = (fields_of(one) for one in shapes if one.interrupted)
+            found += [InterruptedBranch(**one, session=info.id) for one in cut_off]
+    return InterruptedList(branches=found)
+
+
+async def tree(call: HTTPRequest) -> Tree:
+    """The branches as a tree of forks."""
+    session = await call.caller.session(call.path["session"])
+    return await to_thread(_tree, session)
+
+
+def _tree(session: Session) -> Tree:
+    drawn = list(session.tree())
+    parents = {child.branch.id: node.branch.id for node in drawn for child in node.children}
+    shapes = branch_shapes([node.branch for node in drawn])
+    pairs = zip(drawn, shapes, strict=True)
+    return Tree(branches=[_node(node, one, parents.get(one.id)) for node, one in pairs])
+
+
+def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> TreeNode:
+    return TreeNode(**fields_of(shape), parent=parent, forked_at=node.forked_at)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/sessions",
+            handle=list_sessions,
+            scope="read",
+            summary="Your sessions, the one changed last first",
+            query=SessionsQuery,
+            answer=SessionList,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/sessions",
+            handle=create_session,
+            scope="write",
+            summary="A new session with its branch `main`",
+            body=NewSession,
+            answer=SessionWithBranches,
+            status=201,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}",
+            handle=get_session,
+            scope="read",
+            summary="A session and its branches",
+            answer=SessionWithBranches,
+        ),
+        Endpoint(
+            method="PUT",
+            path="/api/sessions/{session}",
+            handle=describe_session,
+            scope="write",
+            summary="Give a session other metadata, such as a title",
+            body=Description,
+            answer=SessionShape,
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/api/sessions/{session}",
+            handle=delete_session,
+            scope="write",
+            summary="Erase a session and all that is in it",
+            status=204,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/interrupted",
+            handle=interrupted,
+            scope="read",
+            summary="Branches whose last run was cut off, in the sessions changed last",
+            answer=InterruptedList,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}/tree",
+            handle=tree,
+            scope="read",
+            summary="The branches of a session as a tree of forks",
+            answer=Tree,
+        ),
+    ]

@@ -1,0 +1,84 @@
+"""Static files of the studio.
+
+Only files that were there when the server started are served, from memory, by their exact names: no
+path is ever joined to a folder. The page may run the scripts that stand here and nothing else: no
+inline script or style, no eval, no other host, and no text becomes HTML unless DOMPurify made it so
+(trusted types).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from sennit.server.http.errors import HTTPError
+from sennit.server.http.starlette_imports import Headers, Receive, Response, Send
+from sennit.server.http.starlette_imports import HttpScope as Scope
+from sennit.studio import INDEX, MEDIA_TYPES, STATIC, files
+
+PUBLIC = ("/", "/studio/")
+"""What needs no token: the page asks for one, and holds no one's data."""
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types dompurify",
+    )
+)
+
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # Asked for again each time, but sent again only when it has changed.
+    "cache-control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    media_type: str
+    etag: str
+
+
+class StudioFiles:
+    """An ASGI app that serves the page and its files."""
+
+    def __init__(self) -> None:
+        self._files = {f"/studio/{name}": _read(name) for name in files()}
+        self._files["/"] = self._files[f"/studio/{INDEX}"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._response(scope)(scope, receive, send)
+
+    def _response(self, scope: Scope) -> Response:
+        path: str = scope["path"]
+        file = self._files.get(path)
+        if file is None:
+            return HTTPError(404, "not_found", f"There is nothing at {path[:200]!r}.").response()
+        if scope["method"] not in ("GET", "HEAD"):
+            told = f"{scope['method']} is not possible here; GET is."
+            return HTTPError(405, "method", told, headers={"allow": "GET, HEAD"}).response()
+        headers = {**_HEADERS, "etag": file.etag}
+        if file.etag in Headers(scope=scope).get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+def _read(name: str) -> _File:
+    content = (STATIC / name).read_bytes()
+    media_type = MEDIA_TYPES[PurePosixPath(name).suffix]
+    return _File(content, media_type, f'"{sha256(content).hexdigest()[:32]}"')

@@ -1,0 +1,1 @@
+"""The embedded model: llama.cpp in process, its weights and their download."""

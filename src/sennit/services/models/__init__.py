@@ -1,0 +1,1 @@
+"""Language models: requests, replies, parameters, usage, and wrappers around them."""

@@ -1,0 +1,148 @@
+"""Model parameters, validated before a request is sent.
+
+A misspelt name or a wrong type would otherwise be dropped by one provider, refused by the next and
+misread by a third. What passes here is plain and the same for everyone; whether a given model can
+do it is for the one who adapts that model to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from sys import float_info
+from typing import Any, cast
+
+from sennit.errors import InvalidTypeError, ValidationError, shown
+
+PARAMS: Mapping[str, str] = {
+    "temperature": "how freely to choose, 0 for as little as possible",
+    "top_p": "choose among the likeliest tokens that make up this share",
+    "max_tokens": "the most tokens of an answer",
+    "stop": "texts at which to stop",
+    "seed": "a number to make choices repeatable where the provider can",
+    "presence_penalty": "against what was said before",
+    "frequency_penalty": "against what was said often",
+    "timeout": "seconds for the whole answer",
+    "parallel_tool_calls": "whether several tools may be called at once",
+    "tool_choice": "'required' to have a tool called first, or a list of those to choose from",
+    "reasoning": "how hard to think: 'off', 'low', 'medium' or 'high'",
+    "extra_body": "more fields of the provider's own, sent as they are",
+    "extra_headers": "more HTTP headers, sent as they are",
+}
+"""Every parameter there is, and what it does; any other name is refused."""
+
+REASONING = ("off", "low", "medium", "high")
+
+
+def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that are set (None means not set), `stop` as a list.
+
+    Raises InvalidTypeError for a name that PARAMS does not have, ValidationError for a value it
+    cannot take.
+    """
+    for name in params:
+        if name not in PARAMS:
+            near = get_close_matches(name, PARAMS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidTypeError(
+                f"A model takes no parameter {name!r}; there are {', '.join(PARAMS)}.{hint} "
+                f"A field of the provider's own goes into extra_body."
+            )
+    return {name: _CHECKS[name](name, value) for name, value in params.items() if value is not None}
+
+
+def _number(name: str, value: Any) -> float:
+    # Compared, as an int may be too large to be converted.
+    most = float_info.max
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -most <= value <= most:
+        raise _wrong(name, "a number", value)
+    return value
+
+
+def _seconds(name: str, value: Any) -> float:
+    if _number(name, value) <= 0:
+        raise ValidationError(f"{name} must be more than 0 seconds, got {shown(value)}.")
+    return value
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, "an integer", value)
+    return value
+
+
+def _count(name: str, value: Any) -> int:
+    if _integer(name, value) < 1:
+        raise ValidationError(f"{name} must be at least 1, got {shown(value)}.")
+    return value
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    given: list[Any] = [value] if isinstance(value, str) else _items(name, value)
+    if not all(isinstance(text, str) and text for text in given):
+        raise _wrong(name, "a text or several, none of them empty", value)
+    return given
+
+
+def _items(name: str, value: Any) -> list[Any]:
+    if isinstance(value, bytes) or not isinstance(value, Sequence):
+        raise _wrong(name, "a text or several", value)
+    return list(cast("Sequence[Any]", value))
+
+
+def _choice(name: str, value: Any) -> str | list[str]:
+    if value == "required":
+        return value
+    if isinstance(value, str):
+        raise ValidationError(f"{name} must be 'required' or a list of names, got {shown(value)}.")
+    if not (named := _texts(name, value)):
+        raise ValidationError(f"{name} must name a tool at least; leave it out for none.")
+    return named
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "True or False", value)
+    return value
+
+
+def _reasoning(name: str, value: Any) -> str:
+    if value not in REASONING:
+        raise ValidationError(f"{name} must be one of {REASONING}, got {shown(value)}.")
+    return value
+
+
+def _fields(name: str, value: Any) -> dict[str, Any]:
+    fields = dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else None
+    if fields is None or not all(isinstance(key, str) for key in fields):
+        raise _wrong(name, "a mapping with text keys", value)
+    return fields
+
+
+def _headers(name: str, value: Any) -> dict[str, str]:
+    headers = _fields(name, value)
+    if not all(isinstance(header, str) for header in headers.values()):
+        # The values may be secrets, so they are not shown.
+        raise InvalidTypeError(f"{name} must map text to text.")
+    return headers
+
+
+def _wrong(name: str, expected: str, value: Any) -> ValidationError:
+    return InvalidTypeError(f"{name} must be {expected}, got {shown(value)}.")
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "temperature": _number,
+    "top_p": _number,
+    "max_tokens": _count,
+    "stop": _texts,
+    "seed": _integer,
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "timeout": _seconds,
+    "parallel_tool_calls": _truth,
+    "tool_choice": _choice,
+    "reasoning": _reasoning,
+    "extra_body": _fields,
+    "extra_headers": _headers,
+}

@@ -1,0 +1,1 @@
+"""Providers of language models, reached through pydantic-ai."""

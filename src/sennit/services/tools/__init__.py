@@ -1,0 +1,1 @@
+"""Tools: Python functions and MCP servers that a model may call."""

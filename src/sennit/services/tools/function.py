@@ -1,0 +1,299 @@
+"""A typed Python function as a tool backend.
+
+The parameters become a pydantic model once, when the tool is made, so whatever cannot be offered to
+a model (no type, `*args`, a type without a JSON form) is refused then, by name. The model's fields
+have names of their own and the parameters' as aliases: a parameter may be called anything, `json`
+or `_x` too. What a partial has bound is neither shown to a model nor can a model change it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_args, get_origin
+
+from sennit.errors import InvalidTypeError, ToolError, ValidationError, shown
+from sennit.messages.codec import dumps
+from sennit.messages.json_values import plain, plain_dict
+from sennit.messages.typescript import ToolSchema
+from sennit.services.tools.backend import ToolBackend, ToolContext
+from sennit.services.tools.daemon_thread import in_thread
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic import ValidationError as Invalid
+
+    from sennit.services.tools.docstring import Docstring
+
+Function: TypeAlias = Callable[..., Any]
+_SHOWN_PROBLEMS = 10
+
+
+class FunctionBackend(ToolBackend):
+    """A function, a method, a callable object or a partial of these; sync or async."""
+
+    def __init__(self, function: Function, name: str | None = None) -> None:
+        """Raises InvalidTypeError, naming the parameter, for what cannot be offered to a model."""
+        from sennit.services.tools.docstring import parse
+
+        self._function = function
+        self._name = name or _name_of(function)
+        _check_kind(function, self._name)
+        doc = parse(_doc_of(function))
+        self._parameters = _parameters_of(function, self._name)
+        self._arguments = _model_of(self._parameters, doc, self._name)
+        self._schema = ToolSchema(self._name, doc.description, self._schema_of_parameters())
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The schema, from the signature and the docstring."""
+        return self._schema
+
+    def _schema_of_parameters(self) -> dict[str, Any]:
+        from pydantic import PydanticUserError
+
+        try:
+            schema = self._arguments.model_json_schema(schema_generator=_generator())
+        except PydanticUserError as error:
+            raise _unfit(self._parameters, self._name, error) from error
+        schema.pop("title", None)
+        return plain_dict(schema, f"the schema of tool {self._name!r}")
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the parameters, each of its own type; raises ToolError."""
+        from pydantic import ValidationError as Invalid
+
+        try:
+            model = self._arguments.model_validate_json(dumps(arguments))
+        except Invalid as error:
+            raise ToolError(self._problems(error)) from error
+        return {
+            parameter.name: parameter.value_in(model)
+            for parameter in self._parameters
+            if not parameter.is_context
+        }
+
+    def _problems(self, error: Invalid) -> str:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        known = [parameter.name for parameter in self._parameters if not parameter.is_context]
+        said = "; ".join(
+            _problem(cast("dict[str, Any]", one), known) for one in found[:_SHOWN_PROBLEMS]
+        )
+        more = f"; and {len(found) - _SHOWN_PROBLEMS} more" if len(found) > _SHOWN_PROBLEMS else ""
+        return f"{said}{more}"
+
+    async def call(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
+        """Call the function: here if it is async, in a thread if not."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for parameter in self._parameters:
+            value = context if parameter.is_context else bound[parameter.name]
+            if parameter.positional:
+                positional.append(value)
+            else:
+                named[parameter.name] = value
+        call = partial(self._function, *positional, **named)
+        result = call() if _is_async(self._function) else await in_thread(call)
+        return await result if inspect.isawaitable(result) else result
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """One parameter, with all that its function and its caller need to know."""
+
+    name: str
+    field: str
+    """What the field of the model is called."""
+    annotation: Any
+    default: Any
+    positional: bool
+
+    @property
+    def is_context(self) -> bool:
+        return self.annotation is ToolContext or ToolContext in get_args(self.annotation)
+
+    @property
+    def own_default(self) -> bool:
+        """True if the function itself gives a default, rather than a pydantic Field."""
+        return self.default is not Parameter.empty and not _is_field(self.default)
+
+    def value_in(self, model: BaseModel) -> Any:
+        if self.own_default and self.field not in model.model_fields_set:
+            return self.default
+        return getattr(model, self.field)
+
+
+def _innermost(function: Function) -> Function:
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    return function
+
+
+def _name_of(function: Function) -> str:
+    inner = _innermost(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _doc_of(function: Function) -> str | None:
+    inner = _innermost(function)
+    if inspect.isroutine(inner):
+        return inspect.getdoc(inner)
+    return inspect.getdoc(type(inner).__call__) or inspect.getdoc(inner)
+
+
+def _check_kind(function: Any, name: str) -> None:
+    inner = _innermost(function)
+    if isinstance(inner, type) or not callable(inner):
+        raise InvalidTypeError(
+            f"A tool is made from a typed function, got {shown(function)}; "
+            f"for a class, give one of its methods or an object that can be called."
+        )
+    code = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise InvalidTypeError(
+            f"Tool {name!r} is a generator, and a call has one result; return a list instead."
+        )
+
+
+def _is_async(function: Function) -> bool:
+    inner = _innermost(function)
+    return inspect.iscoroutinefunction(inner) or (
+        not inspect.isroutine(inner) and inspect.iscoroutinefunction(type(inner).__call__)
+    )
+
+
+def _parameters_of(function: Function, name: str) -> list[_Parameter]:
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise InvalidTypeError(
+            f"Tool {name!r} has a type that cannot be found: {error}; define or import it in the "
+            f"module itself, not inside a function or under TYPE_CHECKING."
+        ) from error
+    except (ValueError, TypeError, SyntaxError, AttributeError) as error:
+        raise InvalidTypeError(
+            f"The signature of tool {name!r} cannot be read: {error}; "
+            f"wrap it in a function with types."
+        ) from error
+    bound = _bound_names(function)
+    return [
+        _parameter(parameter, index, name)
+        for index, parameter in enumerate(signature.parameters.values())
+        if parameter.name not in bound
+    ]
+
+
+def _bound_names(function: Function) -> set[str]:
+    """The keyword arguments that partials have fixed."""
+    names: set[str] = set()
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function)
+        names |= set(function.keywords)
+        function = function.func
+    return names
+
+
+def _parameter(given: Parameter, index: int, tool: str) -> _Parameter:
+    if given.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+        stars = "*" if given.kind is Parameter.VAR_POSITIONAL else "**"
+        way = "a list" if stars == "*" else "a dict"
+        raise InvalidTypeError(
+            f"Tool {tool!r} takes {stars}{given.name}, which no schema can describe; "
+            f"name each parameter, or take {way} as one of them."
+        )
+    if given.annotation is Parameter.empty:
+        raise InvalidTypeError(
+            f"Parameter {given.name!r} of tool {tool!r} has no type; "
+            f"annotate it, for example `{given.name}: str`."
+        )
+    positional = given.kind is Parameter.POSITIONAL_ONLY
+    return _Parameter(given.name, f"arg_{index}", given.annotation, given.default, positional)
+
+
+def _is_field(value: Any) -> bool:
+    # Asked by name: who uses pydantic's Field has imported pydantic, others need not wait for it.
+    return type(value).__name__ == "FieldInfo"
+
+
+def _model_of(parameters: list[_Parameter], doc: Docstring, name: str) -> type[BaseModel]:
+    from pydantic import ConfigDict, PydanticUserError, create_model
+    from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+
+    fields: dict[str, Any] = {
+        parameter.field: _field(parameter, doc.parameters.get(parameter.name, ""))
+        for parameter in parameters
+        if not parameter.is_context
+    }
+    config = ConfigDict(extra="forbid", title=name)
+    try:
+        return create_model(name, __config__=config, **fields)
+    except (
+        PydanticUserError,
+        PydanticSchemaGenerationError,
+        PydanticUndefinedAnnotation,
+        TypeError,
+    ) as error:
+        raise _unfit(parameters, name, error) from error
+
+
+def _field(parameter: _Parameter, description: str) -> tuple[Any, Any]:
+    """The type and the settings of a field; what the annotation says goes before the docstring."""
+    from pydantic import Field
+
+    annotation = parameter.annotation
+    said = [Field(description=description)] if description else []
+    if get_origin(annotation) is Annotated:
+        annotation, *own = get_args(annotation)
+        said = [*said, *own]
+    if _is_field(parameter.default):
+        said.append(parameter.default)
+    if said:
+        annotation = Annotated[(annotation, *said)]
+    if not parameter.own_default:
+        return annotation, Field(alias=parameter.name)
+    try:
+        shown_default = plain(parameter.default, parameter.name)
+    except ValidationError:  # it has no JSON form: the model need not know it
+        return annotation, Field(alias=parameter.name, default_factory=lambda: None)
+    return annotation, Field(alias=parameter.name, default=shown_default)
+
+
+def _unfit(parameters: list[_Parameter], tool: str, error: Exception) -> InvalidTypeError:
+    """The error for a type that has no JSON form, naming the parameter that has it."""
+    from pydantic import TypeAdapter
+
+    for parameter in parameters:
+        try:
+            if not parameter.is_context:
+                TypeAdapter(parameter.annotation).json_schema()
+        except Exception:  # whatever it is, this is the one
+            return InvalidTypeError(
+                f"Parameter {parameter.name!r} of tool {tool!r} has the type "
+                f"{shown(parameter.annotation)}, which a model cannot write as JSON; use plain "
+                f"types, dataclasses or pydantic models, or bind it with functools.partial."
+            )
+    return InvalidTypeError(f"Tool {tool!r} cannot be described as a JSON schema: {error}")
+
+
+def _generator() -> Any:
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Untitled(GenerateJsonSchema):
+        """Without a title for every field, which only repeats its name."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+            return False
+
+    return Untitled
+
+
+def _problem(error: Mapping[str, Any], known: list[str]) -> str:
+    loc = cast("tuple[str | int, ...]", error["loc"])
+    place = ".".join(map(str, loc)) or "arguments"
+    if error["type"] == "extra_forbidden":
+        takes = f"; it takes {', '.join(known) or 'none'}" if len(loc) == 1 else ""
+        return f"{place}: there is no such argument{takes}"
+    return f"{place}: {error['msg']}"

@@ -1,0 +1,23 @@
+"""Retry of work that lost an optimistic-locking race (ConflictError).
+
+A write is refused with ConflictError if what it was decided on has changed since. Then it is looked
+at again and decided anew, a few times but not for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from sennit.errors import ConflictError
+
+_T = TypeVar("_T")
+
+
+def again(work: Callable[[], _T], what: str, *, tries: int = 5) -> _T:
+    """Do some work that reads before it writes; raises ConflictError if others always win."""
+    for _ in range(tries):
+        with suppress(ConflictError):
+            return work()
+    raise ConflictError(f"Others change {what} all the time; try again.")

@@ -1,0 +1,79 @@
+"""A single service call: `session.request`.
+
+Nothing is stored and no turn is run. Naming a branch makes it ask what that branch was granted, for
+the service itself and for all that is offered to it; naming none is the documented way around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from sennit.errors import InvalidTypeError
+from sennit.messages.output_schema import as_model, model_name
+from sennit.services.tools.backend import ToolContext
+from sennit.services.tools.tool import Tool
+from sennit.sessions.grants import Needs
+
+if TYPE_CHECKING:
+    from sennit.services.models.protocol import Model
+    from sennit.services.models.reply import Reply
+    from sennit.services.models.request import ToolSchema
+    from sennit.services.registry import ServiceRegistry
+    from sennit.sessions.branch import Branch
+    from sennit.sessions.session import SessionCore
+
+
+async def ask_service(
+    session: SessionCore, name: str, branch: Branch | None, given: Mapping[str, Any]
+) -> Any:
+    """A tool's result or a model's Reply; raises AccessError before anything is called."""
+    service = session.services.get(name)
+    if branch is not None:
+        branch.require(resources={name})
+    if isinstance(service, Tool):
+        context = ToolContext(session_id=session.id, branch=None if branch is None else branch.name)
+        return (await service.run(given, context)).unwrap()
+    return await _ask_model(service, session.services, branch, given)
+
+
+async def _ask_model(
+    model: Model, services: ServiceRegistry, branch: Branch | None, given: Mapping[str, Any]
+) -> Reply:
+    from sennit.services.models.request import model_request
+    from sennit.services.models.traced_call import ask
+
+    if "messages" not in given:
+        raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
+    offered = listed(given.get("tools"))
+    tools = [_schema(services, one) for one in offered]
+    more = {key: value for key, value in given.items() if key not in ("messages", "tools")}
+    request = model_request(given["messages"], tools=tools, **more)
+    if branch is not None:
+        output = given.get("output")
+        schemas = () if output is None else (model_name(as_model(output, "output")),)
+        branch.check_access(
+            Needs(
+                resources=frozenset(one for one in offered if isinstance(one, str)),
+                passed_resources=frozenset(tool.name for tool in tools),
+                passed_capabilities=frozenset(schemas),
+            )
+        )
+    return await ask(model, request)
+
+
+def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:
+    """Return the schema of a tool, under its registered name if it has one."""
+    from sennit.services.models.request import offered_schema
+
+    name = tool if isinstance(tool, str) else services.name_of(tool)
+    return offered_schema(tool) if name is None else services.tool(name).schema
+
+
+def listed(tools: Any) -> list[Any]:
+    """One tool or several as a list; None is none."""
+    if tools is None:
+        return []
+    if isinstance(tools, list | tuple | set | frozenset):
+        return list(cast("Iterable[Any]", tools))
+    return [tools]

@@ -1,0 +1,49 @@
+"""Detection of stores used in a forked child process.
+
+A child has copies of the parent's connections, but none of its threads. Using them would mix the
+answers of two processes on one socket, or wait for ever for a thread that is not there. So after a
+fork every open store of the child refuses to work; a client that is opened there works.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+from sennit.errors import StoreError
+
+
+class ForkGuard(Protocol):
+    """A store that must not be used in a forked child."""
+
+    def disown(self) -> list[object]:
+        """Refuse everything from now on; gives the connections, which the child never closes."""
+        ...
+
+
+_open: WeakSet[ForkGuard] = WeakSet()
+_inherited: list[object] = []  # closing one would speak for the parent
+
+
+def watch(store: ForkGuard) -> None:
+    """Have a store refuse to work in a forked child."""
+    _open.add(store)
+
+
+def _disown_all() -> None:
+    for store in list(_open):
+        _inherited.extend(store.disown())
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)
+
+
+def forked(name: str) -> StoreError:
+    """The error for a child that uses a store of its parent."""
+    return StoreError(
+        f"The store {name!r} was opened before this process was forked, and belongs to its parent. "
+        f"Open a client in the child: sennit.open(...)."
+    )

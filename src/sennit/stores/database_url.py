@@ -1,0 +1,67 @@
+"""Database URLs, and how to show them without a password.
+
+An unescaped "@", "/" or "?" in a password makes parsers take a part of it for the host, the port or
+the database, and every error then repeats it. So an address that can be read in two ways is refused
+before any driver sees it, in words that do not repeat it, and the driver's own words are searched
+for the password.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, unquote
+
+from sennit.errors import StoreError
+
+_ADDRESS = re.compile(
+    r"""(?P<scheme>postgres(?:ql)?)://
+    (?:(?P<user>[^:@/?\s]*)(?::(?P<password>[^@/?]*))?@)?
+    (?P<place>(?:\[[^\]@/?]*\]|[^:@/?,\[\]]*)(?::\d*)?(?:,[^:@/?,]*(?::\d*)?)*(?:/[^@/?]*)?)
+    (?:\?(?P<query>[^@?]*))?""",
+    re.VERBOSE | re.DOTALL,
+)
+_SHORT = 4  # characters of a password that stand in other words by chance
+
+
+def shown_address(url: str) -> str:
+    """Return an address without its password and parameters; without all of it if in doubt."""
+    if "://" not in url:
+        return "postgresql://…" if is_database(url) else url
+    scheme = url.partition("://")[0]
+    found = _ADDRESS.fullmatch(url)
+    if found is None:
+        return f"{scheme}://…"
+    user = f"{found['user']}@" if found["user"] else ""
+    return f"{scheme}://{user}{found['place']}"
+
+
+def is_database(address: str) -> bool:
+    """Tell whether an address is meant for a database, however it is mistyped."""
+    return re.match(r"\s*postgres(ql)?\s*:", address, re.IGNORECASE) is not None
+
+
+def secrets_in(url: str) -> list[str]:
+    """Return the password of a PostgreSQL address, as written and as meant.
+
+    Raises StoreError, which does not repeat it, for an address that can be read in several ways.
+    """
+    if "://" not in url:  # parameters, such as "host=… password=…"
+        return [found.strip("'") for found in re.findall(r"password\s*=\s*('[^']*'|\S+)", url)]
+    found = _ADDRESS.fullmatch(url)
+    if found is None:
+        raise StoreError(
+            "The address of the PostgreSQL store cannot be read; it should look like "
+            "postgresql://user:password@host:5432/database, with signs in the password escaped: "
+            "'@' as %40, '/' as %2F, '?' as %3F."
+        )
+    given = dict(parse_qsl(found["query"] or ""))
+    written = [found["password"] or "", given.get("password", "")]
+    return [one for word in written for one in (word, unquote(word)) if one]
+
+
+def without_secrets(text: str, secrets: list[str]) -> str:
+    """Return the words of a driver without any of these."""
+    for secret in secrets:
+        if len(secret) >= _SHORT:
+            text = text.replace(secret, "…")
+    return text

@@ -1,0 +1,172 @@
+"""Integrity checks of a PostgreSQL database.
+
+It looks at one snapshot. While it mends, writers wait and readers read on. Whether the server's own
+files are sound is for the server's tools to say (`pg_amcheck`); here it is about the rows.
+"""
+
+# The doctor is the one friend that may look inside the store.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from sennit import clock
+from sennit.ids import new_id
+from sennit.stores.checksums import DATABASE_START, database_checksum
+from sennit.stores.doctor import postgres_statements as sql
+from sennit.stores.doctor.checks import (
+    Finding,
+    Home,
+    IntegrityCheck,
+    StoreInspector,
+    asking,
+    findings,
+    loose_messages,
+    telling,
+)
+from sennit.stores.postgres import statements as store_sql
+from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.postgres.store import PostgresStore
+
+_PAGE = 500
+
+
+class PostgresInspector(StoreInspector):
+    """A PostgreSQL database, inside one transaction."""
+
+    sql = sql
+    dialect = MappingProxyType(
+        {"at": "sennit.", "new_id": "gen_random_uuid()", "given": "OVERRIDING SYSTEM VALUE"}
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def visited(cls, store: PostgresStore, *, mend: bool) -> list[Finding]:
+        """Check a database; with `mend`, repair what can be repaired."""
+
+        def look(connection: Connection) -> list[Finding]:
+            return findings(nullcontext(cls(connection)), mend=False)
+
+        def treat(connection: Connection) -> list[Finding]:
+            connection.execute(sql.LOCK)
+            return findings(nullcontext(cls(connection)), mend=True)
+
+        return store._database.change(treat) if mend else store._database.read(look)
+
+    @classmethod
+    def noted(cls, store: PostgresStore) -> list[str]:
+        """Tell of messages that stand on no branch."""
+        return store._database.read(lambda connection: loose_messages(cls(connection)))
+
+    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows."""
+        return self._connection.execute(question.encode(), values).fetchall()
+
+    def tell(self, statement: str, *values: Any) -> None:
+        """Change something."""
+        self._connection.execute(statement.encode(), values)
+
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
+        """The id, time, body and checksum of every message, one by one."""
+        with self._connection.cursor("bodies", binary=True) as cursor:
+            cursor.itersize = _PAGE
+            yield from cursor.execute(sql.BODIES)
+
+    def key_of(self, uid: UUID) -> object:
+        """An id as its column holds it."""
+        return uid
+
+    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
+        """The owner, segment, position, message id and checksum of every entry, in order."""
+        with self._connection.cursor("entries", binary=True) as cursor:
+            cursor.itersize = _PAGE
+            for owner, segment, place, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
+                yield owner, segment, place, uid.bytes, checksum
+
+    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+        """The running checksum of an entry; that before the first is None."""
+        return database_checksum(DATABASE_START if before is None else before, position, uid)
+
+    def roll_again(self, owner: int, segment: int) -> None:
+        """Compute the checksums of a segment's entries anew."""
+        for (session,) in self.ask(sql.SEGMENT_SESSION, owner, segment):
+            self._rolled((owner, session), segment)
+
+    def _rolled(self, home: Home, segment: int) -> None:
+        owner, session = home
+        named = {"owner": owner, "session": session, "segment": segment, "first": 0}
+        self._connection.execute(store_sql.ROLL_AGAIN, named)
+        self.tell(store_sql.SET_TAIL_CHECKSUM, owner, session, segment)
+
+    def add_session(self, home: Home) -> int:
+        """A new session for the rows that lost this one; gives its number."""
+        owner, session = home
+        named = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
+        return one(self._connection.execute(sql.ADD_SESSION, named))[0]
+
+    def renew_tail(self, home: Home, branch: Any) -> None:
+        """Let a branch end with a new empty segment."""
+        uid = new_id()
+        values = (*home, uid, None, 0)
+        segment = one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
+        self.tell(sql.SET_TAIL, segment, uid, *home, branch)
+
+    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
+        """Let a segment begin after the first `start` entries below it."""
+        self.tell(sql.SET_BASE, base, start, *home, segment)
+
+    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
+        """Replace a segment's entries."""
+        owner, _ = home
+        self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
+        self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages, [b""] * len(messages))
+        self._rolled(home, segment)
+
+    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
+        """Drop segments and their entries."""
+        for (owner, session), segment in segments:
+            self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
+            self.tell(store_sql.DELETE_SEGMENTS, owner, session, [segment])
+
+    def index_faults(self) -> Iterator[str]:
+        """Return rows that are missing from the full-text index, or too many in it."""
+        for name, *_ in self.ask(sql.STRAY_WORDS):
+            yield name
+        for name, *_ in self.ask(sql.WRONGLY_INDEXED):
+            yield name
+
+    def mend_index(self) -> None:
+        """Drop words of no message, and leave sessions with faults to the next search."""
+        self.tell(sql.DROP_STRAY_WORDS)
+        for home in {row[1:] for row in self.ask(sql.WRONGLY_INDEXED)}:
+            self.tell(sql.DROP_WORDS, *home)
+            self.tell(sql.INDEX_AGAIN, *home)
+
+    def checks(self) -> Iterable[IntegrityCheck]:
+        """All checks, and whether branches know what is written down of their ends."""
+        for check in super().checks():
+            yield check
+            if check.kind == "tail":
+                yield _HEADS
+        yield _LENGTHS
+
+
+_HEADS = IntegrityCheck(
+    "heads",
+    "Branches name another segment than they end with.",
+    asking("WRONG_TAILS"),
+    telling("NAME_TAILS"),
+)
+_LENGTHS = IntegrityCheck(
+    "lengths",
+    "Branches were counted wrong.",
+    asking("WRONG_LENGTHS"),
+    telling("COUNT_LENGTHS"),
+)

@@ -1,0 +1,214 @@
+"""Integrity checks of a SQLite file.
+
+SQLite is asked first whether the file itself is sound: no other answer of a damaged file means
+anything. Keys that disagree with their rows are another matter, and can be made anew.
+"""
+
+# The doctor is the one friend that may look inside the store.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from sennit import clock
+from sennit.ids import id_from_bytes, new_id
+from sennit.stores.checksums import START, entry_checksum
+from sennit.stores.doctor import sqlite_statements as sql
+from sennit.stores.doctor.checks import (
+    Finding,
+    Home,
+    IntegrityCheck,
+    StoreInspector,
+    asking,
+    finding,
+    findings,
+    is_readable,
+    loose_messages,
+)
+from sennit.stores.doctor.checksums import CHANGED_ROWS
+from sennit.stores.sqlite import statements as store_sql
+from sennit.stores.sqlite.batch_insert import roll_again
+from sennit.stores.sqlite.connection import connect, translated
+from sennit.stores.sqlite.erase import is_any_hidden
+from sennit.stores.sqlite.files import file_words
+from sennit.stores.sqlite.search import index_words
+from sennit.stores.sqlite.search_statements import ADD_WORDS, ALL_FILES
+from sennit.stores.sqlite.store import SQLiteStore
+
+_SOUND_VERSION = (3, 51, 3)
+
+
+class SQLiteInspector(StoreInspector):
+    """A SQLite file, on one connection."""
+
+    sql = sql
+    dialect = MappingProxyType({"at": "", "new_id": "randomblob(16)", "given": ""})
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def visited(cls, store: SQLiteStore, *, mend: bool) -> list[Finding]:
+        """Check a file; with `mend`, repair what can be repaired."""
+        damage = _damage(store)
+        return [damage] if damage else findings(cls._opened(store, mend=mend), mend=mend)
+
+    @classmethod
+    def noted(cls, store: SQLiteStore) -> list[str]:
+        """Tell the version of SQLite, and of messages that stand on no branch."""
+        with cls._opened(store, mend=False) as patient:
+            return [_version_note(), *loose_messages(patient)]
+
+    @classmethod
+    @contextmanager
+    def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[SQLiteInspector]:
+        """The file without deleted sessions, which may hold anything while they are erased."""
+        while True:
+            store._erase_hidden()
+            with store._writing() if mend else store._reading() as connection:
+                if not is_any_hidden(connection):
+                    yield cls(connection)
+                    return
+
+    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows."""
+        return self._connection.execute(question, values).fetchall()
+
+    def tell(self, statement: str, *values: Any) -> None:
+        """Change something."""
+        self._connection.execute(statement, values)
+
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
+        """The id, time, body and checksum of every message, one by one."""
+        for uid, *row in self._connection.execute(sql.BODIES):
+            yield (id_from_bytes(uid), *row)
+
+    def key_of(self, uid: UUID) -> object:
+        """An id as its column holds it."""
+        return uid.bytes
+
+    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
+        """The owner, segment, position, message id and checksum of every entry, in order."""
+        yield from self._connection.execute(sql.ENTRY_CHECKSUMS)
+
+    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+        """The running checksum of an entry; that before the first is None."""
+        del position  # it is no part of the checksum here: gaps are looked for apart
+        return entry_checksum(START if before is None else before, uid)
+
+    def roll_again(self, owner: int, segment: int) -> None:
+        """Compute the checksums of a segment's entries anew."""
+        roll_again(self._connection, owner, segment, 0)
+
+    def add_session(self, home: Home) -> int:
+        """A new session for the rows that lost this one; gives its number."""
+        now = clock.now_us()
+        return self.ask(sql.ADD_SESSION, home[0], new_id().bytes, now, now)[0][0]
+
+    def renew_tail(self, home: Home, branch: Any) -> None:
+        """Let a branch end with a new empty segment."""
+        segment = self.ask(store_sql.ADD_SEGMENT, *home, new_id().bytes, None, 0)[0][0]
+        self.tell(sql.SET_TAIL, segment, *home, branch)
+
+    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
+        """Let a segment begin after the first `start` entries below it."""
+        del home  # a segment's number is the key of its row
+        if base is None:
+            self.tell(sql.CUT_LOOSE, segment)
+        else:
+            self.tell(sql.SET_START, start, segment)
+
+    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
+        """Replace a segment's entries."""
+        owner, _ = home
+        self.tell(store_sql.DELETE_ENTRIES, owner, segment)
+        rows = [(owner, segment, place, message, 0) for place, message in enumerate(messages)]
+        self._connection.executemany(store_sql.ADD_ENTRY, rows)
+        roll_again(self._connection, owner, segment, 0)
+
+    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
+        """Drop segments and their entries."""
+        keys = [(owner, segment) for (owner, _), segment in segments]
+        self._connection.executemany(store_sql.DELETE_ENTRIES, keys)
+        self._connection.executemany(store_sql.DELETE_SEGMENT, keys)
+
+    def index_faults(self) -> Iterator[str]:
+        """Return rows that are missing from the full-text index, or too many in it."""
+        if self.ask(sql.MARKS)[0][0] != 1:
+            yield "the mark"
+        for uid, body in self._connection.execute(sql.UNINDEXED):
+            if is_readable(id_from_bytes(uid), 0, body):
+                yield f"message {id_from_bytes(uid)}"
+        for (name,) in self.ask(sql.WRONGLY_INDEXED):
+            yield name
+
+    def mend_index(self) -> None:
+        """Make the index anew."""
+        self.tell(sql.EMPTY_INDEX)
+        self.tell(sql.DROPPED)
+        self._connection.executemany(ADD_WORDS, self._all_words())
+        self.tell(sql.DROP_MARKS)
+        self.tell(sql.ADD_MARK)
+
+    def _all_words(self) -> Iterator[tuple[int, str]]:
+        for number, created, body in self._connection.execute(sql.ALL_BODIES):
+            if is_readable(UUID(int=0), 0, body):
+                yield index_words(number, created, body)
+        for version, body in self._connection.execute(ALL_FILES):
+            yield file_words(version, body)
+
+    def checks(self) -> Iterable[IntegrityCheck]:
+        """All checks; the first is whether keys are to be trusted."""
+        yield IntegrityCheck(
+            "keys",
+            "Keys disagree with their rows.",
+            lambda _: (one for one in _complaints(self._connection) if _is_of_key(one)),
+            lambda _: self.tell("REINDEX"),
+        )
+        yield from super().checks()
+        yield IntegrityCheck(
+            "rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._take_rows_as_they_are
+        )
+
+    def _take_rows_as_they_are(self, _: StoreInspector) -> None:
+        for statement in sql.SET_ROW_CHECKSUMS:
+            self.tell(statement)
+
+
+def _version_note() -> str:
+    told = f"SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info >= _SOUND_VERSION:
+        return f"{told}."
+    return (
+        f"{told}: versions before 3.51.3 can damage a file when several programs write to it at "
+        f"the same moment (the WAL-reset bug). It is rare; use a Python with a newer SQLite, and "
+        f"make backups."
+    )
+
+
+def _damage(file: SQLiteStore) -> Finding | None:
+    file._refuse_if_closed()
+    with translated(file._path), closing(connect(file._path, file._durability)) as connection:
+        rows = [one for one in _complaints(connection) if not _is_of_key(one)]
+    said = "SQLite finds the file damaged; restore a backup."
+    return finding("file", said, rows, mendable=False) if rows else None
+
+
+def _complaints(connection: sqlite3.Connection) -> list[str]:
+    try:
+        said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+    except sqlite3.OperationalError:
+        raise  # a lock or a lost disk says nothing of the file
+    except sqlite3.DatabaseError as error:
+        said = [str(error)]
+    return [] if said == ["ok"] else said
+
+
+def _is_of_key(complaint: str) -> bool:
+    return "missing from index" in complaint or "entries in index" in complaint

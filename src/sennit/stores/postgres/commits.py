@@ -1,0 +1,133 @@
+"""Commits and usage records of one session in PostgreSQL.
+
+Whoever changes them holds the lock of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from sennit.stores.postgres import file_statements as sql
+from sennit.stores.postgres.detached import DetachedTable
+from sennit.stores.records.commits import (
+    AddCommit,
+    AddUses,
+    ArchiveRecord,
+    CommitChange,
+    CommitRecord,
+    CommitsRecord,
+    PutCommit,
+    UseRecord,
+    changed,
+    covered_already,
+    no_commit,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+    _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+Numbers: TypeAlias = Callable[[Sequence[UUID]], list[int]]
+"""Gives the numbers of stored messages; raises NotFoundError."""
+
+
+class CommitTable:
+    """The commits and uses of one session."""
+
+    def __init__(self, connection: _Connection, owner: int, session: int) -> None:
+        self._connection, self._key = connection, (owner, session)
+
+    def _rows(self, statement: Any, *values: Any) -> list[tuple[Any, ...]]:
+        # Binary, as bodies would otherwise come as twice as many hexadecimal digits.
+        return self._connection.execute(statement, (*self._key, *values), binary=True).fetchall()
+
+    def all(self) -> CommitsRecord:
+        """All of them."""
+        entries: dict[int, list[UUID]] = {}
+        for number, uid in self._rows(sql.ARCHIVED):
+            entries.setdefault(number, []).append(uid)
+        commits = [_commit(row, tuple(entries.get(row[1], ()))) for row in self._rows(sql.COMMITS)]
+        return CommitsRecord(commits, [UseRecord(*row) for row in self._rows(sql.USES)])
+
+    def get(self, number: int) -> CommitRecord:
+        """The commit of that number, which is there."""
+        (commit,) = self.numbered([number])
+        entries = tuple(uid for (uid,) in self._rows(sql.ENTRIES_OF_COMMIT, number))
+        return replace(commit, entries=entries)
+
+    def numbered(self, numbers: Sequence[int]) -> list[CommitRecord]:
+        """Commits by their numbers, without their entries."""
+        return [_commit(row, ()) for row in self._rows(sql.COMMITS_BY_NUMBER, list(numbers))]
+
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """Return the archives of commits after a number."""
+        commits = self._rows(sql.COMMITS_PAST, after)
+        entries: dict[int, list[UUID]] = {number: [] for number, _ in commits}
+        for number, uid in self._rows(sql.ARCHIVED_PAST, after) if commits else ():
+            entries[number].append(uid)
+        return [ArchiveRecord(number, uid, tuple(entries[number])) for number, uid in commits]
+
+    def last(self) -> int:
+        """The number of the last commit; 0 if there is none."""
+        return self._rows(sql.LAST_COMMIT)[0][0]
+
+    def uses_of(self, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts; with None those that none counts yet."""
+        return [UseRecord(*row) for row in self._rows(sql.USES_OF, commit)]
+
+    def apply(self, change: CommitChange, numbers: Numbers) -> None:
+        """Make a change; raises ConflictError, NotFoundError."""
+        match change:
+            case AddCommit():
+                self._add_commit(change, numbers)
+            case PutCommit():
+                self.put_commit(change)
+            case AddUses():
+                for use in change.uses:
+                    made = (use.id, use.branch, use.created, use.head, use.body)
+                    self._connection.execute(sql.ADD_USE, (*self._key, *made))
+
+    def _add_commit(self, change: AddCommit, numbers: Numbers) -> None:
+        run, new = self._connection.execute, change.commit
+        if self._rows(sql.COMMIT_BY_ID, new.id):
+            return  # made before, and its acknowledgement lost
+        if new.number != self.last() + 1:
+            raise covered_already(new)
+        messages = numbers(new.entries)
+        if self._rows(sql.COVERED, messages)[0][0]:
+            raise covered_already(new)
+        values = (new.number, new.id, new.branch, new.created, new.state, new.body)
+        run(sql.ADD_COMMIT, (*self._key, *values))
+        run(sql.ADD_ARCHIVED, (*self._key, new.number, messages))
+        DetachedTable(self._connection, *self._key).attach(messages)
+        if change.uses:
+            claimed = run(sql.CLAIM_USES, (new.number, *self._key, list(change.uses)))
+            if claimed.rowcount < len(change.uses):
+                raise covered_already(new)
+
+    def put_commit(self, change: PutCommit) -> bool:
+        """Note how far a commit has come; False if that was noted before."""
+        rows = self._rows(sql.COMMIT_BY_ID, change.commit)
+        if not rows:
+            raise no_commit(change.commit)
+        there = _commit(rows[0], ())
+        wanted = changed(there, change)
+        if wanted is there:
+            return False
+        values = (wanted.state, wanted.body, wanted.version)
+        self._connection.execute(sql.CHANGE_COMMIT, (*values, *self._key, change.commit))
+        return True
+
+    def forget_messages(self, numbers: list[int]) -> None:
+        """Take messages out of the commits that cover them."""
+        self._connection.execute(sql.DELETE_ARCHIVED, (*self._key, numbers))
+
+
+def _commit(row: Any, entries: tuple[UUID, ...]) -> CommitRecord:
+    uid, number, branch, created, state, body, version = row
+    return CommitRecord(uid, number, branch, created, state, entries, body, version)

@@ -1,0 +1,268 @@
+"""Fast paths: the most frequent writes as one statement each.
+
+Nearly all writes are one of these, so they go to the server the short way: prepared once on each
+connection, their values packed here. Through a cursor the same statement takes a quarter longer.
+A statement either does all of its write or nothing, and then says so by giving no row or by being
+refused; what it cannot do, and why, is for `SessionWriter` to say, which sees more closely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple, Protocol, cast
+from uuid import UUID
+
+from sennit import clock
+from sennit.ids import id_from_bytes
+from sennit.stores.checksums import message_checksum
+from sennit.stores.postgres import statements as sql
+from sennit.stores.postgres.prepared_connection import (
+    Answer,
+    Packed,
+    PreparedConnection,
+    Refused,
+    Statement,
+)
+from sennit.stores.records.sessions import (
+    AddEvents,
+    AddMessages,
+    Append,
+    BranchHead,
+    CallStart,
+    EventRecord,
+    Lease,
+    LeaseGrant,
+    MessageRecord,
+    PutRun,
+    RunRecord,
+    RunState,
+    TakeLease,
+    Write,
+    usual,
+)
+
+_APPEND = Statement("sennit_append", sql.APPEND, parameters=8)
+_TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
+_NOTE = Statement("sennit_note", sql.NOTE, parameters=20)
+
+_integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
+_BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
+
+
+class FastPathWrite(Protocol):
+    """A write that is one statement."""
+
+    def asked(self) -> tuple[Statement, Packed]:
+        """The statement, and its values in PostgreSQL's binary form."""
+        ...
+
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
+        """Return the result of the write from the statement's rows; None if the fast path
+        failed.
+        """
+        ...
+
+
+class FastAppend(NamedTuple):
+    """One new message at the end of one branch: the values of APPEND, in its order."""
+
+    now: int
+    owner: int
+    session: UUID
+    branch: UUID
+    id: UUID
+    created: int
+    body: bytes
+    checksum: int
+
+    def make(self, line: PreparedConnection) -> BranchHead | None:
+        """Make it; None if it needs a closer look."""
+        try:
+            heads = self.heads(line.ask(*self.asked()))
+        except Refused:
+            return None
+        return heads[0] if heads else None
+
+    def asked(self) -> tuple[Statement, Packed]:
+        values: Packed = [
+            _bigint.pack(self.now),
+            _integer.pack(self.owner),
+            self.session.bytes,
+            self.branch.bytes,
+            self.id.bytes,
+            _bigint.pack(self.created),
+            self.body,
+            _bigint.pack(self.checksum),
+        ]
+        return _APPEND, values
+
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
+        return [_head(self.branch, answer)] if answer.ntuples else None
+
+
+class FastLease(NamedTuple):
+    """Taking the lease of a branch that nobody holds."""
+
+    owner: int
+    session: UUID
+    branch: UUID
+    holder: str
+    now: int
+    ttl: int
+
+    def asked(self) -> tuple[Statement, Packed]:
+        values: Packed = [
+            _integer.pack(self.owner),
+            self.session.bytes,
+            self.branch.bytes,
+            self.holder.encode(),
+            _bigint.pack(self.now),
+            _bigint.pack(self.ttl),
+        ]
+        return _TAKE, values
+
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
+        if not answer.ntuples:
+            return None
+        token, seq, commits, expires = (_number(answer, column) for column in range(3, 7))
+        lease = Lease(self.branch, self.holder, token, expires)
+        taken = LeaseGrant(lease, seq, self._run(answer), commits)
+        return [_head(self.branch, answer).with_taken(taken)]
+
+    def _run(self, answer: Answer) -> RunRecord | None:
+        uid, state, body = (answer.get_value(0, column) for column in (7, 8, 11))
+        if uid is None or state is None or body is None:
+            return None
+        stood = cast("RunState", state.decode())
+        times = _number(answer, 9), _number(answer, 10)
+        return RunRecord(id_from_bytes(uid), self.branch, stood, *times, body)
+
+
+class FastJournalWrite(NamedTuple):
+    """A journal write: events, the run's state and the messages it appended."""
+
+    now: int
+    owner: int
+    session: UUID
+    branch: UUID
+    token: int
+    run: UUID
+    put: PutRun | None
+    messages: tuple[MessageRecord, ...]
+    events: tuple[EventRecord, ...]
+    starts: tuple[CallStart, ...]
+
+    def asked(self) -> tuple[Statement, Packed]:
+        values: Packed = [
+            _bigint.pack(self.now),
+            _integer.pack(self.owner),
+            self.session.bytes,
+            self.branch.bytes,
+            _bigint.pack(self.token),
+            self.run.bytes,
+            *self._put(),
+            _packed(_UUID, [one.id.bytes for one in self.messages]),
+            _packed(_BIGINT, [_bigint.pack(one.created) for one in self.messages]),
+            _packed(_BYTES, [one.body for one in self.messages]),
+            _packed(_BIGINT, [_bigint.pack(one.seq) for one in self.events]),
+            _packed(_UUID, [one.message and one.message.bytes for one in self.events]),
+            _packed(_BYTES, [one.body for one in self.events]),
+            self._checksums(),
+            _packed(_UUID, [one.message.bytes for one in self.starts]),
+            _packed(_BIGINT, [_known(one) for one in self.starts]),
+        ]
+        return _NOTE, values
+
+    def _checksums(self) -> bytes:
+        messages = self.messages
+        found = [message_checksum(one.id.bytes, one.created, one.body) for one in messages]
+        return _packed(_BIGINT, [_bigint.pack(checksum) for checksum in found])
+
+    def _put(self) -> Packed:
+        if self.put is None:
+            return [None, None, None, None, b"\0"]
+        run = self.put.run
+        times = _bigint.pack(run.created), _bigint.pack(run.updated)
+        return [run.state.encode(), *times, run.body, bytes([self.put.release])]
+
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
+        if not answer.ntuples:
+            return None
+        return [_head(self.branch, answer)] if self.messages else []
+
+
+def usual_of(write: Write, owner: int) -> FastPathWrite | None:
+    """The write as one of the usual ones, if it is."""
+    if write.create is not None or not write.changes:
+        return None
+    first, *rest = write.changes
+    if not isinstance(first, TakeLease):
+        return appending(write, owner) or _noting(write, owner)
+    if rest:
+        return None
+    key = (owner, write.session, first.branch)
+    return FastLease(*key, first.holder, clock.now_us(), first.ttl)
+
+
+def appending(write: Write, owner: int) -> FastAppend | None:
+    """The write as one new message at the end of one branch, if it is."""
+    found = usual(write.changes)
+    if found is None:
+        return None
+    message, branch = found
+    uid, created, body = message.id, message.created, message.body
+    checksum = message_checksum(uid.bytes, created, body)
+    return FastAppend(clock.now_us(), owner, write.session, branch, uid, created, body, checksum)
+
+
+def _noting(write: Write, owner: int) -> FastJournalWrite | None:
+    """The write as a step of a run, if it is: first what is said, then what is noted of it."""
+    said, messages, rest = None, (), list(write.changes)
+    match rest:
+        case [AddMessages() as added, Append() as said, *rest]:
+            messages = added.messages
+        case _:
+            pass
+    puts = [change for change in rest if isinstance(change, PutRun)]
+    told = [change for change in rest if isinstance(change, AddEvents)]
+    if not 1 <= len(puts) + len(told) == len(rest) or len(puts) > 1 or len(told) > 1:
+        return None
+    events, starts = (told[0].events, told[0].starts) if told else ((), ())
+    held = {(one.run.branch, one.token) for one in puts} | {(one.branch, one.token) for one in told}
+    runs = {one.run.id for one in puts} | {event.run for event in events}
+    if len(held) > 1 or len(runs) != 1 or not _in_a_row(events):
+        return None
+    ((branch, token),), (run,) = held, runs
+    if said is not None and said != Append(branch, tuple([one.id for one in messages])):
+        return None
+    put = puts[0] if puts else None
+    key = (owner, write.session, branch)
+    return FastJournalWrite(clock.now_us(), *key, token, run, put, messages, events, starts)
+
+
+def _known(start: CallStart) -> bytes | None:
+    return None if start.known is None else _bigint.pack(start.known)
+
+
+def _in_a_row(events: Sequence[EventRecord]) -> bool:
+    return all(event.seq == events[0].seq + at for at, event in enumerate(events))
+
+
+def _head(branch: UUID, answer: Answer) -> BranchHead:
+    tail = id_from_bytes(answer.get_value(0, 0) or b"")
+    return BranchHead(branch, tail, _number(answer, 1), _number(answer, 2))
+
+
+def _number(answer: Answer, column: int) -> int:
+    return int.from_bytes(answer.get_value(0, column) or b"", signed=True)
+
+
+def _packed(kind: int, items: Sequence[bytes | None]) -> bytes:
+    """An array of one dimension, counted from 1."""
+    if not items:
+        return _array.pack(0, 0, kind, 0, 0)[:12]
+    pieces = [_array.pack(1, None in items, kind, len(items), 1)]
+    for item in items:
+        pieces += (_integer.pack(-1),) if item is None else (_integer.pack(len(item)), item)
+    return b"".join(pieces)

@@ -1,0 +1,209 @@
+"""The job queue in PostgreSQL, on procrastinate.
+
+This is the one module that imports it. Jobs are written by a trigger, in the transaction that opens
+a commit (`sql/postgres_schema.sql`); here are the queue's own tables, and the worker that takes
+jobs off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by
+the others. A worker outlives the server: when it has lost it, it comes back to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sennit.errors import MissingExtraError, StoreError
+from sennit.stores.job_queue import WorkerOptions
+from sennit.stores.postgres import queue_statements as sql
+from sennit.stores.postgres import statements as store_sql
+from sennit.stores.postgres.driver import psycopg
+
+try:
+    import procrastinate
+    from procrastinate.exceptions import ConnectorException
+    from procrastinate.jobs import Job as QueuedJob
+    from procrastinate.schema import SchemaManager
+except ImportError as error:
+    raise MissingExtraError.of("The PostgreSQL store", "postgres") from error
+
+_log = logging.getLogger(__name__)
+
+_QUEUE = "sennit"
+_TASK = "sennit.commit"
+_LONGEST_PAUSE = 60.0
+
+Take = Callable[[int, UUID, int], object]
+"""Does a job, given the number of its owner, its commit and how often it was tried before."""
+
+
+def create(connection: psycopg.Connection[Any]) -> str:
+    """Make the queue's tables, inside a transaction; gives their version."""
+    connection.execute(sql.FIND_HERE)
+    connection.execute(SchemaManager.get_schema().encode())
+    connection.execute(sql.FIND_AS_BEFORE)
+    connection.execute(sql.FIX_PATHS)
+    return _migrations()[-1].name
+
+
+def bring_up_to_date(connection: psycopg.Connection[Any]) -> None:
+    """Take over what a newer procrastinate has changed about its tables, one worker at a time."""
+    with connection.transaction():
+        connection.execute(store_sql.LOCK_SCHEMA)
+        row = connection.execute(sql.MARK).fetchone()
+        assert row is not None
+        new = [one for one in _migrations() if one.name > row[0]]
+        if not new:
+            return
+        connection.execute(sql.FIND_HERE)
+        for script in new:
+            connection.execute(script.read_bytes())
+        connection.execute(sql.FIND_AS_BEFORE)
+        connection.execute(sql.FIX_PATHS)
+        connection.execute(sql.SET_MARK, (new[-1].name,))
+
+
+def _migrations() -> list[Path]:
+    """The queue's migrations in order; their names begin with the version they came with."""
+    folder = Path(SchemaManager.get_migrations_path())
+    return sorted(folder.glob("*.sql"), key=lambda one: one.name)
+
+
+class QueueWorker:
+    """Takes jobs off the queue, until it is told to stop or none is left."""
+
+    def __init__(self, url: str, take: Take, serving: WorkerOptions) -> None:
+        self._url, self._take, self._serving = url, take, serving
+        self._stopping = asyncio.Event()
+        self._left = False  # whether jobs were left that waited for others of their owner
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, and then finish what is under way.
+
+        Raises StoreError if it is to drain the queue and cannot reach it.
+        """
+        loop = asyncio.get_running_loop()
+        # Jobs run in threads, as many as may be under way at once.
+        loop.set_default_executor(ThreadPoolExecutor(self._serving.concurrency + 2))
+        pause = 1.0
+        with _on_signals(self._stopping.set):
+            while True:
+                try:
+                    await self._serve()
+                    pause, reason = 1.0, "a connection ended"
+                except (ConnectorException, psycopg.Error) as error:
+                    if self._serving.drain:
+                        raise StoreError(f"The queue was lost ({_said(error)}).") from error
+                    reason = _said(error)
+                if self._stopping.is_set() or (self._serving.drain and not self._left):
+                    return
+                _log.warning("The queue was lost (%s); again in %.0f s.", reason, pause)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _serve(self) -> None:
+        """Serve until told to stop, the server is lost or, if that is enough, no job is left."""
+        app = self._app()
+        async with app.open_async():
+            await self._take_over(app)
+            working = asyncio.create_task(self._work(app))
+            beside = [
+                asyncio.create_task(self._keep_taking_over(app)),
+                asyncio.create_task(self._stopping.wait()),
+            ]
+            try:
+                await asyncio.wait([working, *beside], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                working.cancel()  # which lets it finish what is under way
+                for task in beside:
+                    task.cancel()
+                ends = await asyncio.gather(working, *beside, return_exceptions=True)
+            # One that finds nothing to take ends, also while what it is at keeps others waiting.
+            [row] = await app.connector.execute_query_all_async(sql.IS_LEFT)
+            self._left = row["left"]
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    def _app(self) -> procrastinate.App:
+        connector = procrastinate.PsycopgConnector(
+            conninfo=self._url,
+            min_size=1,
+            max_size=4,
+            configure=_find_here,
+        )
+        app = procrastinate.App(connector=connector)
+
+        @app.task(name=_TASK, queue=_QUEUE, pass_context=True, retry=_Again())
+        async def finish(context: procrastinate.JobContext, owner: int, commit: str) -> None:
+            await asyncio.to_thread(self._take, owner, UUID(commit), context.job.attempts)
+
+        del finish  # the app holds it
+        return app
+
+    async def _work(self, app: procrastinate.App) -> None:
+        await app.run_worker_async(
+            queues=[_QUEUE],
+            concurrency=self._serving.concurrency,
+            wait=not self._serving.drain,
+            install_signal_handlers=False,
+            delete_jobs="always",  # what became of a commit is told by the commit
+            update_heartbeat_interval=self._serving.heartbeat,
+            stalled_worker_timeout=self._serving.silence,
+        )
+
+    async def _keep_taking_over(self, app: procrastinate.App) -> None:
+        while True:
+            await asyncio.sleep(self._serving.heartbeat)
+            await self._take_over(app)
+
+    async def _take_over(self, app: procrastinate.App) -> None:
+        taken = await app.connector.execute_query_all_async(
+            sql.TAKE_OVER, silence=self._serving.silence
+        )
+        if taken:
+            _log.warning("Took over %d jobs of workers that are gone.", len(taken))
+
+
+class _Again(procrastinate.BaseRetryStrategy):
+    """A job that failed comes again, each time later; when it is enough is for the job to say."""
+
+    def get_retry_decision(
+        self, *, exception: BaseException, job: QueuedJob
+    ) -> procrastinate.RetryDecision:
+        """Return when to retry; other jobs of the owner do not wait for it."""
+        del exception  # it is in the log
+        seconds = min(2 ** (job.attempts + 1), 3600)
+        return procrastinate.RetryDecision(retry_in={"seconds": seconds}, lock=f"again {job.id}")
+
+
+async def _find_here(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.execute("SET search_path = sennit, pg_temp")
+    await connection.commit()
+
+
+def _said(error: BaseException) -> str:
+    return str(error.__cause__ or error).strip().partition("\n")[0]
+
+
+@contextmanager
+def _on_signals(act: Callable[[], None]) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+    # Not every system has signals, and only the main thread of a program gets them.
+    unable = (NotImplementedError, RuntimeError, ValueError)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        with suppress(*unable):
+            loop.add_signal_handler(number, act)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            with suppress(*unable):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,156 @@
+"""The full-text index in PostgreSQL, updated before each search.
+
+To make a tsvector takes as long as the rest of an append, so a write only notes that its session
+has messages whose words are missing. A search first writes those, in batches, behind the mark of
+each session. A mark for the whole table would not do: numbers are given before commits, and a lower
+one may appear after a higher one. In one session they appear in order, as its writers hold its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sennit.stores.postgres import search_statements as sql
+from sennit.stores.postgres.files import FileReader
+from sennit.stores.postgres.search_rows import PIECE, add_words, owner_mark
+from sennit.stores.postgres.session_reader import message_in
+from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.records.search import (
+    FileHit,
+    FileQuery,
+    Hit,
+    StoredMessage,
+    TextQuery,
+    in_order_of,
+    part_of,
+)
+from sennit.stores.records.sessions import Owner
+from sennit.stores.search import tokenizer
+
+_SESSIONS = 100
+_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """A text query among the messages of one owner."""
+
+    owner: int
+    asked: TextQuery
+
+    def is_unindexed(self, connection: Connection) -> bool:
+        """Return whether words may be missing where it looks."""
+        return one(connection.execute(sql.IS_UNINDEXED, self._where()))[0]
+
+    def index_more(self, connection: Connection) -> None:
+        """Write the words of the next messages, inside a transaction."""
+        sessions = dict(
+            connection.execute(sql.LOCK_UNINDEXED, {**self._where(), "limit": _SESSIONS})
+        )
+        given = {
+            "owner": self.owner,
+            "sessions": list(sessions),
+            "marks": list(sessions.values()),
+            "limit": _BATCH,
+        }
+        rows = connection.execute(sql.UNINDEXED, given, binary=True).fetchall()
+        add_words(connection, self.owner, [row for row in rows if row[3] is not None])
+        self._move_marks(connection, sessions, rows)
+
+    def _move_marks(
+        self, connection: Connection, sessions: dict[int, int], rows: Sequence[Any]
+    ) -> None:
+        marks = {session: number for session, number, *_ in rows}
+        full = len(rows) == _BATCH
+        last = rows[-1][0] if full else None
+        # A full batch may have ended within its last session, and says nothing of those after it.
+        done = [number for number in sessions if last is None or number <= last]
+        named = {
+            "owner": self.owner,
+            "sessions": done,
+            "marks": [marks.get(number, sessions[number]) for number in done],
+            "unindexed": [number == last for number in done],
+        }
+        connection.execute(sql.SET_MARKS, named)
+
+    def hits(self, connection: Connection) -> list[Hit]:
+        """The best places for the words, the best first."""
+        named = {
+            **self._where(),
+            "words": lexemes(self.asked.words),
+            "mark": f"'{owner_mark(self.owner)}'",
+            "since": self.asked.since,
+            "until": self.asked.until,
+            "limit": self.asked.limit,
+        }
+        return [_hit(row) for row in connection.execute(sql.HITS, named)]
+
+    def _where(self) -> dict[str, Any]:
+        return {"owner": self.owner, "session": self.asked.session}
+
+
+def lexemes(asked: Sequence[str]) -> list[str]:
+    """Words as tsqueries, less those that cannot be searched for."""
+    return list(filter(None, map(_lexemes, asked)))
+
+
+def _lexemes(word: str) -> str:
+    found = tokenizer.apart(tokenizer.plain(word)).split()
+    return (" <-> " if tokenizer.is_unspaced(word) else " & ").join(found)
+
+
+def _hit(row: Any) -> Hit:
+    place, session, archive, created, score, before, after = row
+    group = (session, part_of(archive, created))
+    return Hit(place, group, created, score, tuple(before), tuple(after))
+
+
+def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list[StoredMessage]:
+    """The messages at these places, in their order."""
+    named = {"owner": owner, "places": list(places)}
+    rows = connection.execute(sql.AT_PLACES, named, binary=True)
+    found = (
+        StoredMessage(no, session, key, archive, message_in(row), branched)
+        for no, session, key, archive, branched, *row in rows
+    )
+    return in_order_of(places, found)
+
+
+def index_files(connection: Connection, owners: Sequence[int]) -> bool:
+    """Write the words of the next files that have none; gives whether there were any."""
+    rows = connection.execute(sql.UNINDEXED_FILES, (list(owners), _BATCH), binary=True).fetchall()
+    if rows:
+        texts = [
+            tokenizer.plain(tokenizer.apart(body.decode(errors="replace"))) for _, _, body in rows
+        ]
+        whose, versions, _ = map(list, zip(*rows, strict=True))
+        said = [tokenizer.pieces(text, PIECE)[0] for text in texts]
+        connection.execute(sql.SET_FILE_WORDS, (whose, versions, said))
+    return bool(rows)
+
+
+def file_hits(
+    connection: Connection, number: Callable[[Owner], int], asked: FileQuery
+) -> list[FileHit]:
+    """The best files for the words, the best first."""
+    owners = {number(owner): owner for owner in asked.owners}
+    named = {
+        "owners": list(owners),
+        "words": lexemes(asked.words),
+        "under": asked.under,
+        "categories": list(asked.categories),
+        "since": asked.since,
+        "until": asked.until,
+        "at": asked.at,
+        "limit": asked.limit,
+        "places": [-place for place in asked.places],
+    }
+    rows = connection.execute(sql.FILE_HITS, named, binary=True).fetchall()
+    reader = FileReader(connection, number)
+    found: dict[int, FileHit] = {}
+    for owner, place, score, *row in rows:  # the best first: what a place alone gives comes last
+        if place not in found:
+            found[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
+    return list(found.values())

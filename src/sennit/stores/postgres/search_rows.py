@@ -1,0 +1,44 @@
+"""Rows of the full-text index in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sennit.stores.postgres import search_statements as sql
+from sennit.stores.search import tokenizer
+
+if TYPE_CHECKING:
+    import psycopg
+
+    _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+PIECE = 50_000
+"""Letters of a text; what becomes of them fits a tsvector (one megabyte)."""
+_PIECE_OF_LETTERS = (
+    8_000  # a tsvector knows where the first 256 of a word stand, and no phrase else
+)
+
+
+def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
+    """Write the words of messages, given as session, number, time and body."""
+    pieces = [
+        (session, number, f"{owner_mark(owner)} {piece}")
+        for session, number, created, body in rows
+        for piece in _pieces(tokenizer.indexed(body, created))
+    ]
+    if pieces:
+        sessions, messages, said = map(list, zip(*pieces, strict=True))
+        named = {"owner": owner, "sessions": sessions, "messages": messages, "said": said}
+        connection.execute(sql.ADD_WORDS, named)
+
+
+def _pieces(text: str) -> list[str]:
+    """A text in pieces that fit a tsvector, with the places of all letters that are phrases."""
+    size = _PIECE_OF_LETTERS if tokenizer.is_unspaced(text) else PIECE
+    return tokenizer.pieces(tokenizer.plain(text), size)
+
+
+def owner_mark(owner: int) -> str:
+    """A word of all messages of this owner; with its dot it cannot come from a text."""
+    return f"o{owner}.sennit"

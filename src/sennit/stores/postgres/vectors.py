@@ -1,0 +1,84 @@
+"""Vectors in PostgreSQL, on pgvector.
+
+The table is made when vectors are first wanted, as the extension is not on every server, and a
+store without an embedder needs none. A vector goes with its message or version by a foreign key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sennit.errors import StoreError
+from sennit.stores.postgres import vector_statements as sql
+from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.records.vectors import Embedded, Unembedded, unit
+from sennit.stores.search import tokenizer
+
+
+def prepare(connection: Connection) -> None:
+    """Make the table, if it is not there; raises StoreError if the server cannot have it."""
+    if one(connection.execute(sql.IS_PREPARED))[0]:
+        return
+    if not one(connection.execute(sql.IS_AVAILABLE))[0]:
+        raise StoreError(
+            "This PostgreSQL cannot keep vectors: install the extension pgvector on the server, or "
+            "open the store without an embedder."
+        )
+    for statement in sql.PREPARE:
+        connection.execute(statement)
+
+
+def unembedded(connection: Connection, owner: int, model: str, limit: int) -> list[Unembedded]:
+    """Return items without a vector, messages before files."""
+    named = {"owner": owner, "model": model, "limit": limit}
+    rows = connection.execute(sql.UNEMBEDDED_MESSAGES, named, binary=True).fetchall()
+    found = [Unembedded(no, uid, tokenizer.told(body, created)) for no, uid, created, body in rows]
+    named["limit"] = limit - len(found)
+    rows = connection.execute(sql.UNEMBEDDED_FILES, named, binary=True).fetchall()
+    return found + [
+        Unembedded(place, uid, body.decode(errors="replace")) for place, uid, body in rows
+    ]
+
+
+def put(connection: Connection, owner: int, model: str, embedded: Sequence[Embedded]) -> None:
+    """Keep vectors."""
+    messages = [item for item in embedded if item.place > 0]
+    connection.execute(sql.ADD_MESSAGES, _named(owner, model, messages))
+    files = [item for item in embedded if item.place < 0]
+    connection.execute(sql.ADD_FILES, _named(owner, model, files))
+
+
+def _named(owner: int, model: str, embedded: Sequence[Embedded]) -> dict[str, Any]:
+    return {
+        "owner": owner,
+        "model": model,
+        "places": [item.place for item in embedded],
+        "ids": [item.id for item in embedded],
+        "vectors": [_written(item.vector) for item in embedded],
+    }
+
+
+def nearest(
+    connection: Connection,
+    owner: int,
+    model: str,
+    vector: Sequence[float],
+    limit: int,
+    also: Sequence[int],
+) -> dict[int, float]:
+    """The cosines of the nearest places, and of those in `also`."""
+    named = {
+        "owner": owner,
+        "model": model,
+        "vector": _written(vector),
+        "limit": limit,
+        "messages": [place for place in also if place > 0],
+        "versions": [-place for place in also if place < 0],
+    }
+    found = dict(connection.execute(sql.NEAREST, named).fetchall())
+    return found | dict(connection.execute(sql.ALSO, named).fetchall()) if also else found
+
+
+def _written(vector: Sequence[float]) -> str:
+    return "[" + ",".join(f"{value:.6g}" for value in unit(vector)) + "]"

@@ -1,0 +1,1 @@
+"""Records: the values that stores read and write."""

@@ -1,0 +1,58 @@
+"""Records of vectors.
+
+They are kept under the name of the embedder that made them, per owner, and go with what they belong
+to. A store says what has no vector yet and takes vectors in batches, so that an append never waits
+for an embedder. Places are those of `stores.hits`; a version of a file has a negative one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import sqrt
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from sennit.stores.records.sessions import Owner
+
+
+class Unembedded(msgspec.Struct, frozen=True, gc=False):
+    """Something that has no vector yet."""
+
+    place: int
+    id: UUID
+    """The message or the file."""
+    text: str
+
+
+class Embedded(msgspec.Struct, frozen=True, gc=False):
+    """The vector of something; kept if that is still there."""
+
+    place: int
+    id: UUID
+    vector: Sequence[float]
+
+
+class VectorStore(Protocol):
+    """The part of a store that finds by meaning."""
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        """Return items without a vector of this embedder, oldest first."""
+        ...
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        """Keep vectors of things that are still there."""
+        ...
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        ...
+
+
+def unit(vector: Sequence[float]) -> list[float]:
+    """A vector of length 1 that points the same way; one without length stays as it is."""
+    length = sqrt(sum(value * value for value in vector))
+    return [value / length for value in vector] if length else list(vector)

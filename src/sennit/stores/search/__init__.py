@@ -1,0 +1,1 @@
+"""Text and vector search, as far as the stores share it."""

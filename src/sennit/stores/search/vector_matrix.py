@@ -1,0 +1,74 @@
+"""Exact vector search over one owner's vectors, in process.
+
+The one module that needs numpy, which comes with the extra `embed`. On the disk a vector takes one
+byte a number and four for its scale; in memory all vectors of an owner are one matrix, read once
+and then continued, and read anew after something was erased.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sennit.errors import MissingExtraError
+from sennit.stores.records.vectors import unit
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def numpy() -> Any:
+    """The package; raises MissingExtraError if it is not installed."""
+    try:
+        import numpy as found
+    except ImportError as error:
+        raise MissingExtraError.of("Finding by meaning", "embed") from error
+    return found
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """A vector in few bytes; only its direction is kept."""
+    pointing = unit(vector)
+    scale = max(map(abs, pointing), default=0.0) / 127 or 1.0
+    numbers = (round(value / scale) for value in pointing)
+    return struct.pack(f"<f{len(pointing)}b", scale, *numbers)
+
+
+class VectorMatrix:
+    """The vectors of one owner and embedder, as they were when it was last continued."""
+
+    def __init__(self) -> None:
+        self.erased = -1
+        """How much had been erased when it was read."""
+        self.last = 0
+        """The number of the last row read."""
+        self._places: list[int] = []
+        self._rows: dict[int, int] = {}
+        self._values: np.ndarray[Any, Any] | None = None
+
+    def add(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Continue with more places and their packed vectors."""
+        if not rows:
+            return
+        np = numpy()
+        packed = np.frombuffer(b"".join(blob for _, blob in rows), np.int8)
+        packed = packed.reshape(len(rows), -1)
+        scales = packed[:, :4].copy().view("<f4")
+        values = packed[:, 4:].astype(np.float32) * scales
+        for place, _ in rows:
+            self._rows[place] = len(self._places)
+            self._places.append(place)
+        had = self._values
+        self._values = values if had is None else np.concatenate((had, values))
+
+    def nearest(self, vector: Sequence[float], limit: int, also: Iterable[int]) -> dict[int, float]:
+        """The cosines of the nearest places, and of those in `also` that are here."""
+        if self._values is None:
+            return {}
+        np = numpy()
+        cosines = self._values @ np.asarray(unit(vector), np.float32)
+        count = min(limit, len(self._places))
+        best: list[int] = np.argpartition(-cosines, count - 1)[:count].tolist() if count else []
+        rows: set[int] = {*best, *(self._rows[place] for place in also if place in self._rows)}
+        return {self._places[row]: float(cosines[row]) for row in rows}

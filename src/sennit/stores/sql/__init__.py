@@ -1,9 +1,0 @@
-"""SQL: the schema of each store as one file, statements as named constants."""
-
-from typing import Final
-
-SCHEMA_VERSION: Final = 18
-"""The version of the tables of every store; raised with each change of a schema file.
-
-There are no migrations: a store of another version is refused and left as it is.
-"""

@@ -1,0 +1,126 @@
+"""Detached messages of one session in SQLite.
+
+Their words stay in the index until the next search, which drops them first, in transactions of its
+own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
+from sennit.stores.detached import DetachedMessages, SegmentUse, use_of
+from sennit.stores.records.sessions import Owner, RemovedMessage
+from sennit.stores.segment_graph import Range, SegmentGraph
+from sennit.stores.sqlite import detached_statements as sql
+from sennit.stores.sqlite.search import add_words
+from sennit.stores.sqlite.statements import DELETE_ENTRIES, DELETE_SEGMENT
+
+
+class DetachedTable(DetachedMessages):
+    """The messages of one session that stand on no branch."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
+        super().__init__()
+        self._connection, self._run = connection, connection.execute
+        self._owner, self._key = owner, (owner, session)
+        self._named = {"owner": owner, "session": session}
+
+    def any(self) -> bool:
+        return self._run(sql.HAS_ANY, self._key).fetchone() is not None
+
+    def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
+        found: dict[int, SegmentUse] = {}
+        for number in segments:
+            row = self._run(sql.USE, (self._owner, number)).fetchone()
+            if row is not None:
+                found[number] = use_of(*row)
+        return found
+
+    def _messages_in(self, ranges: Sequence[Range]) -> set[int]:
+        found: set[int] = set()
+        for given in ranges:
+            found.update(no for (no,) in self._run(sql.MESSAGES_IN, (self._owner, *given)))
+        return found
+
+    def _delete(self, segments: Sequence[int]) -> None:
+        for number in segments:
+            self._run(DELETE_ENTRIES, (self._owner, number))
+            self._run(DELETE_SEGMENT, (self._owner, number))
+
+    def detach(self, messages: Iterable[int], since: int | None) -> None:
+        self._run(sql.ADD, {**self._named, "messages": _json(messages), "since": since})
+
+    def attach(self, messages: Iterable[int]) -> None:
+        given = list(messages)
+        if not given or not self.any():
+            return
+        values = {**self._named, "messages": _json(given)}
+        for number, has_words in self._run(sql.DROP, values).fetchall():
+            if has_words:
+                continue
+            created, body = self._run(sql.BODY, (self._owner, number)).fetchone()
+            add_words(self._connection, number, created, body)
+
+    def forget(self, message: int) -> bool:
+        """Drop the row of a message that is erased; tell whether its words were dropped before."""
+        values = {**self._named, "messages": _json([message])}
+        row = self._run(sql.DROP, values).fetchone()
+        return row is not None and not row[1]
+
+    def removed(self, before: int, limit: int) -> list[UUID]:
+        """Some messages removed before a time."""
+        rows = self._run(sql.REMOVED_IN, (*self._key, before, limit))
+        return [id_from_bytes(uid) for (uid,) in rows]
+
+    def put_since(self, removed: Iterable[RemovedMessage]) -> None:
+        """Take over from another store when messages were removed."""
+        rows = [(one.since, *self._key, one.message.bytes) for one in removed]
+        self._connection.executemany(sql.SET_SINCE, rows)
+
+    def _layout(self) -> SegmentGraph:
+        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
+        branches = self._run(sql.BRANCHES, self._key)
+        return SegmentGraph(
+            rows, {id_from_bytes(uid): (segment, system) for uid, segment, system in branches}
+        )
+
+    def _names(self) -> list[tuple[str, UUID, UUID | None]]:
+        return [
+            (name, id_from_bytes(uid), None if system is None else id_from_bytes(system))
+            for name, uid, system in self._run(sql.NAMES, self._key)
+        ]
+
+    def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
+        return [
+            (uid, segment, pos)
+            for uid in messages
+            for segment, pos in self._run(sql.PLACES, (*self._key, uid.bytes))
+        ]
+
+
+def removed(
+    connection: sqlite3.Connection,
+    owner: int | None,
+    session: UUID | None,
+    before: int,
+    limit: int,
+) -> list[RemovedMessage]:
+    """Messages removed before a time, of one owner or of all."""
+    values = {
+        "owner": owner,
+        "session": None if session is None else session.bytes,
+        "before": before,
+        "limit": limit,
+    }
+    return [
+        RemovedMessage(Owner(*whose), id_from_bytes(home), id_from_bytes(uid), since)
+        for *whose, home, uid, since in connection.execute(sql.REMOVED, values)
+    ]
+
+
+def _json(values: Iterable[object]) -> str:
+    return dumps(list(values)).decode()

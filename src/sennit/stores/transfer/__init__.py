@@ -1,0 +1,1 @@
+"""Backup, export and import of sessions."""

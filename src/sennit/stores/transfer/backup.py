@@ -1,0 +1,118 @@
+"""Backup of a whole store into one SQLite file.
+
+A SQLite file is copied as it is. From another store all sessions and files are read in one
+snapshot, while others go on writing, and written to a new file: with what branches were granted,
+with versions and times, with commits, and with what runs have noted, so that nothing tells the copy
+from the original. Leases are not copied, as whoever holds one holds it in the original. The file
+appears when it is complete.
+"""
+
+# What a store sets by itself, such as the time of a change, is put back behind its back.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sennit.atomic_file import whole
+from sennit.errors import StoreError
+from sennit.stores.base import Store, damaged_message, of_one_piece
+from sennit.stores.checksums import DAMAGED
+from sennit.stores.records.files import StoredFile
+from sennit.stores.records.sessions import PutLabels, PutStarts, SessionDump
+from sennit.stores.sqlite.commits import CommitTable
+from sennit.stores.sqlite.detached import DetachedTable
+from sennit.stores.sqlite.files import FileWriter
+from sennit.stores.sqlite.runs import JournalWriter
+from sennit.stores.sqlite.store import SQLiteStore
+from sennit.stores.transfer.export_import import additions, needed_segments
+
+Sessions: TypeAlias = Iterable[SessionDump]
+Files: TypeAlias = Iterable[StoredFile]
+
+_SET_TIME = """
+    UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
+        SELECT no FROM owners WHERE tenant = :tenant AND kind = :kind
+        AND name = :name AND of_user = :user)
+    RETURNING owner, no"""
+_SET_VERSION = "UPDATE branches SET version = ? WHERE owner = ? AND session = ? AND id = ?"
+
+
+def backup(store: Store, path: Path) -> None:
+    """Copy a whole store while others use it, to a new file that `sennit.open` opens.
+
+    Raises ExistsError if the file is there already, StoreError if the store cannot be read.
+    """
+    if isinstance(store, SQLiteStore):
+        store.backup(path)
+        return
+    with_everything: Callable[[Callable[[Sessions, Files], None]], None] | None
+    with_everything = getattr(store, "with_everything", None)
+    if with_everything is None:
+        raise StoreError(
+            f"A {type(store).__name__} has no backup of its own; export its sessions instead."
+        )
+    with_everything(lambda sessions, files: _written(sessions, files, path))
+
+
+def _written(sessions: Sessions, files: Files, path: Path) -> None:
+    with whole(path) as part:
+        copy = SQLiteStore(part, durability="normal")  # it is brought to the disk at the end
+        try:
+            with of_one_piece():
+                for one in sessions:
+                    _put(copy, one)
+                _put_files(copy, files)
+        finally:
+            copy.close()
+
+
+def _put(copy: SQLiteStore, whole: SessionDump) -> None:
+    owner, found = whole.owner, whole.snapshot
+    for message in found.messages:
+        if message.body == DAMAGED:
+            raise damaged_message(message.id)
+    ordered = replace(found, segments=needed_segments(found))
+    copy.create_session(owner, found.session)
+    changes = additions(ordered, None)
+    if whole.labels:
+        changes.append(PutLabels(tuple(whole.labels)))
+    if whole.starts:
+        changes.append(PutStarts(tuple(whole.starts.items())))
+    if changes:
+        copy.write(owner, found.session.id, changes)
+        _put_back(copy, whole)
+
+
+def _put_files(copy: SQLiteStore, files: Files) -> None:
+    with copy._writing() as connection:
+        writer = FileWriter(connection, partial(copy._added_owner, connection))
+        for one in files:
+            writer.copy(one)
+
+
+def _put_back(copy: SQLiteStore, whole: SessionDump) -> None:
+    """Restore versions, times and journals, which ordinary writes cannot set."""
+    owner, found = whole.owner, whole.snapshot
+    named: dict[str, Any] = {
+        "updated": found.session.updated,
+        "session": found.session.id.bytes,
+        "tenant": owner.tenant,
+        "kind": owner.kind,
+        "name": owner.name,
+        "user": owner.user,
+    }
+    with copy._writing() as connection:
+        home = connection.execute(_SET_TIME, named).fetchone()
+        connection.executemany(
+            _SET_VERSION, [(one.version, *home, one.id.bytes) for one in found.branches]
+        )
+        journals = JournalWriter(connection, *home)
+        for noted in whole.journals:
+            journals.copy(noted)
+        CommitTable(connection, *home).copy(whole.commits)
+        DetachedTable(connection, *home).put_since(whole.removed)

@@ -1,0 +1,134 @@
+"""Commits and usage records as JSON lines of an archive.
+
+They come after the session they belong to. Of what a commit has come to, its summary is written;
+what it did to memories is not, as memories are no part of an archive of sessions. A commit that was
+not finished is finished where it is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from sennit.errors import ExistsError, ValidationError
+from sennit.messages.codec import dumps, loads
+from sennit.messages.json_values import plain_dict, text
+from sennit.stores.records.commits import (
+    AddCommit,
+    AddUses,
+    CommitChange,
+    CommitRecord,
+    CommitsRecord,
+    UseRecord,
+    counted_by,
+)
+from sennit.stores.transfer.container import Count, Moment
+
+_State: TypeAlias = Literal["open", "committed", "partial", "undone"]
+_SAID = ("abstract", "overview")
+
+
+class CommitLine(msgspec.Struct, tag_field="kind", tag="commit", forbid_unknown_fields=True):
+    """A commit."""
+
+    id: UUID
+    number: Count
+    branch: UUID
+    created: Moment
+    state: _State
+    entries: list[UUID]
+    abstract: str
+    overview: str
+
+
+class UseLine(msgspec.Struct, tag_field="kind", tag="use", forbid_unknown_fields=True):
+    """Something that was used."""
+
+    id: UUID
+    branch: UUID
+    created: Moment
+    head: UUID | None
+    commit: Count | None
+    used: dict[str, Any]
+
+
+def written(found: CommitsRecord) -> Iterator[CommitLine | UseLine]:
+    """The lines of commits and uses."""
+    for one in found.commits:
+        body: dict[str, Any] = loads(one.body)
+        state: _State = "open" if one.state == "failed" else one.state
+        said = [str(body.get(name, "")) for name in _SAID]
+        entries = list(one.entries)
+        yield CommitLine(one.id, one.number, one.branch, one.created, state, entries, *said)
+    for use in found.uses:
+        made = (use.id, use.branch, use.created, use.head, use.commit)
+        yield UseLine(*made, loads(use.body))
+
+
+class CommitReader:
+    """Takes in lines of commits and uses, and refuses what does not fit those before."""
+
+    def __init__(self) -> None:
+        self._commits: dict[UUID, CommitRecord] = {}
+        self._uses: dict[UUID, UseRecord] = {}
+        self._covered: set[UUID] = set()
+
+    def take_commit(self, line: CommitLine, messages: Container[UUID]) -> None:
+        """Add a commit; raises ValidationError."""
+        if line.id in self._commits or line.number != len(self._commits) + 1:
+            raise ValidationError(f"Commit {line.number} is not the next one.")
+        for entry in line.entries:
+            if entry not in messages or entry in self._covered:
+                raise ValidationError(f"Message {entry} is not there, or covered twice.")
+            self._covered.add(entry)
+        said = {name: text(getattr(line, name), name) for name in _SAID}
+        self._commits[line.id] = CommitRecord(
+            line.id,
+            line.number,
+            line.branch,
+            line.created,
+            line.state,
+            tuple(line.entries),
+            dumps({} if line.state == "open" else said),
+        )
+
+    def take_use(self, line: UseLine) -> None:
+        """Add a use; raises ValidationError."""
+        if line.id in self._uses:
+            raise ValidationError(f"There are two of use {line.id}.")
+        if line.commit is not None and not 0 < line.commit <= len(self._commits):
+            raise ValidationError(f"There is no commit {line.commit} to count use {line.id}.")
+        used = plain_dict(line.used, "A use")
+        text(used.get("uri"), "The URI of a use")
+        made = (line.id, line.branch, line.created, line.head, dumps(used), line.commit)
+        self._uses[line.id] = UseRecord(*made)
+
+    def finished(self) -> CommitsRecord:
+        """All that was taken in."""
+        return CommitsRecord(list(self._commits.values()), list(self._uses.values()))
+
+
+def new_commits(wanted: CommitsRecord, there: CommitsRecord) -> list[CommitChange]:
+    """Return the commits that `there` lacks; raises ExistsError if they contradict."""
+    for one, other in zip(wanted.commits, there.commits, strict=False):
+        if (one.id, one.number) != (other.id, other.number):
+            raise ExistsError(
+                f"Commit {one.number} of the session is another one here. Nothing was imported; "
+                f"delete the session first, or import as another user."
+            )
+    known = {use.id for use in there.uses}
+    last = len(there.commits)
+    # One that a commit here has counted was erased here: none would count it again.
+    uses = [
+        use
+        for use in wanted.uses
+        if use.id not in known and (use.commit is None or use.commit > last)
+    ]
+    changes: list[CommitChange] = [AddUses(tuple(uses))] if uses else []
+    counted = counted_by(wanted.uses)
+    return changes + [
+        AddCommit(one, tuple(counted.get(one.number, ()))) for one in wanted.commits[last:]
+    ]

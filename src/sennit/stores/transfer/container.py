@@ -1,0 +1,435 @@
+"""The archive container: a folder or .zip file with a manifest and checksums.
+
+    manifest.json              what is in it, with checksums, sizes and counts
+    sessions/<id>.jsonl        one session each, one JSON object per line
+
+It is written to another name and appears when it is complete. Reading trusts nothing: the files
+must be exactly those of the manifest, plain, within the limits, and have the sizes and checksums
+it says, before the first line is looked at. Nothing is ever unpacked to a disk, and files are
+looked up by names we made, never by names an archive gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any, Protocol, cast
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.atomic_file import whole
+from sennit.errors import ArchiveError, SennitError, shown
+from sennit.messages.codec import MAX_BYTES, dumps, loads
+from sennit.paths import create_private, make_private_folder, private_opener
+
+FORMAT = "sennit-archive"
+VERSION = 1
+_MANIFEST = "manifest.json"
+_FOLDER = "sessions"
+_CHUNK = 1 << 20
+MAX_LINE = MAX_BYTES + (1 << 20)
+"""Of a line, in bytes: the largest record that can be stored, and what a line says besides."""
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """Limits for reading an archive."""
+
+    sessions: int = 100_000
+    lines: int = 1_000_000
+    """In one session."""
+    file_bytes: int = 1 << 30
+    total_bytes: int = 1 << 36
+    ratio: int = 200
+    """How many times its size a zip may unpack to ..."""
+    ratio_from: int = 2 * MAX_BYTES
+    """... when it unpacks to more than this."""
+    listing_bytes: int = 32 << 20
+    """The list of names at the end of a zip."""
+
+
+LIMITS = ArchiveLimits()
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+# The years 1 to 9999, in microseconds: what a datetime can show.
+Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_800_000_000)]
+
+
+class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file, and how to tell that it is as it was written."""
+
+    name: str
+    sha256: str
+    bytes: Count
+    lines: Count
+
+
+class ArchivedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A session, for whoever wants to know what is inside."""
+
+    id: UUID
+    key: str | None
+    messages: Count
+    segments: Count
+    branches: Count
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The list of all there is."""
+
+    format: str
+    version: int
+    created_at: str
+    files: list[ArchivedFile]
+    sessions: list[ArchivedSession]
+
+
+def file_of(session: UUID) -> str:
+    """The name of a session's file."""
+    return f"{_FOLDER}/{session}.jsonl"
+
+
+class ArchiveWriter:
+    """Puts sessions into an archive, one after the other."""
+
+    def __init__(self, sink: _Sink) -> None:
+        self._sink = sink
+        self._files: list[ArchivedFile] = []
+        self._sessions: list[ArchivedSession] = []
+
+    def add(self, session: ArchivedSession, lines: Iterable[bytes]) -> None:
+        """Write a session; raises ArchiveError if it is too large to be read back."""
+        if len(self._sessions) >= LIMITS.sessions:
+            raise ArchiveError(
+                f"An archive holds at most {LIMITS.sessions:,} sessions; export some at a time."
+            )
+        name = file_of(session.id)
+        digest, size, count = hashlib.sha256(), 0, 0
+        with self._sink.create(name) as stream:
+            for line in lines:
+                stream.write(line)
+                digest.update(line)
+                size, count = size + len(line), count + 1
+                if size > LIMITS.file_bytes or count > LIMITS.lines:
+                    named = shown(session.key or str(session.id))
+                    raise ArchiveError(f"Session {named} is too large for an archive.")
+        self._files.append(ArchivedFile(name, digest.hexdigest(), size, count))
+        self._sessions.append(session)
+
+    def finish(self) -> Manifest:
+        """Write the manifest; gives what it says."""
+        created = clock.to_iso(clock.now_us())
+        manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions)
+        with self._sink.create(_MANIFEST) as stream:
+            stream.write(dumps(manifest))
+        return manifest
+
+
+@contextmanager
+def writing(path: Path) -> Generator[ArchiveWriter]:
+    """An archive that appears at `path` when the block ends well; `finish` it first.
+
+    It is a zip if the name ends with ".zip", else a folder.
+    """
+    with whole(path) as part:
+        if path.suffix.lower() != ".zip":
+            make_private_folder(part)
+            yield ArchiveWriter(_FolderSink(part))
+            return
+        create_private(part)
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
+            yield ArchiveWriter(_ZipSink(packed))
+            total = sum(one.file_size for one in packed.infolist())
+        if _is_trap(total, part.stat().st_size):
+            raise ArchiveError(
+                f"The sessions pack so well that {str(path)!r} would be taken for a trap when it "
+                f"is read; export them to a folder, whose name does not end with '.zip'."
+            )
+
+
+class _Sink(Protocol):
+    def create(self, name: str) -> IO[bytes]: ...
+
+
+class _FolderSink:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def create(self, name: str) -> IO[bytes]:
+        path = self._path / name
+        make_private_folder(path.parent)
+        return open(path, "xb", opener=private_opener)
+
+
+class _ZipSink:
+    def __init__(self, packed: zipfile.ZipFile) -> None:
+        self._packed = packed
+
+    def create(self, name: str) -> IO[bytes]:
+        info = zipfile.ZipInfo(name)  # with no time of its own: the same content, the same bytes
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info.external_attr = (stat.S_IFREG | 0o600) << 16
+        return self._packed.open(info, "w", force_zip64=True)
+
+
+class Archive:
+    """An archive whose files are those its manifest names, with the checksums it gives."""
+
+    def __init__(self, source: _Source) -> None:
+        """Check all of it; raises ArchiveError."""
+        self._source = source
+        _refuse_oversize(source)
+        self.manifest = _manifest(source)
+        _compare(self.manifest, source.sizes)
+        for file in self.manifest.files:
+            self._verify(file)
+
+    def _verify(self, file: ArchivedFile) -> None:
+        digest, size = hashlib.sha256(), 0
+        with self._source.open(file.name) as stream, _readable(file.name):
+            while chunk := stream.read(_CHUNK):
+                size += len(chunk)
+                if size > file.bytes:
+                    break
+                digest.update(chunk)
+        if (digest.hexdigest(), size) != (file.sha256, file.bytes):
+            raise _changed(file)
+
+    def lines(self, file: ArchivedFile) -> Iterator[bytes]:
+        """The lines of a file; raises ArchiveError if it is not as the manifest says."""
+        digest, count = hashlib.sha256(), 0
+        with self._source.open(file.name) as stream:
+            while line := _next_line(stream, file.name):
+                if not line.endswith(b"\n"):
+                    raise ArchiveError(f"{file.name!r} has a line that is too long or cut short.")
+                digest.update(line)
+                count += 1
+                if count > file.lines:
+                    break
+                yield line
+        if (digest.hexdigest(), count) != (file.sha256, file.lines):
+            raise _changed(file)
+
+
+def _next_line(stream: IO[bytes], name: str) -> bytes:
+    with _readable(name):
+        return stream.readline(MAX_LINE + 1)
+
+
+@contextmanager
+def reading(path: Path) -> Generator[Archive]:
+    """The archive at `path`, checked; raises ArchiveError."""
+    with _readable(path):
+        is_folder = path.is_dir()
+    if is_folder:
+        with _readable(path):
+            archive = Archive(_FolderSource(path))
+        yield archive
+        return
+    with _unzipped(path) as packed:
+        with _readable(path):
+            archive = Archive(_ZipSource(packed, path.stat().st_size))
+        yield archive
+
+
+def _unzipped(path: Path) -> zipfile.ZipFile:
+    with _readable(path):
+        if not path.is_file():
+            raise ArchiveError(
+                f"There is no archive at {str(path)!r}; name the file or folder an export wrote."
+            )
+        _refuse_long_listing(path)
+        return zipfile.ZipFile(path)
+
+
+@contextmanager
+def _readable(name: str | Path) -> Generator[None]:
+    """Turn what reading raises into an error that says which file it was."""
+    try:
+        yield
+    except SennitError:
+        raise
+    except _UNREADABLE as error:
+        raise ArchiveError(
+            f"{str(name)!r} could not be read as an archive ({error}); name the file or folder "
+            f"that an export wrote, or export again."
+        ) from error
+
+
+class _Source(Protocol):
+    sizes: dict[str, int]
+    """The files there are, and how large each says it is."""
+    packed: int
+    """How many bytes they take together as they are."""
+
+    def open(self, name: str) -> IO[bytes]: ...
+
+
+class _FolderSource:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.sizes: dict[str, int] = {}
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
+                    self._look_into(entry)
+                else:
+                    self._note(entry.name, entry)
+        self.packed = sum(self.sizes.values())
+
+    def _look_into(self, folder: os.DirEntry[str]) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self._note(f"{_FOLDER}/{entry.name}", entry)
+
+    def _note(self, name: str, entry: os.DirEntry[str]) -> None:
+        if not entry.is_file(follow_symlinks=False):
+            raise _not_plain(name)
+        _refuse_many(self.sizes)
+        self.sizes[name] = entry.stat(follow_symlinks=False).st_size
+
+    def open(self, name: str) -> IO[bytes]:
+        return (self._path / name).open("rb")
+
+
+class _ZipSource:
+    def __init__(self, packed: zipfile.ZipFile, size: int) -> None:
+        self._zip, self.packed = packed, size
+        self.sizes: dict[str, int] = {}
+        for info in packed.infolist():
+            if info.filename == f"{_FOLDER}/" and not info.file_size:
+                continue  # programs that pack a folder list it too
+            self._note(info)
+
+    def _note(self, info: zipfile.ZipInfo) -> None:
+        name, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
+        if info.is_dir() or kind not in (0, stat.S_IFREG):
+            raise _not_plain(name)
+        if info.flag_bits & 1:
+            raise ArchiveError(f"{shown(name)} in the archive is encrypted; unpack it first.")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ArchiveError(f"{shown(name)} is packed in a way not used in archives.")
+        if name in self.sizes:
+            raise ArchiveError(f"The archive holds {shown(name)} twice.")
+        _refuse_many(self.sizes)
+        self.sizes[name] = info.file_size
+
+    def open(self, name: str) -> IO[bytes]:
+        return io.BufferedReader(cast("io.RawIOBase", self._zip.open(name)), _CHUNK)
+
+
+def _refuse_many(sizes: dict[str, int]) -> None:
+    if len(sizes) > LIMITS.sessions:
+        raise ArchiveError(f"The archive holds more than {LIMITS.sessions:,} files.")
+
+
+def _refuse_long_listing(path: Path) -> None:
+    """The list of names is read whole before a name can be looked at, so its size comes first."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - 98))
+        tail = stream.read()
+    ending = tail[-22:]
+    if ending[:4] != b"PK\x05\x06":
+        raise ArchiveError(f"{str(path)!r} is no zip file, or is cut short.")
+    sizes = [struct.unpack("<L", ending[12:16])[0]]
+    if tail[-42:-38] == b"PK\x06\x07" and tail[:4] == b"PK\x06\x06":
+        sizes.append(struct.unpack("<Q", tail[40:48])[0])
+    if max(sizes) > LIMITS.listing_bytes:
+        raise ArchiveError(f"{str(path)!r} lists too many names to be an archive.")
+
+
+def _refuse_oversize(source: _Source) -> None:
+    for name, size in source.sizes.items():
+        if size > (MAX_BYTES if name == _MANIFEST else LIMITS.file_bytes):
+            raise ArchiveError(f"{shown(name)} is too large: {size:,} bytes.")
+    total = sum(source.sizes.values())
+    if total > LIMITS.total_bytes:
+        raise ArchiveError(f"The archive is too large: {total:,} bytes.")
+    if _is_trap(total, source.packed):
+        raise ArchiveError(
+            f"{source.packed:,} bytes that unpack to {total:,} are a trap, not an archive."
+        )
+
+
+def _is_trap(total: int, packed: int) -> bool:
+    """Return whether so few bytes that unpack to so many are more likely made to harm than to
+    keep.
+    """
+    return total > LIMITS.ratio_from and total > packed * LIMITS.ratio
+
+
+def _manifest(source: _Source) -> Manifest:
+    if _MANIFEST not in source.sizes:
+        raise ArchiveError(f"The archive has no {_MANIFEST}; it is not one of Sennit's.")
+    with source.open(_MANIFEST) as stream:
+        data = stream.read(MAX_BYTES + 1)
+    try:
+        found: Any = loads(data)
+        _refuse_other_format(found)
+        return msgspec.convert(found, Manifest)
+    except ArchiveError:
+        raise
+    except (SennitError, msgspec.ValidationError) as error:
+        raise ArchiveError(f"The archive's {_MANIFEST} is not sound: {error}") from error
+
+
+def _refuse_other_format(found: Any) -> None:
+    said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if said.get("format") != FORMAT:
+        raise ArchiveError(f"Its {_MANIFEST} does not say it is a {FORMAT!r}.")
+    version = said.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ArchiveError(
+            f"The archive has version {shown(version)}, this Sennit reads {VERSION}; update Sennit."
+        )
+    if version != VERSION:
+        raise ArchiveError(
+            f"Its {_MANIFEST} says version {shown(version)}, which no Sennit has written; it is "
+            f"damaged or none of Sennit's: export it again."
+        )
+
+
+def _compare(manifest: Manifest, sizes: dict[str, int]) -> None:
+    """The manifest agrees with itself, and with the files there are."""
+    named = [file.name for file in manifest.files]
+    if named != [file_of(session.id) for session in manifest.sessions]:
+        raise ArchiveError("The manifest's files are not those of its sessions.")
+    if len(set(named)) < len(named):
+        raise ArchiveError("The manifest names a session twice.")
+    if extra := sizes.keys() - named - {_MANIFEST}:
+        raise ArchiveError(f"The archive holds {shown(min(extra))}, which its manifest does not.")
+    for file in manifest.files:
+        if file.name not in sizes:
+            raise ArchiveError(f"{file.name!r} is missing from the archive.")
+        if file.bytes != sizes[file.name]:
+            raise _changed(file)
+        if file.lines > LIMITS.lines:
+            raise ArchiveError(f"{file.name!r} has too many lines: {file.lines:,}.")
+
+
+def _changed(file: ArchivedFile) -> ArchiveError:
+    return ArchiveError(f"{file.name!r} is not as the manifest says; the archive was changed.")
+
+
+def _not_plain(name: str) -> ArchiveError:
+    return ArchiveError(f"{shown(name)} in the archive is not a plain file.")

@@ -1,0 +1,372 @@
+"""A session as JSON lines of an archive.
+
+First the session, then its messages, segments and branches, then its commits, what was used, its
+labels, and how often its tool calls were started; each line says its kind, and whatever a line
+refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
+
+Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
+be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
+is given as a whole, or an ArchiveError names the line that is wrong.
+
+The grants of a branch are written for people who read the file, and dropped when it is read back:
+an archive grants nothing. A branch that was given grants comes back with empty ones, so that it
+stays fenced; one that was never given any comes back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.errors import ArchiveError, CodecError, SennitError, ValidationError, shown
+from sennit.messages.codec import dumps, loads, reader
+from sennit.messages.content import SystemContent
+from sennit.messages.json_values import plain_dict, text
+from sennit.messages.message import Message, party
+from sennit.stores.base import damaged_message
+from sennit.stores.checksums import DAMAGED
+from sennit.stores.records.commits import CommitsRecord
+from sennit.stores.records.sessions import (
+    BranchRecord,
+    LabelRecord,
+    MessageRecord,
+    Owner,
+    SegmentRecord,
+    SessionRecord,
+    Snapshot,
+    branch_name,
+)
+from sennit.stores.session_ids import session_id
+from sennit.stores.transfer import commit_jsonl
+from sennit.stores.transfer.commit_jsonl import CommitLine, CommitReader, UseLine
+from sennit.stores.transfer.container import MAX_LINE, Count, Moment
+
+_LARGEST = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
+
+
+class _SessionLine(msgspec.Struct, tag_field="kind", tag="session", forbid_unknown_fields=True):
+    id: UUID
+    key: str | None
+    user: str
+    created: Moment
+    metadata: dict[str, Any]
+
+
+class _MessageLine(msgspec.Struct, tag_field="kind", tag="message", forbid_unknown_fields=True):
+    id: UUID
+    created: Moment
+    body: dict[str, Any]
+
+
+class _SegmentLine(msgspec.Struct, tag_field="kind", tag="segment", forbid_unknown_fields=True):
+    id: UUID
+    base: UUID | None
+    offset: Count
+    entries: list[UUID]
+
+
+class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown_fields=True):
+    id: UUID
+    name: str
+    created: Moment
+    system: UUID | None
+    segment: UUID
+    resources: list[str] | None
+    capabilities: list[str] | None
+    metadata: dict[str, Any]
+
+
+class _LabelLine(msgspec.Struct, tag_field="kind", tag="label", forbid_unknown_fields=True):
+    message: UUID
+    judge: Annotated[str, msgspec.Meta(min_length=1)]
+    score: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+    created: Moment
+
+
+class _StartsLine(msgspec.Struct, tag_field="kind", tag="starts", forbid_unknown_fields=True):
+    message: UUID
+    times: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+_Line: TypeAlias = (
+    _SessionLine
+    | _MessageLine
+    | _SegmentLine
+    | _BranchLine
+    | CommitLine
+    | UseLine
+    | _LabelLine
+    | _StartsLine
+)
+_ORDER = get_args(_Line)
+
+
+_parsed = reader(object, MAX_LINE)
+
+
+class LoadedSession(NamedTuple):
+    """A session as it was read, with what was noted of it."""
+
+    snapshot: Snapshot
+    commits: CommitsRecord
+    labels: list[LabelRecord]
+    starts: dict[UUID, int]
+    """How often tool calls were started, by the messages that ask for them."""
+
+
+def written(read: LoadedSession) -> Iterator[bytes]:
+    """The lines of a session; the segments must stand after their bases. Raises ArchiveError."""
+    session = read.snapshot.session.key or str(read.snapshot.session.id)
+    for line in _told(read):
+        try:
+            yield dumps(line, MAX_LINE - 1) + b"\n"
+        except CodecError as error:
+            raise ArchiveError(
+                f"{_named(line)} of session {shown(session)} does not fit into an archive. {error}"
+            ) from error
+
+
+def _named(line: _Line) -> str:
+    kind = str(line.__struct_config__.tag)
+    return f"{kind.capitalize()} {getattr(line, 'id', '')}".rstrip()
+
+
+def _told(read: LoadedSession) -> Iterator[_Line]:
+    snapshot = read.snapshot
+    one = snapshot.session
+    yield _SessionLine(one.id, one.key, one.user, one.created, one.metadata)
+    for message in snapshot.messages:
+        if message.body == DAMAGED:
+            raise damaged_message(message.id)
+        yield _MessageLine(message.id, message.created, loads(message.body))
+    for segment in snapshot.segments:
+        entries = list(segment.entries)
+        yield _SegmentLine(segment.id, segment.base, segment.offset, entries)
+    for branch in snapshot.branches:
+        yield _branch_line(branch)
+    yield from commit_jsonl.written(read.commits)
+    for label in read.labels:
+        if label.score is not None:
+            yield _LabelLine(label.message, label.judge, label.score, label.created)
+    for message, times in sorted(read.starts.items()):
+        yield _StartsLine(message, times)
+
+
+def _branch_line(branch: BranchRecord) -> _BranchLine:
+    return _BranchLine(
+        id=branch.id,
+        name=branch.name,
+        created=branch.created,
+        system=branch.system,
+        segment=branch.segment,
+        resources=None if branch.resources is None else sorted(branch.resources),
+        capabilities=None if branch.capabilities is None else sorted(branch.capabilities),
+        metadata=branch.metadata,
+    )
+
+
+def read(lines: Iterable[bytes], owner: Owner) -> LoadedSession:
+    """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
+    taking = _Reader(owner)
+    number = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            taking.take(msgspec.convert(_parsed(line), _Line))
+        except (SennitError, msgspec.ValidationError) as error:
+            raise ArchiveError(f"Line {number} of a session is not sound: {error}") from error
+    try:
+        return taking.finished()
+    except ValidationError as error:
+        raise ArchiveError(f"A session of {number} lines is not sound: {error}") from error
+
+
+class _Reader:
+    """Takes in one line after the other and refuses what does not fit those before."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._kind = 0
+        self._session: SessionRecord | None = None
+        self._messages: dict[UUID, MessageRecord] = {}
+        self._systems: set[UUID] = set()
+        self._segments: dict[UUID, SegmentRecord] = {}
+        self._branches: dict[UUID, BranchRecord] = {}
+        self._names: set[str] = set()
+        self._tails: set[UUID] = set()
+        self._commits = CommitReader()
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
+        self._starts: dict[UUID, int] = {}
+
+    def take(self, line: _Line) -> None:
+        """Add what a line says; raises ValidationError."""
+        kind = _ORDER.index(type(line))
+        if kind < self._kind or (kind > 0) == (self._session is None):
+            raise ValidationError(
+                "Lines come in the order session, messages, segments, branches, commits, uses, "
+                "labels, starts."
+            )
+        self._kind = kind
+        match line:
+            case _SessionLine():
+                self._session = self._take_session(line)
+            case _MessageLine():
+                self._take_message(line)
+            case _SegmentLine():
+                self._take_segment(line)
+            case _BranchLine():
+                self._take_branch(line)
+            case CommitLine():
+                self._commits.take_commit(line, self._messages)
+            case UseLine():
+                self._commits.take_use(line)
+            case _LabelLine():
+                self._take_label(line)
+            case _StartsLine():
+                self._take_starts(line)
+
+    def finished(self) -> LoadedSession:
+        """The whole session, when no more lines come; raises ValidationError."""
+        if self._session is None:
+            raise ValidationError("It is empty.")
+        segments = list(self._segments.values())
+        _refuse_unused(segments, self._tails)
+        _refuse_repeats(segments)
+        messages, branches = list(self._messages.values()), list(self._branches.values())
+        snapshot = Snapshot(self._session, messages, segments, branches)
+        labels = list(self._labels.values())
+        return LoadedSession(snapshot, self._commits.finished(), labels, self._starts)
+
+    def _take_session(self, line: _SessionLine) -> SessionRecord:
+        uid = line.id if line.key is None else session_id(self._owner, _key(line.key))
+        party(line.user, "user")
+        metadata = plain_dict(line.metadata, "metadata")
+        return SessionRecord(uid, line.key, line.user, line.created, line.created, metadata)
+
+    def _take_message(self, line: _MessageLine) -> None:
+        _refuse_taken(line.id, self._messages, "message")
+        if line.body.keys() & {"id", "created_at"}:
+            raise ValidationError("A message's body has neither 'id' nor 'created_at'.")
+        # from_record would trust it: what a store gives back was checked when it was made.
+        checked = Message.from_dict(
+            {**line.body, "id": str(line.id), "created_at": clock.to_iso(line.created)}
+        )
+        if isinstance(checked.content, SystemContent):
+            self._systems.add(line.id)
+        self._messages[line.id] = MessageRecord(line.id, line.created, dumps(line.body))
+
+    def _take_segment(self, line: _SegmentLine) -> None:
+        _refuse_taken(line.id, self._segments, "segment")
+        lowest, highest = 0, 0
+        if line.base is not None:
+            base = self._segments.get(line.base)
+            if base is None:
+                raise ValidationError(f"No segment {line.base} to build on stands before it.")
+            lowest, highest = base.offset, base.offset + len(base.entries)
+        if not lowest <= line.offset <= highest:
+            raise ValidationError(
+                f"Offset {line.offset} is not within its base, {lowest} to {highest}."
+            )
+        for entry in line.entries:
+            if entry not in self._messages:
+                raise ValidationError(f"There is no message {entry}.")
+        entries = tuple(line.entries)
+        self._segments[line.id] = SegmentRecord(line.id, line.base, line.offset, entries)
+
+    def _take_branch(self, line: _BranchLine) -> None:
+        _refuse_taken(line.id, self._branches, "branch")
+        name = branch_name(line.name)
+        if name in self._names:
+            raise ValidationError(f"Two branches are named {shown(name)}.")
+        if line.system is not None and line.system not in self._systems:
+            raise ValidationError(f"There is no system message {line.system}.")
+        if line.segment not in self._segments or line.segment in self._tails:
+            raise ValidationError(f"There is no segment {line.segment} of its own.")
+        never_given = line.resources is None and line.capabilities is None
+        grants: frozenset[str] | None = None if never_given else frozenset()
+        self._names.add(name)
+        self._tails.add(line.segment)
+        self._branches[line.id] = BranchRecord(
+            id=line.id,
+            name=name,
+            created=line.created,
+            system=line.system,
+            segment=line.segment,
+            length=len(self._segments[line.segment].entries),
+            resources=grants,
+            capabilities=grants,
+            metadata=plain_dict(line.metadata, "metadata"),
+        )
+
+    def _take_label(self, line: _LabelLine) -> None:
+        key = (line.message, text(line.judge, "A judge's name"))
+        if line.message not in self._messages:
+            raise ValidationError(f"There is no message {line.message} to label.")
+        if key in self._labels:
+            raise ValidationError(f"{shown(line.judge)} has labelled {line.message} twice.")
+        self._labels[key] = LabelRecord(line.message, line.judge, line.score, line.created)
+
+    def _take_starts(self, line: _StartsLine) -> None:
+        if line.message not in self._messages:
+            raise ValidationError(f"There is no message {line.message} that asks for a tool call.")
+        _refuse_taken(line.message, self._starts, "the starts of message")
+        self._starts[line.message] = line.times
+
+
+def _key(key: str) -> str:
+    if not text(key, "The session's key"):
+        raise ValidationError("The session's key is empty.")
+    try:
+        UUID(key)
+    except ValueError:
+        return key
+    raise ValidationError(f"The session's key {shown(key)} is an id.")
+
+
+def _refuse_taken(uid: UUID, among: dict[UUID, Any], what: str) -> None:
+    if uid in among:
+        raise ValidationError(f"There are two of {what} {uid}.")
+
+
+def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
+    """A segment that no branch stands on would vanish when it is stored."""
+    used = set(tails)
+    for segment in reversed(segments):
+        if segment.id not in used:
+            raise ValidationError(f"No branch needs segment {segment.id}.")
+        if segment.base is not None:
+            used.add(segment.base)
+
+
+def _refuse_repeats(segments: list[SegmentRecord]) -> None:
+    """No history may hold a message twice.
+
+    Walks the tree of segments once, with the places where each message stands on the way from the
+    root. Offsets never shrink on the way up, so a place is seen from above if the next segment
+    after its own lets it through.
+    """
+    above: dict[UUID | None, list[SegmentRecord]] = {}
+    for segment in segments:
+        above.setdefault(segment.base, []).append(segment)
+    offsets: list[int] = []
+    places: dict[UUID, list[tuple[int, int]]] = {}
+    todo: list[tuple[SegmentRecord, bool]] = [(root, True) for root in above.get(None, [])]
+    while todo:
+        segment, enter = todo.pop()
+        if not enter:
+            offsets.pop()
+            for entry in segment.entries:
+                places[entry].pop()
+            continue
+        offsets.append(segment.offset)
+        depth = len(offsets) - 1
+        for place, entry in enumerate(segment.entries, segment.offset):
+            stack = places.setdefault(entry, [])
+            if stack and (stack[-1][0] == depth or stack[-1][1] < offsets[stack[-1][0] + 1]):
+                raise ValidationError(f"A history holds message {entry} twice.")
+            stack.append((depth, place))
+        todo.append((segment, False))
+        todo.extend((child, True) for child in above.get(segment.id, []))

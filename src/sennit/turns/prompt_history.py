@@ -1,0 +1,126 @@
+"""The messages of a branch that a prompt contains.
+
+Entries that a commit has archived are left out of prompts. A commit may come at any moment, also
+between a question and its answer: what waits for an answer is sent, archived or not, and so
+are the calls whose results came after the commit, as long as their turn goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sennit.containers.progression import Progression
+from sennit.errors import NothingToAskError
+from sennit.messages.content import (
+    MessageContent,
+    SystemContent,
+)
+from sennit.messages.message import Message
+from sennit.sessions.unarchived import UnarchivedView
+from sennit.turns.result import SPECIAL
+from sennit.turns.tools.pending_calls import latest
+
+if TYPE_CHECKING:
+    from sennit.sessions.branch import Branch
+
+_FIRST = 16
+
+
+def sent(branch: Branch) -> Progression | list[UUID]:
+    """The ids of what a prompt holds; one that grows with the branch, if nothing stands apart."""
+    with branch.session.lock:
+        current = branch.current
+        if not isinstance(current, UnarchivedView):
+            return current
+        begin = _open_from(branch)
+        if begin >= current.archived_to:
+            return current
+        return [uid for at, uid in enumerate(branch) if at >= begin or uid in current]
+
+
+def sent_messages(branch: Branch) -> list[Message]:
+    """The messages that a prompt holds."""
+    with branch.session.lock:
+        return branch.session.messages.pick(list(sent(branch)))
+
+
+def sent_at(branch: Branch, place: int) -> list[Message]:
+    """Return the messages of the prompt for what stands at an index: nothing archived by then."""
+    with branch.session.lock:
+        archives, answer = branch.session.archives, branch[place]
+        above = branch.session.messages.pick(branch[:place])
+    begin = unfinished_from(above)
+    return [
+        one for at, one in enumerate(above) if at >= begin or not archives.covered(one.id, answer)
+    ]
+
+
+def nothing_to_answer(branch: Branch) -> str | None:
+    """Return the reason why there is nothing to answer on a branch, or None.
+
+    A system message by itself can be answered, unless a commit has archived what followed it.
+    """
+    with branch.session.lock:
+        if any(_is_said(one) for one in latest(branch, sent(branch))):
+            return None
+    if any(_is_said(one) for one in latest(branch)):
+        return (
+            f"All that was said on branch {branch.name!r} was archived by a commit, so there is "
+            f"nothing to answer; say something new first."
+        )
+    system = branch.system
+    if system is not None and not system.content.empty:
+        return None
+    return f"Nobody has said anything on branch {branch.name!r}; say something."
+
+
+def check_answerable(branch: Branch, prompt: Sequence[Mapping[str, Any]]) -> None:
+    """Raise NothingToAskError if a prompt that was made of a branch has nothing to answer."""
+    only_system = all(message["role"] == "system" for message in prompt[-1:])
+    if only_system and (told := nothing_to_answer(branch)) is not None:
+        raise NothingToAskError(told)
+
+
+def _is_said(message: Message) -> bool:
+    """Return whether somebody has said this in the conversation, rather than set it up."""
+    content = message.content
+    return not (content.empty or isinstance(content, SystemContent) or SPECIAL in message.metadata)
+
+
+def _open_from(branch: Branch) -> int:
+    """Return the start of the last turn on the branch if it is unfinished, reading little."""
+    for start, messages in _from_the_end(branch):
+        begin = start + unfinished_from(messages)
+        if begin > start or start == 0:
+            return begin
+    return len(branch)
+
+
+def _from_the_end(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
+    """The end of a branch, from shortly before it, then from further and further back."""
+    size = _FIRST
+    while True:
+        start = max(0, len(branch) - size)
+        yield start, branch.session.messages.pick(branch[start:])
+        if start == 0:
+            return
+        size *= 4
+
+
+def unfinished_from(messages: Sequence[Message]) -> int:
+    """Return the start of the last turn if it is unfinished: from there on nothing is replaced.
+
+    A turn is over with a text after which the user speaks, or nobody. Messages of special turns
+    are no part of any.
+    """
+    following: MessageContent | None = None
+    for at in reversed(range(len(messages))):
+        content = messages[at].content
+        if content.empty or SPECIAL in messages[at].metadata:
+            continue
+        if content.from_assistant and (following is None or following.from_user):
+            return at + 1
+        following = content
+    return 0

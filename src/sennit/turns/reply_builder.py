@@ -1,0 +1,264 @@
+"""The reply builder: deltas of a model become messages.
+
+A text is shown as it comes; it ends where something else begins, and later text is another message.
+All that a reply holds is put on the branch when the reply has ended, in the order in which it came
+and in one step: whatever happens meanwhile, a branch never shows a text whose calls are missing. If
+the reply has to be judged first, it waits for that too.
+
+Models write what no store can hold and no provider takes back (half a character, a NUL, arguments
+a hundred levels deep, one id for two calls): it is mended here, or told as a problem of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from sennit.errors import CodecError, ValidationError, shown
+from sennit.ids import new_id
+from sennit.messages.codec import loads
+from sennit.messages.content import ActionRequestContent, AssistantResponseContent
+from sennit.messages.json_values import plain_dict, readable
+from sennit.messages.message import Message
+from sennit.messages.prompt.repair import is_sound_id
+from sennit.messages.unset import Unset
+from sennit.services.models.reply import (
+    CallDelta,
+    Delta,
+    Finished,
+    Item,
+    ReasoningDelta,
+    Reply,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
+    TextDelta,
+)
+
+_CUT = {
+    "length": "the length limit cut the call off",
+    "error": "the reply broke off with an error",
+    "refusal": "the provider's filter cut the reply off",
+}
+"""Ends of a reply after which its last call may be half of one, and what the model is told."""
+
+
+class ReplyListener(Protocol):
+    """The listener of a reply builder."""
+
+    def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
+        """More of a message that is being said."""
+        ...
+
+    def said(self, message: Message) -> None:
+        """A text is complete."""
+        ...
+
+    def asked(self, message: Message) -> None:
+        """A request for a tool is complete."""
+        ...
+
+    def dropped(self, message_id: UUID) -> None:
+        """A message that was being said will not be."""
+        ...
+
+
+class _Item(msgspec.Struct):
+    """Something that is being said."""
+
+    id: UUID = msgspec.field(default_factory=new_id)
+    text: list[str] = []
+    thought: list[str] = []
+
+
+class _CallItem(msgspec.Struct):
+    id: UUID = msgspec.field(default_factory=new_id)
+    call_id: str = ""
+    name: str = ""
+    arguments: list[str] = []
+
+
+class ReplyBuilder:
+    """The reply of a model in one turn, while it streams.
+
+    One that is `judged` becomes messages only with `accept`.
+    """
+
+    def __init__(
+        self,
+        teller: ReplyListener,
+        sender: str,
+        used: Callable[[], Iterable[str]] = tuple,
+        *,
+        judged: bool = False,
+    ) -> None:
+        """`used` gives the ids of earlier calls; it is only asked if there are new ones."""
+        self._teller, self._sender, self._used, self.judged = teller, sender, used, judged
+        self._items: list[_Item | _CallItem] = []
+        self._calls: dict[int, _CallItem] = {}
+        self.finished: Finished | None = None
+        self.requests: list[Message] = []
+        """The calls that were asked for, once the reply has ended."""
+
+    def feed(self, delta: Delta) -> None:
+        """Take in what comes next."""
+        if isinstance(delta, TextDelta):
+            if delta.text:
+                item, said = self._text_item(), readable(delta.text)
+                item.text.append(said)
+                self._teller.show(item.id, said, reasoning=False)
+        elif isinstance(delta, ReasoningDelta):
+            if delta.text:
+                item, said = self._text_item(thinking=True), readable(delta.text)
+                item.thought.append(said)
+                self._teller.show(item.id, said, reasoning=True)
+        elif isinstance(delta, CallDelta):
+            self._feed_call(delta)
+        else:
+            self.finished = delta
+            if not self.judged:
+                self._complete(delta)
+
+    def reply(self) -> Reply:
+        """Return the whole reply."""
+        items = [one for item in self._items for one in self._said(item)]
+        end = self.finished or Finished("error")
+        return Reply(tuple(items), end.reason, end.usage, end.model)
+
+    def _said(self, item: _Item | _CallItem) -> Iterator[Item]:
+        if isinstance(item, _CallItem):
+            yield ReplyCall(item.call_id, item.name, "".join(item.arguments))
+            return
+        if item.thought:
+            yield ReplyReasoning("".join(item.thought))
+        if item.text:
+            yield ReplyText("".join(item.text))
+
+    def accept(self, reply: Reply | None = None) -> None:
+        """The reply was judged and stands as it was said, or becomes another one."""
+        self.judged = False
+        if reply is None:
+            if self.finished is not None:
+                self._complete(self.finished)
+            return
+        self.interrupt(keep=False)
+        self._calls.clear()
+        for delta in reply.deltas():
+            self.feed(delta)
+
+    def _text_item(self, *, thinking: bool = False) -> _Item:
+        """The text that is growing; thinking after an answer begins another one."""
+        last = self._items[-1] if self._items else None
+        if isinstance(last, _Item) and not (thinking and last.text):
+            return last
+        item = _Item()
+        self._items.append(item)
+        return item
+
+    def _feed_call(self, delta: CallDelta) -> None:
+        call = self._calls.get(delta.index)
+        if call is None:
+            call = self._calls[delta.index] = _CallItem()
+            self._items.append(call)
+        call.call_id = call.call_id or delta.id
+        call.name += delta.name
+        call.arguments.append(delta.arguments)
+
+    def _complete(self, end: Finished) -> None:
+        items, self._items = self._items, []
+        used = set(self._used()) if self._calls else set[str]()
+        for item in items:
+            note = _end_note(end) if item is items[-1] else {}
+            if isinstance(item, _Item):
+                self._say(item, note)
+            else:
+                cut = _CUT.get(end.reason) if item is items[-1] else None
+                self._ask(item, note, used, cut)
+
+    def interrupt(self, *, keep: bool) -> None:
+        """The reply breaks off: keep what was shown, or drop it; half a call never counts.
+
+        What was not judged is never kept.
+        """
+        for item in self._items:
+            if isinstance(item, _Item):
+                if keep and not self.judged:
+                    self._say(item, {"finish_reason": "cancelled"})
+                else:
+                    self._teller.dropped(item.id)
+        self._items.clear()
+
+    def _say(self, item: _Item, note: dict[str, Any]) -> None:
+        content = AssistantResponseContent(
+            assistant_response="".join(item.text) or Unset,
+            reasoning="".join(item.thought) or Unset,
+        )
+        self._teller.said(Message(content, sender=self._sender, id=item.id, metadata=note or None))
+
+    def _ask(self, item: _CallItem, note: dict[str, Any], used: set[str], cut: str | None) -> None:
+        raw = "".join(item.arguments)
+        arguments, problem = _read(raw)
+        problem = cut or problem
+        if problem:
+            note = {**note, "arguments_text": readable(raw), "problem": problem}
+        content = ActionRequestContent(
+            function=readable(item.name) or Unset,
+            arguments=arguments,
+            call_id=_free_id(item, used),
+        )
+        message = Message(content, sender=self._sender, id=item.id, metadata=note or None)
+        self.requests.append(message)
+        self._teller.asked(message)
+
+
+class MessageCollector:
+    """Someone who only gathers the messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
+        """Nobody watches."""
+
+    def said(self, message: Message) -> None:
+        """Keep it."""
+        self.messages.append(message)
+
+    def asked(self, message: Message) -> None:
+        """Keep it."""
+        self.messages.append(message)
+
+    def dropped(self, message_id: UUID) -> None:
+        """It was never kept."""
+
+
+def _end_note(end: Finished) -> dict[str, Any]:
+    note: dict[str, Any] = {"finish_reason": end.reason, "usage": end.usage.noted()}
+    return {**note, "model": end.model} if end.model else note
+
+
+def _free_id(item: _CallItem, used: set[str]) -> str:
+    """The id of a call, or another one if it is blank, odd, or that of an earlier call."""
+    given = item.call_id
+    chosen = given if is_sound_id(given) and given not in used else f"call_{item.id.hex}"
+    used.add(chosen)
+    return chosen
+
+
+def _read(raw: str) -> tuple[Any, str]:
+    """The arguments in a text, or what is wrong with it; no text at all is no arguments."""
+    if not raw.strip():
+        return {}, ""
+    try:
+        value = loads(raw)
+    except CodecError as error:
+        return Unset, f"the arguments are not valid JSON ({error})"
+    if not isinstance(value, dict):
+        return Unset, f"the arguments must be a JSON object, not {shown(value)}"
+    try:
+        return plain_dict(value, "arguments"), ""
+    except ValidationError as error:
+        return Unset, f"the arguments cannot be taken ({error})"

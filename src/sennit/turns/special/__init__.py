@@ -1,0 +1,1 @@
+"""Special turns: requests beside the conversation, such as greetings and summaries."""

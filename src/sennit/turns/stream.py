@@ -1,0 +1,103 @@
+"""The stream of a run, as an async iterator."""
+
+from __future__ import annotations
+
+from asyncio import Queue, Task, wait
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from sennit.finish_uncancelled import undisturbed
+from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded
+from sennit.turns.observers import piece
+from sennit.turns.result import Body, Return
+
+_T = TypeVar("_T")
+
+
+class RunStream(Generic[_T]):
+    """A run as it happens: an async iterator, and an async context manager.
+
+    The run starts with the block, or with the first step of a plain `async for`. Leaving the block
+    before the end cancels it and waits until what was said is safe.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
+        stop: Callable[[Task[Return]], None],
+        show: Callable[[AnyEvent], _T | None],
+    ) -> None:
+        self._start, self._stop, self._show = start, stop, show
+        self._queue: Queue[AnyEvent | None] = Queue()
+        self._task: Task[Return] | None = None
+        self._over = False
+
+    async def __aenter__(self) -> RunStream[_T]:
+        self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None and not self._task.done():
+            self._stop(self._task)
+            with suppress(Exception):
+                await undisturbed(self._task)
+
+    def __aiter__(self) -> RunStream[_T]:
+        return self
+
+    async def __anext__(self) -> _T:
+        task = self._begin()
+        while not self._over:
+            event = await self._queue.get()
+            if event is None:
+                self._over = True
+                await task  # raises what the run raised, if anything
+                break
+            if isinstance(event, RunEnded):
+                event = await _at_last(event, task)
+            if (told := self._show(event)) is not None:
+                return told
+        raise StopAsyncIteration
+
+    @property
+    async def result(self) -> Return:
+        """Return the result of the run."""
+        return await self._begin()
+
+    def _begin(self) -> Task[Return]:
+        if self._task is None:
+            self._task = self._start(self._publish)
+            self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
+        return self._task
+
+    def _publish(self, events: list[AnyEvent]) -> None:
+        for event in events:
+            self._queue.put_nowait(event)
+
+
+async def _at_last(ended: RunEnded, task: Task[Return]) -> RunEnded:
+    """The end of a run, with what observers raised at it: they are waited for anyhow."""
+    await wait({task})
+    if task.cancelled() or task.exception() is not None:
+        return ended
+    return replace(ended, result=task.result())
+
+
+def as_event(event: AnyEvent) -> AnyEvent | None:
+    """Return the event itself, for `events`."""
+    return event
+
+
+def as_return(event: AnyEvent) -> Return | None:
+    """Return the stream item of an event."""
+    if isinstance(event, RunEnded):
+        return event.result
+    if isinstance(event, TextAdded | ReasoningAdded):
+        body = Body((piece(event),))
+        return Return(body=body, run_id=event.run_id, seq=event.seq, is_delta=True)
+    said = getattr(event, "message", None)
+    if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
+        return None
+    return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)

@@ -1,0 +1,1 @@
+"""Tool calls of a turn: approval, execution, and what the journal records of them."""

@@ -1,0 +1,198 @@
+"""The state of tool calls, read from the journal.
+
+A run that finds a call without a result has to know whether an earlier run started it, and which
+approvals still count. One approval allows one start: a decision, and the question it answers, are
+void as soon as the call is started. The run that left the call behind need not be the last one, so
+the journal is read back to where the model asked for the call.
+
+A call is one side effect, on however many branches its request stands. So the store counts its
+starts for all branches together, and a branch that lacks the result of a call which was started on
+another one takes that result.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterable
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+
+from sennit.ids import new_id
+from sennit.messages.codec import loads
+from sennit.messages.content import ActionRequestContent, ActionResponseContent
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository
+from sennit.turns.events import (
+    AnyEvent,
+    ApprovalGiven,
+    ApprovalNeeded,
+    ToolCalled,
+    ToolReturned,
+    ToolStarted,
+    from_record,
+)
+from sennit.turns.result import SPECIAL
+
+
+class ToolCallStates(msgspec.Struct):
+    """The state of tool calls, by the id of the request."""
+
+    called: set[UUID] = set()
+    """Calls whose whole record was read, from the moment the model asked for them."""
+    started: set[UUID] = set()
+    """Calls that were started at least once on this branch."""
+    starts: dict[UUID, int] = {}
+    """How often calls were started, on any branch."""
+    results: dict[UUID, Message] = {}
+    """Results that stand on another branch."""
+    returned: dict[UUID, ToolReturned] = {}
+    """Results that are known and may not be on the branch yet."""
+    asked: dict[UUID, int] = {}
+    """Calls a person was asked about since their last start, and how many starts they had then."""
+    decided: dict[UUID, ApprovalGiven] = {}
+    """Decisions made since the last start of the call."""
+
+    def take(self, event: AnyEvent) -> None:
+        """Take in the next event of the journal."""
+        match event:
+            case ToolCalled():
+                self.called.add(event.message.id)
+            case ToolStarted():
+                request = event.message.id
+                self.started.add(request)
+                self.asked.pop(request, None)
+                self.decided.pop(request, None)
+            case ToolReturned():
+                self.returned[event.request_id] = event
+            case ApprovalNeeded():
+                self.asked[event.message.id] = event.starts
+            case ApprovalGiven():
+                self.decided[event.message.id] = event
+            case _:
+                pass
+
+    def undecided(self, request: UUID) -> bool:
+        """Return whether a decision about a call would count.
+
+        After an interrupted start a person has to be asked again first: an approval sent twice
+        must not allow a second start.
+        """
+        if request in self.decided or self.has_result(request):
+            return False
+        return request in self.asked or not self.may_have_run(request)
+
+    def may_have_run(self, request: UUID) -> bool:
+        """Return whether a call was started before, on this branch or another one."""
+        return self.starts.get(request, 0) > 0
+
+    def has_result(self, request: UUID) -> bool:
+        """Return whether the result of a call is known, though it may not stand on the branch
+        yet.
+        """
+        return request in self.returned or request in self.results
+
+    def add_new(self, request: UUID) -> None:
+        """Know of a call that the model has just asked for, which nobody can have started."""
+        self.called.add(request)
+        self.starts[request] = 0
+
+    def forget(self, request: UUID) -> None:
+        """Know nothing of the starts of a call any more; `complete` reads them again."""
+        del self.starts[request]
+
+    async def complete(self, runs: RunRepository, requests: Iterable[Message]) -> None:
+        """Read what stores record of those of the requests that are not known yet."""
+        unknown = [one for one in requests if one.id not in self.starts]
+        if unknown and runs.durable:
+            await to_thread(self.complete_now, runs, unknown)
+        elif unknown:
+            self.complete_now(runs, unknown)
+
+    def complete_now(self, runs: RunRepository, requests: Iterable[Message]) -> None:
+        """Do the same as `complete`, without an event loop."""
+        unknown = {one.id: one for one in requests if one.id not in self.starts}
+        if unread := unknown.keys() - self.called:
+            self._add(_read(runs, unread))
+            self.called |= unread
+        counts = runs.starts(list(unknown))
+        if any(uid not in self.returned for uid in counts):
+            runs.refresh()  # for results on other branches
+        for uid, request in unknown.items():
+            starts = self.starts[uid] = counts.get(uid, 0)
+            if uid in self.decided and self.decided[uid].starts < starts:
+                del self.decided[uid]
+            if self.asked.get(uid, starts) < starts:
+                del self.asked[uid]
+            if starts and uid not in self.returned:
+                self._look_elsewhere(runs.branch, request)
+
+    def _look_elsewhere(self, branch: Branch, request: Message) -> None:
+        """Take in the result of a call that was started, if it is known on another branch."""
+        others = (one for one in branch.session.branches if one is not branch)
+        holding = [one for one in others if request.id in one]
+        for other in holding:
+            if (result := _result_on(other, request)) is not None:
+                self.results[request.id] = result
+                return
+        for other in holding:
+            found = _read(RunRepository(other), {request.id}).returned.get(request.id)
+            if found is not None:  # under an id of its own, as the other branch uses that one
+                self.returned[request.id] = replace(found, message_id=new_id())
+                return
+
+    def _add(self, found: ToolCallStates) -> None:
+        self.started |= found.started
+        self.returned |= found.returned
+        self.asked |= found.asked
+        self.decided |= found.decided
+
+
+def _result_on(branch: Branch, request: Message) -> Message | None:
+    """The result of a call, which stands behind its request and before a new instruction."""
+    content = request.content
+    assert isinstance(content, ActionRequestContent)
+    names = {content.call_id or str(request.id), str(request.id)}
+    start, size = branch.index(request.id) + 1, 4
+    while start < len(branch):
+        for message in branch.session.messages.pick(branch[start : start + size]):
+            told = message.content
+            its_own = isinstance(told, ActionResponseContent) and told.request_id in names
+            if its_own and SPECIAL not in message.metadata:
+                return message
+            if passes_by(message):
+                return None
+        start, size = start + size, size * 2
+    return None
+
+
+def passes_by(message: Message) -> bool:
+    """Return whether it is a new instruction, after which older calls are left as they are.
+
+    One that a special turn has left behind is no part of the conversation's turns.
+    """
+    content = message.content
+    return content.from_user and not content.empty and SPECIAL not in message.metadata
+
+
+def _read(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
+    """The calls as the journal of the branch records them, read from as late as possible."""
+    starts = [loads(one.body).get("after", 0) for one in runs.runs()]
+    count = 2
+    while True:
+        after = starts[count - 1] if count < len(starts) else 0
+        found = _read_after(runs, wanted, after)
+        missing = wanted - found.called
+        if not missing or after == 0:
+            return found
+        count *= 4
+
+
+def _read_after(runs: RunRepository, wanted: set[UUID], after: int) -> ToolCallStates:
+    found = ToolCallStates()
+    for record in runs.all_events(after):
+        if record.message in wanted or loads(record.body)[0] == ToolReturned.kind:
+            found.take(from_record(record, runs.message))
+    return found

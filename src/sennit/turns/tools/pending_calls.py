@@ -1,0 +1,89 @@
+"""Pending tool calls, and those that wait for approval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from uuid import UUID
+
+from sennit.containers.progression import Progression
+from sennit.errors import NotFoundError, shown
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+)
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository
+from sennit.turns.recovery import unfinished
+from sennit.turns.result import SPECIAL
+from sennit.turns.tools.call_state import passes_by
+
+
+def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Iterator[Message]:
+    """The messages of a branch from its end, read no further than they are looked at.
+
+    With `ids`, only these of them.
+    """
+    chosen = branch if ids is None else ids
+    stop, size = len(chosen), 4
+    while stop > 0:
+        start = max(0, stop - size)
+        yield from reversed(branch.session.messages.pick(chosen[start:stop]))
+        stop, size = start, size * 2
+
+
+def pending(branch: Branch) -> list[Message]:
+    """The requests for tools at the end of a branch that have no result, the oldest first."""
+    return pending_among(latest(branch))
+
+
+def pending_among(messages: Iterable[Message]) -> list[Message]:
+    """The same of messages that come from the end; what special turns leave is none of them."""
+    turn = takewhile(lambda one: not passes_by(one), messages)
+    return unanswered(one for one in turn if SPECIAL not in one.metadata)
+
+
+def unanswered(messages: Iterable[Message]) -> list[Message]:
+    """The requests whose result is not among messages that come from the end, the oldest first."""
+    asked: list[Message] = []
+    answered: set[str] = set()
+    for message in messages:
+        content = message.content
+        if isinstance(content, ActionResponseContent):
+            answered.add(content.request_id or "")
+        elif isinstance(content, ActionRequestContent) and answered.isdisjoint(
+            (content.call_id or "", str(message.id))
+        ):
+            asked.append(message)
+    return asked[::-1]
+
+
+def pending_call(branch: Branch, call_id: str) -> Message:
+    """The request with that call id; raises NotFoundError if none is pending."""
+    found = {call_id_of(one): one for one in pending(branch)}
+    if call_id not in found:
+        raise NotFoundError(
+            f"No tool call {shown(call_id)} is pending, or it has its result already; there are "
+            f"{list(found)}."
+        )
+    return found[call_id]
+
+
+def call_id_of(request: Message) -> str:
+    """Return the id of a tool call."""
+    content = request.content
+    assert isinstance(content, ActionRequestContent)
+    return content.call_id or str(request.id)
+
+
+def waiting(branch: Branch) -> list[Message]:
+    """The requests that wait for a person: those of a suspended run that nobody decided."""
+    runs = RunRepository(branch)
+    left = unfinished(runs)
+    if left is None or left.record.state != "suspended":
+        return []
+    requests = pending(branch)
+    left.calls.complete_now(runs, requests)
+    open_ = left.calls.asked.keys() - left.calls.decided.keys()
+    return [message for message in requests if message.id in open_]

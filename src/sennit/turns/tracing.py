@@ -1,0 +1,49 @@
+"""Telemetry of a run: one span, one log line, usage metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from sennit import telemetry
+from sennit.services.models.traced_call import usage_notes
+from sennit.turns.result import Return
+from sennit.turns.run import Run
+
+_FAILED = ("error", "invalid", "max_turns", "budget", "loop", "length")
+
+
+async def watched(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
+    """Return the result of the work, recorded in a span and a log line."""
+    if not telemetry.on():
+        return await work()
+    request = run.request
+    provider, model = telemetry.provider_and_model(request.model_name)
+    agent = str(getattr(request.session.agent, "value", request.session.agent))
+    notes = {
+        telemetry.AGENT: agent,
+        telemetry.PROVIDER: provider,
+        telemetry.REQUEST_MODEL: model,
+        telemetry.CONVERSATION: str(request.session.id),
+        telemetry.BRANCH: str(request.branch.id),
+        telemetry.RUN: str(run.id),
+    }
+    with telemetry.watching(telemetry.INVOKE_AGENT, agent, notes) as seen:
+        result = await work()
+        _note(seen, result)
+        return result
+
+
+def _note(seen: telemetry.Span, result: Return) -> None:
+    metrics = result.metrics
+    seen.note(usage_notes(metrics.usage))
+    seen.note(
+        {
+            telemetry.STOP_REASON: result.stop_reason,
+            telemetry.TURNS: metrics.turns,
+            telemetry.TOOL_CALLS: metrics.tool_calls,
+            telemetry.RESPONSE_MODEL: metrics.model,
+        }
+    )
+    if result.stop_reason in _FAILED:
+        codes = [notice.code for notice in result.messages if notice.severity == "error"]
+        seen.fail(codes[-1] if codes else str(result.stop_reason))

@@ -1,0 +1,41 @@
+"""Word wrap of text that arrives in pieces."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sennit.cli.chat.word_wrap import WordWrap, wrapped
+
+TEXTS = st.text(st.sampled_from("ab \n\té漢"), max_size=120)
+
+
+def test_lines_are_broken_between_words() -> None:
+    assert wrapped("one two three four", 9) == "one two\nthree\nfour"
+    assert wrapped("    indented code\n- item", 40) == "    indented code\n- item"
+
+
+def test_a_word_is_shown_as_it_comes_unless_it_may_have_to_move() -> None:
+    wrap = WordWrap()
+    assert wrap.add("Once up", 80) == "Once up"
+    assert wrap.add("on a time", 80) == "on a time"
+    assert wrap.add(" " + "x" * 50, 80) == " " + "x" * 50
+    assert wrap.add(" nearly", 80) == ""
+    assert wrap.add("there", 80) == ""
+    assert wrap.add("fore", 80) == "\nnearlytherefore"
+    assert wrap.end() == ""
+
+
+def test_a_word_longer_than_a_line_is_left_whole() -> None:
+    address = "https://example.com/" + "a" * 40
+    assert wrapped(f"See {address} now", 30) == f"See\n{address}\nnow"
+
+
+@given(TEXTS, st.integers(25, 60), st.integers(1, 7))
+def test_words_and_line_ends_stay_whatever_the_pieces(text: str, width: int, size: int) -> None:
+    wrap = WordWrap()
+    pieces = [wrap.add(text[at : at + size], width) for at in range(0, len(text), size)]
+    shown = "".join(pieces) + wrap.end()
+    assert shown.split() == text.split()
+    assert shown == wrapped(text, width)
+    assert wrapped(text, 10_000) == text

@@ -1,0 +1,168 @@
+"""Joining a run: late, slowly, or for longer than one run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import sennit
+from sennit import Tool
+from sennit.services.models.request import ModelRequest
+from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import EventRecord
+from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
+from sennit.turns.subscription import Subscription
+from tests.talking import PLAIN, Talk, add, in_short
+
+
+def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None:
+    talk = Talk("x" * 2000, chunk=1)
+
+    async def watch() -> list[int]:
+        async with Subscription(RunRepository(talk.branch), 0) as joined:
+            async with talk.conversation().events(None, PLAIN) as events:
+                await anext(events)
+                first = [await anext(joined)]
+                async for _ in events:
+                    pass
+            return [one.seq for one in [*first, *[one async for one in joined]]]
+
+    heard = asyncio.run(watch())
+    assert len(heard) > 2000
+    assert heard == list(range(1, len(heard) + 1))
+
+
+def test_events_come_in_batches_that_hold_all_of_them() -> None:
+    talk = Talk("one two three", chunk=3)
+    talk.run()
+
+    async def watch() -> list[int]:
+        heard: list[int] = []
+        async with Subscription(RunRepository(talk.branch), 0) as joined:
+            while batch := await joined.batch():
+                heard += [one.seq for one in batch]
+        return heard
+
+    heard = asyncio.run(watch())
+    assert heard == list(range(1, len(heard) + 1))
+
+
+def test_every_end_carries_what_its_run_has_said_wherever_one_joins() -> None:
+    ask = ToolCall("add", {"a": 1, "b": 2}, "c1")
+    talk = Talk("First.", [ask], "Three.", "Last.", tools=[Tool(add, needs_approval=True)])
+    shown = [*talk.events(), *_said(talk, "And?")]
+    asyncio.run(talk.conversation().approve("c1", resume=False))
+    shown += talk.conversation().history(after=len(shown))
+    shown += [*_gone_on_with(talk), *_said(talk, "Bye.")]
+    assert [one.result.text for one in shown if isinstance(one, RunEnded)] == [
+        "First.",
+        "",
+        "Three.",
+        "Last.",
+    ]
+    for after in range(len(shown) + 1):
+        assert talk.conversation().history(after=after) == shown[after:]
+
+
+def _said(talk: Talk, text: str) -> list[AnyEvent]:
+    talk.say(text)
+    return talk.events()
+
+
+def _gone_on_with(talk: Talk) -> list[AnyEvent]:
+    async def watch() -> list[AnyEvent]:
+        async with talk.conversation().events(resume=True) as events:
+            return [event async for event in events]
+
+    return asyncio.run(watch())
+
+
+def test_reading_many_runs_reads_each_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(*["Hello."] * 20)
+    for _ in range(20):
+        _said(talk, "Again.")
+    events, seen = RunRepository.events, list[int]()
+
+    def counted(runs: RunRepository, after: int = 0, limit: int = 7) -> list[EventRecord]:
+        found = events(runs, after, limit)
+        seen.extend(one.seq for one in found)
+        return found
+
+    monkeypatch.setattr(RunRepository, "events", counted)
+    whole = talk.conversation().history()
+    assert seen == [one.seq for one in whole]
+    seen.clear()
+    run_id = whole[0].run_id
+    assert talk.conversation().replay(run_id) == [one for one in whole if one.run_id == run_id]
+    assert len(seen) <= 14
+
+
+def test_a_run_on_the_same_branch_in_another_store_is_not_heard(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "b.db") as other:
+        one.session("chat").add_message("user", "Begin.")
+        one.export(tmp_path / "chat.jsonl")
+        other.import_(tmp_path / "chat.jsonl")
+
+        async def watch() -> list[str]:
+            asked, answered = asyncio.Event(), asyncio.Event()
+
+            async def reply(_: ModelRequest) -> str:
+                asked.set()
+                await answered.wait()
+                return "Here."
+
+            here = other.session("chat").conversation("main", model=ScriptedModel([reply]))
+            there = one.session("chat").conversation("main", model=ScriptedModel(["There."]))
+            running = asyncio.create_task(here.run_to_stable_result())
+            await asked.wait()
+            async with here.events(after=0) as joined:
+                heard = [await anext(joined), await anext(joined)]
+                await there.run_to_stable_result()
+                answered.set()
+                heard += [one async for one in joined]
+            await running
+            return [in_short(one.message) for one in heard if isinstance(one, MessageCompleted)]
+
+        assert asyncio.run(watch()) == ["says Here."]
+
+
+def test_following_goes_on_with_the_next_run() -> None:
+    talk = Talk("first", "second")
+
+    async def watch() -> list[str]:
+        async with Subscription(RunRepository(talk.branch), 0, follow=True) as joined:
+            heard: list[str] = []
+            for _ in range(2):
+                task = asyncio.create_task(talk.conversation().say("Go on."))
+                while (event := await anext(joined)).kind != "end":
+                    heard += [event.kind]
+                await task
+            return heard
+
+    assert asyncio.run(watch()).count("start") == 2
+
+
+def test_a_suspended_run_is_gone_on_with() -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: object) -> str:
+        await gate.wait()
+        return "never"
+
+    talk = Talk(wait, "Here I am.")
+
+    async def suspend() -> str | None:
+        conversation = talk.conversation()
+        async with conversation.events(None, PLAIN) as events:
+            async for event in events:
+                if event.kind == "turn":
+                    conversation.suspend()
+            return (await events.result).stop_reason
+
+    assert asyncio.run(suspend()) == "suspended"
+    result = asyncio.run(talk.conversation().resume())
+    assert (result.stop_reason, result.answer) == ("stable", "Here I am.")
+    assert talk.said == ["user Go.", "says Here I am."]
