@@ -6,7 +6,7 @@ from sennit.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from sennit.services.local.model import LocalModel
-    from sennit.services.models.limits import RateLimit, Retry
+    from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
     from sennit.services.models.params import PARAMS
     from sennit.services.models.providers.model import connect
     from sennit.services.models.reply import Finished, Reply, TextDelta
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARAMS",
+    "CircuitBreaker",
     "Finished",
     "LocalModel",
     "MCPServer",
@@ -25,6 +26,7 @@ __all__ = [
     "Reply",
     "Retry",
     "TextDelta",
+    "Timeout",
     "UsageRecord",
     "connect",
 ]
@@ -33,6 +35,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "PARAMS": "models.params",
+        "CircuitBreaker": "models.limits",
         "Finished": "models.reply",
         "LocalModel": "local.model",
         "MCPServer": "tools.mcp",
@@ -42,6 +45,7 @@ __getattr__ = lazy_exports(
         "Reply": "models.reply",
         "Retry": "models.limits",
         "TextDelta": "models.reply",
+        "Timeout": "models.limits",
         "UsageRecord": "models.usage",
         "connect": "models.providers.model",
     },
