@@ -26,11 +26,12 @@ from sennit.learning.dspy.history import Fields, Told
 from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.plain_values import mended
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.turn_log import TurnLog, again
+from sennit.learning.dspy.turn_log import TRIES, TurnLog
 from sennit.learning.exchanges import KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.sessions.retry_on_conflict import again
 
 Scope: TypeAlias = Literal["isolated", "shared"]
 Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
@@ -65,7 +66,7 @@ class PredictorNode:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        again(lambda: self.remember(text))
+        again(lambda: self.remember(text), "the memory of a predictor", tries=TRIES)
 
     def remember(self, text: str) -> None:
         """Have this as what was consolidated; raises ConflictError if someone else was faster."""
@@ -74,7 +75,7 @@ class PredictorNode:
 
     def clear(self) -> None:
         """Have no past and remember nothing."""
-        again(self._clear)
+        again(self._clear, "the past of a predictor", tries=TRIES)
 
     def _clear(self) -> None:
         self.log.catch_up()
@@ -194,7 +195,8 @@ class NodeMemory:
         if self.plan.consolidator is None:
             return
         for name, episode in self._episodes.items():
-            again(partial(self._consolidate, self.plan.consolidator, name, episode))
+            work = partial(self._consolidate, self.plan.consolidator, name, episode)
+            again(work, f"the memory of {name!r}", tries=TRIES)
 
     def _consolidate(self, consolidator: Consolidator, name: str, episode: list[Turn]) -> None:
         node = self._nodes.of(name)

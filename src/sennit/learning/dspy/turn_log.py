@@ -8,12 +8,11 @@ said is taken in before a call, and before turns are taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from threading import RLock
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from sennit.errors import ConflictError
 from sennit.learning.dspy.dspy_imports import History
 from sennit.learning.dspy.history import Fields, HistorySpan, Told
 from sennit.learning.dspy.history_options import HistoryOptions
@@ -32,10 +31,10 @@ from sennit.learning.dspy.turn_messages import (
 from sennit.learning.labels import labels_of
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.sessions.retry_on_conflict import again
 from sennit.sessions.session import SessionCore
 
-_R = TypeVar("_R")
-_TRIES = 100  # each time it fails, someone else was faster
+TRIES = 100  # of a change: each time it fails, someone else was faster
 _SPARE = 64  # so much more than is asked for may be held before it is let go
 
 
@@ -345,7 +344,7 @@ class TurnLog:
     def take_out(self, calls: AbstractSet[str | None]) -> None:
         """Take back the turns of these calls, wherever they stand; what others knew stays."""
         with self._guard:
-            again(lambda: self._take_out(calls))
+            again(lambda: self._take_out(calls), "the turns", tries=TRIES)
 
     def _take_out(self, calls: AbstractSet[str | None]) -> None:
         self.catch_up()
@@ -373,7 +372,7 @@ class TurnLog:
     def fork(self, name: str | None = None) -> TurnLog:
         """The same turns on a fork of the branch."""
         with self._guard:
-            return again(lambda: self._fork(name))
+            return again(lambda: self._fork(name), "the turns", tries=TRIES)
 
     def _fork(self, name: str | None) -> TurnLog:
         self.catch_up()
@@ -400,16 +399,6 @@ class TurnLog:
         self.initial, self.turns, self._told = other.initial, other.turns[:], other._told[:]
         self._first, self._gone, self._count = other._first, other._gone, other._count
         self._fitted = {}
-
-
-def again(work: Callable[[], _R]) -> _R:
-    """Do what others may come in between of, from the beginning where they did."""
-    for _ in range(_TRIES):
-        try:
-            return work()
-        except ConflictError:
-            continue
-    return work()
 
 
 def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
