@@ -49,7 +49,7 @@ class ActiveRuns:
         self._stopping = False
 
     def check(self, caller: Caller) -> None:
-        """Raise Problem 429 if the caller has as many runs as are allowed."""
+        """Raise HTTPError 429 if the caller has as many runs as are allowed."""
         if self._counts is not None:
             self._counts.check(caller)
 

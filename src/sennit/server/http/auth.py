@@ -128,7 +128,7 @@ class AuthMiddleware:
 
 
 def _check_framing(scope: HttpScope) -> None:
-    """Raise Problem 400, and close the connection, for what a proxy may read in another way.
+    """Raise HTTPError 400, and close the connection, for what a proxy may read in another way.
 
     With two lengths, a proxy in front and this server may disagree about where a request ends, and
     the rest would be taken for a request of somebody else (RFC 9112, section 6.1).
@@ -148,7 +148,7 @@ def _check_framing(scope: HttpScope) -> None:
 
 
 def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
-    """Host, Origin, Sec-Fetch-Site and token of a request; raises Problem 400 for two of one."""
+    """Host, Origin, Sec-Fetch-Site and token of a request; raises HTTPError 400 for two of one."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _CHECKED:

@@ -63,7 +63,7 @@ class Caller:
         self.client.let_go(session)
 
     def require(self, scope: Scope) -> None:
-        """Raise Problem 403 unless they may do that; "admin" may do all."""
+        """Raise HTTPError 403 unless they may do that; "admin" may do all."""
         if scope not in self.scopes and "admin" not in self.scopes:
             has = ", ".join(one for one in SCOPES if one in self.scopes)
             told = f"This needs a token with the scope {scope!r}; yours has: {has}."

@@ -82,13 +82,13 @@ class HTTPRequest:
         return await self.server.work.run(self.caller, work, *args)
 
     def check_count(self, count: int, most: int, what: str) -> None:
-        """Raise Problem 413 for a request with too many of something."""
+        """Raise HTTPError 413 for a request with too many of something."""
         if count > most:
             told = f"A request may have {most:,} {what}, got {count:,}; send fewer at a time."
             raise HTTPError(413, "too_many", told, param=what)
 
     def open_stream(self) -> None:
-        """Take one of the caller's places for event streams; raises Problem 429."""
+        """Take one of the caller's places for event streams; raises HTTPError 429."""
         self.http["state"]["share"].open_stream()
 
     def header(self, name: str) -> str | None:
@@ -142,7 +142,7 @@ def within(values: Iterable[_T], most: int) -> Iterator[_T]:
 
 
 def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
-    """The body as a shape; raises Problem 400 for what is no JSON, `misfit` if it does not fit."""
+    """Parse the body; raises HTTPError 400 for invalid JSON, `misfit` if it does not fit."""
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
@@ -154,13 +154,13 @@ def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
 
 
 def read_large(data: bytes, kind: type[_T], misfit: int, most: int) -> _T:
-    """The same for a body of any size; raises Problem 413 for one with too many JSON values."""
+    """The same for a body of any size; raises HTTPError 413 for one with too many JSON values."""
     check_values(data, most)
     return read_json(data, kind, misfit)
 
 
 def check_values(data: bytes, most: int) -> None:
-    """Raise Problem 413 for JSON with too many values, without decoding it."""
+    """Raise HTTPError 413 for JSON with too many values, without decoding it."""
     # Counting all separators is quick; only if there are many, those in strings are left out.
     if sum(map(data.count, (b"{", b"[", b","))) > most:
         separators = (found for found in _TOKEN.finditer(data) if found[1])
@@ -170,7 +170,7 @@ def check_values(data: bytes, most: int) -> None:
 
 
 def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
-    """The query as a shape; raises Problem 422 for what does not fit."""
+    """The query as a shape; raises HTTPError 422 for what does not fit."""
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -62,7 +62,7 @@ class ActiveCounts:
         self._now: Counter[Hashable] = Counter()
 
     def check(self, caller: Caller) -> None:
-        """Raise Problem 429 if the token or the owner can have no more."""
+        """Raise HTTPError 429 if the token or the owner can have no more."""
         keys = _keys(caller)
         for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
             if self._now[key] >= self._most * factor:
@@ -71,7 +71,7 @@ class ActiveCounts:
                 raise HTTPError(429, code, f"{told}; end some of them first.", headers=_SOON)
 
     def add(self, caller: Caller) -> None:
-        """Count one more; raises Problem 429."""
+        """Count one more; raises HTTPError 429."""
         self.check(caller)
         self._now.update(_keys(caller))
 
@@ -93,7 +93,7 @@ class CallerShare:
         self.streams = False
 
     def open_stream(self) -> None:
-        """Take a place for an event stream until the request ends; raises Problem 429."""
+        """Take a place for an event stream until the request ends; raises HTTPError 429."""
         if not self.streams:
             self._limiter.add_stream(self)
             self.streams = True
@@ -132,7 +132,7 @@ class LimitsMiddleware:
 
     @contextmanager
     def _admitted(self, caller: Caller) -> Generator[CallerShare]:
-        """Count a request while it is under way; raises Problem 429 or 503."""
+        """Count a request while it is under way; raises HTTPError 429 or 503."""
         most = self._limits.requests
         if self._inside >= most:
             told = f"The server has {most} requests under way, its maximum; try again shortly."
@@ -173,7 +173,7 @@ class LimitsMiddleware:
             self._owner_bytes.take(owner, count)
 
     def add_stream(self, share: CallerShare) -> None:
-        """Count an event stream; raises Problem 429 if its token or owner has too many."""
+        """Count an event stream; raises HTTPError 429 if its token or owner has too many."""
         self._streaming.add(share.caller)
         self._streams.add(share)
 
@@ -235,7 +235,7 @@ class _Exchange:
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
-    """Read the body of a request; raises Problem 413 if it is too large, 408 if it is too slow."""
+    """Read the body of a request; raises HTTPError 413 if it is too large, 408 if too slow."""
     told = headers.get(b"content-length", b"0")
     if told.isdigit() and int(told) > limits.body_bytes:
         raise _too_large(limits)

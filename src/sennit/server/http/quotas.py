@@ -40,7 +40,7 @@ class Quotas:
         self._stocks: OrderedDict[tuple[str, str], _Stock] = OrderedDict()
 
     async def check(self, caller: Caller, size: int) -> None:
-        """Raise Problem 403 for a request that adds something if the user has stored too much."""
+        """Raise HTTPError 403 for a request that adds something if the user has stored too much."""
         if caller.token is None or (self._bytes is None and self._sessions is None):
             return
         key = caller.client.tenant, caller.client.user

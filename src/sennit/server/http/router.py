@@ -89,7 +89,7 @@ class Router:
         await app(scope, receive, send)
 
     def _find(self, scope: HttpScope) -> tuple[Endpoint, dict[str, str]] | None:
-        """The endpoint and what stands in its braces; raises Problem 405 for another method."""
+        """The endpoint and what stands in its braces; raises HTTPError 405 for another method."""
         place: _Place | None = self._root
         values: list[str] = []
         for piece in _path(scope).split("/")[1:]:

@@ -52,7 +52,7 @@ class FairThreadPool:
         return self._slots.setdefault((caller.name, kind), made)
 
     async def run(self, caller: Caller | None, work: Callable[[*_A], _T], *args: *_A) -> _T:
-        """Do long work in a thread when it is the owner's turn; raises Problem 429."""
+        """Do long work in a thread when it is the owner's turn; raises HTTPError 429."""
         turn = self._turns.setdefault(_owner(caller), _Turn())
         if turn.waiting >= _MOST_WAITING:
             told = f"This user has {_MOST_WAITING} large requests waiting, the maximum."

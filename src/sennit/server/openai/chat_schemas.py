@@ -248,7 +248,7 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
 def forced_choice(
     choice: str | NamedFunction | None, offered: Sequence[str]
 ) -> str | list[str] | None:
-    """The `tool_choice` of a model's params; raises Problem 400 for a call that cannot be made."""
+    """Return the model's `tool_choice`; raises HTTPError 400 for a call that cannot be made."""
     if isinstance(choice, NamedFunction):
         if choice.name not in offered:
             told = f"'tool_choice' names {choice.name[:100]!r}, which is not among the 'tools'."
@@ -267,7 +267,7 @@ def _first(newer: Any, older: Any) -> Any:
 
 
 def checked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The params that are set; raises Problem 400 for a value that no model can take."""
+    """The params that are set; raises HTTPError 400 for a value that no model can take."""
     given = {name: value for name, value in params.items() if value is not None}
     for name, value in given.items():
         try:
@@ -303,7 +303,7 @@ _MOST_NOTES, _LONGEST_NAME, _LONGEST_NOTE = 16, 64, 512
 
 
 def refuse_unsupported(ask: CommonRequest) -> None:
-    """Raise Problem 400 for a parameter that asks for what is not done here."""
+    """Raise HTTPError 400 for a parameter that asks for what is not done here."""
     names, values_of = _refused(type(ask))
     values = values_of(ask)
     if values.count(None) < len(values):
@@ -323,7 +323,7 @@ def _refused(
 
 
 def check_notes(notes: Mapping[str, str]) -> None:
-    """Raise Problem 400 for `metadata` that is more than OpenAI's clients may send."""
+    """Raise HTTPError 400 for `metadata` that is more than OpenAI's clients may send."""
     if len(notes) > _MOST_NOTES:
         raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(notes)}.")
     for name, value in notes.items():

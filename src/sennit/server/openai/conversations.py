@@ -100,7 +100,7 @@ def _session_in(name: str) -> UUID | None:
 
 
 async def find_conversation(caller: Caller, name: str, *, must_be: bool = True) -> Session | None:
-    """The session of a conversation; raises Problem 404 if it must be there and is not."""
+    """The session of a conversation; raises HTTPError 404 if it must be there and is not."""
     try:
         return await caller.session(session_named(name))
     except NotFoundError:

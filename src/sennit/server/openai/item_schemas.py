@@ -204,7 +204,7 @@ class ResponsesRequest(CommonRequest, kw_only=True):
 def answer_format(
     ask: ResponsesRequest,
 ) -> TextFormat | JsonObjectFormat | JsonSchema | None:
-    """The form that an answer is asked for; raises Problem 400."""
+    """The form that an answer is asked for; raises HTTPError 400."""
     given = None if ask.text is None else ask.text.format
     if given is None:
         return None

@@ -108,8 +108,8 @@ async def place_of(
 ) -> BranchLocation:
     """Return where a request continues; a new session and branch are created if needed.
 
-    With `anew` the last turn is said again, also where a branch has it already. Raises Problem 400
-    for calls without results, NotFoundError for a branch that is not there.
+    With `anew` the last turn is said again, also where a branch has it already. Raises HTTPError
+    400 for calls without results, NotFoundError for a missing branch.
     """
     if named is not None:
         known = None if anew else _known_by_name(caller, sent, named)

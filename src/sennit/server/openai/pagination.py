@@ -34,7 +34,7 @@ class ItemsQuery(IncludeQuery):
 
 
 def page(messages: Sequence[Message], asked: ItemsQuery, most: int) -> dict[str, Any]:
-    """A page of items, of at most so many bytes; raises Problem 400 for one that cannot be."""
+    """A page of items, of at most so many bytes; raises HTTPError 400 for one that cannot be."""
     if not 1 <= asked.limit <= 100:
         raise bad("limit", f"'limit' is a number from 1 to 100, got {asked.limit}.")
     found = list(islice(_wanted(messages, asked), asked.limit + 1))

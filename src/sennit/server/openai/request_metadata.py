@@ -46,7 +46,7 @@ def told(call: HTTPRequest, ask: CommonRequest, name: str) -> str | None:
 
 
 def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
-    """The session that a request names; raises Problem 400."""
+    """The session that a request names; raises HTTPError 400."""
     session, branch = told(call, ask, "session"), told(call, ask, "branch")
     history = told(call, ask, "history")
     if history not in (None, "whole", "new"):
@@ -63,7 +63,7 @@ def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
 def remembers(call: HTTPRequest, ask: CommonRequest) -> bool:
     """Return whether the model is told what is remembered, which has to be asked for.
 
-    Raises Problem 400.
+    Raises HTTPError 400.
     """
     given = told(call, ask, "memory")
     if given is None:
@@ -115,7 +115,7 @@ class IdempotentRequest:
                 await sleep(_LOOK)
 
     def check(self, noted: Any) -> None:
-        """Raise Problem 422 if the key was used for another request."""
+        """Raise HTTPError 422 if the key was used for another request."""
         if noted != self.digest:
             known = "This Idempotency-Key was used for another request; make a new one for each."
             raise HTTPError(422, "idempotency_key_reused", known)

@@ -173,7 +173,7 @@ async def _previous(call: HTTPRequest, ask: ResponsesRequest) -> StoredResponse 
 
 
 async def _conversation(call: HTTPRequest, ask: ResponsesRequest) -> Session | None:
-    """The conversation that is named, if it is there; raises Problem 404 if it has to be."""
+    """The conversation that is named, if it is there; raises HTTPError 404 if it has to be."""
     name = ask.conversation_id
     if name is None:
         return None

@@ -73,7 +73,7 @@ class ClientMessages:
 
 
 def sent(messages: Sequence[ChatMessage]) -> ClientMessages:
-    """The messages of a chat completion; raises Problem 400, naming the message."""
+    """The messages of a chat completion; raises HTTPError 400, naming the message."""
     system: list[str] = []
     said: list[Message] = []
     for at, one in enumerate(messages):
@@ -162,7 +162,7 @@ def call_message(call_id: str, name: str, arguments: str) -> Message:
 def check_calls(
     said: Sequence[Message], open_calls: Iterable[str] = (), *, may_wait: bool = False
 ) -> None:
-    """Raise Problem 400 unless every call has its result before something else is said.
+    """Raise HTTPError 400 unless every call has its result before something else is said.
 
     `open_calls` are those that wait on the branch already. With `may_wait` calls may stay open, and
     only a result that answers none is refused.
@@ -209,7 +209,7 @@ class ClientTool(ToolBackend):
 
 
 def offered(functions: Iterable[Function]) -> list[Tool]:
-    """Tools that the client calls itself; raises Problem 400."""
+    """Tools that the client calls itself; raises HTTPError 400."""
     tools: dict[str, Tool] = {}
     for at, one in enumerate(functions):
         try:
@@ -232,7 +232,7 @@ def wanted_form(
 
 
 def schema_form(given: JsonSchema) -> ModelSchema:
-    """The form that a schema of the client's asks for; raises Problem 400."""
+    """The form that a schema of the client's asks for; raises HTTPError 400."""
     try:
         return ModelSchema(given.name, given.schema or {"type": "object"})
     except ValidationError as error:

@@ -59,7 +59,7 @@ class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def known_model(server: ServerState, name: str) -> Model:
-    """The model of that name; raises Problem 404."""
+    """The model of that name; raises HTTPError 404."""
     found = server.models.get(name)
     if found is None:
         there = ", ".join(map(repr, server.models))
@@ -104,7 +104,7 @@ async def watched(place: BranchLocation, wanted: TurnOptions) -> AsyncGenerator[
 async def _prepared(
     place: BranchLocation, wanted: TurnOptions
 ) -> tuple[BranchLocation, ConversationSession]:
-    """The conversation at a place; raises AccessError, Problem 400 for what a model cannot take."""
+    """Return the conversation; raises AccessError, HTTPError 400 for what a model cannot take."""
     contexts: Iterable[Any] = ()
     if wanted.remembers:
         from sennit.memory.retrieval.prompt_context import MemoryContext

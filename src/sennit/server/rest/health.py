@@ -70,7 +70,7 @@ async def health(_call: HTTPRequest) -> Health:
 
 
 async def ready(call: HTTPRequest) -> Health:
-    """That the server can reach its database; raises Problem 503 if it cannot."""
+    """That the server can reach its database; raises HTTPError 503 if it cannot."""
     try:
         await call.server.check_store()
     except SennitError as error:

@@ -107,7 +107,7 @@ async def _message(call: HTTPRequest) -> tuple[Session, UUID]:
 
 
 def message_id(given: str) -> UUID:
-    """The id of a message; raises Problem 404 for what can be none."""
+    """The id of a message; raises HTTPError 404 for what can be none."""
     try:
         return UUID(given)
     except ValueError:

@@ -163,7 +163,7 @@ _PROVIDER_FIELDS = ("extra_body", "extra_headers")
 
 
 def _params(call: HTTPRequest, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the params of a run; raises Problem 403 for fields of the provider's with a token.
+    """Check the params of a run; raises HTTPError 403 for fields of the provider's with a token.
 
     They are sent as they are with the operator's key, so they could name another model or account.
     """
@@ -223,7 +223,7 @@ def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
 
 
 async def start(call: HTTPRequest) -> Started:
-    """Start a run on a branch; raises Problem 409 if one is under way."""
+    """Start a run on a branch; raises HTTPError 409 if one is under way."""
     ask: RunRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return await _start(call, branch, _plan(call, ask), _said(branch, ask))
@@ -268,7 +268,7 @@ def _tools(call: HTTPRequest, names: list[str]) -> list[Tool]:
 
 
 def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
-    """The options that are meant; raises Problem 422 for one there is not."""
+    """The options that are meant; raises HTTPError 422 for one there is not."""
     if given is None:
         return None
     fields = dict(given)
@@ -350,7 +350,7 @@ async def watch(call: HTTPRequest) -> EventStreamResponse:
 
 
 async def cancel(call: HTTPRequest) -> Cancelled:
-    """Stop the run that is under way here; raises Problem 409 if it is in another program."""
+    """Stop the run that is under way here; raises HTTPError 409 if it is in another program."""
     ask: CancelRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     running = call.server.runs.on(branch)
