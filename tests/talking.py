@@ -104,7 +104,7 @@ def in_short(message: Message) -> str:
 
 def kinds(events: Iterable[AnyEvent]) -> list[str]:
     """The kinds of events, pieces of text left out."""
-    return [event.kind for event in events if event.kind not in ("text", "think")]
+    return [event.kind for event in events if event.kind not in ("text.delta", "reasoning.delta")]
 
 
 def ending(events: list[AnyEvent]) -> Return:

@@ -2,7 +2,7 @@
 
 What survives a crash can only be known by crashing, and the moments that matter (after the write,
 before the acknowledgement) are too short to be hit by chance. So the code says where it is:
-`failpoints.reach("journal.before: delta")`. Nobody listens but a test, through
+`failpoints.reach("journal.before: text.delta")`. Nobody listens but a test, through
 `sennit.testing.faults`; otherwise a point costs one look at one name. Nothing outside the program
 can put a listener here: there is no variable in the environment and no setting for it.
 """

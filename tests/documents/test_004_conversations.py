@@ -523,7 +523,7 @@ def test_each_chunk_is_persisted_before_it_is_shown() -> None:
         shown = ""
         async for delta in session.stream(SessionOptions(), AT_ONCE):
             if delta.is_delta:
-                noted = [one.seq for one in session.history() if one.kind == "text"]
+                noted = [one.seq for one in session.history() if one.kind == "text.delta"]
                 shown += str(delta) if delta.seq in noted else ""
         assert shown == "abcdef"
 

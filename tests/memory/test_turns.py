@@ -9,7 +9,7 @@ import pytest
 
 from sennit import Client, ContextAdded, Session, StoreError, summarize
 from sennit.memory.retrieval.prompt_context import MemoryContext
-from sennit.turns.events import Warned
+from sennit.turns.events import WarningIssued
 from tests.memory.remembering import client, memories, store, talk
 from tests.talking import Talk
 
@@ -117,7 +117,9 @@ def test_a_memory_that_fails_is_a_warning_and_the_turn_goes_on(
     monkeypatch.setattr(client.memory.realm.store, "find_file", broken)
     talk = turn(session, "Who am I?", "No idea.")
     events = ask(client, talk)
-    assert any(isinstance(one, Warned) and "disk is gone" in one.notice.text for one in events)
+    assert any(
+        isinstance(one, WarningIssued) and "disk is gone" in one.notice.text for one in events
+    )
     assert events[-1].result.text == "No idea."
 
 

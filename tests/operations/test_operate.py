@@ -105,7 +105,7 @@ def test_an_answer_that_does_not_fit_is_mended_in_the_same_run() -> None:
     repairs = [message for message in session.messages if message.metadata.get("repair")]
     assert [str(one.rendered).count("cannot be used") for one in repairs] == [1, 1]
     conversation = session.conversation("main", model="scripted")
-    assert [event.kind for event in conversation.history()].count("start") == 1
+    assert [event.kind for event in conversation.history()].count("run.started") == 1
 
 
 def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> None:

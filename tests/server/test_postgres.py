@@ -30,7 +30,7 @@ def test_a_server_tells_what_another_runs_and_goes_on_when_that_dies(url: str) -
         with following(second, started["events"]) as events:
             for one in events:
                 heard.append(one)
-                if sum(it.kind == "text" for it in heard) == WORDS:
+                if sum(it.kind == "text.delta" for it in heard) == WORDS:
                     break
         assert second.get(branch).json()["running"] is True
         elsewhere = second.post(f"{branch}/cancel")

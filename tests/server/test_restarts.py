@@ -18,7 +18,7 @@ def heard_until_it_stalls(server: Served, started: dict) -> list[Told]:
     with following(server, started["events"]) as events:
         for one in events:
             heard.append(one)
-            if sum(it.kind == "text" for it in heard) == WORDS:
+            if sum(it.kind == "text.delta" for it in heard) == WORDS:
                 break
     return heard
 
@@ -44,7 +44,7 @@ def test_a_stream_goes_on_at_another_server_where_it_broke_off(
             heard += all_events(server, started["events"], last=heard[-1].seq)
         assert [one.seq for one in heard] == list(range(1, len(heard) + 1))
         assert {one.data["run_id"] for one in heard} == {started["run"]["id"]}
-        assert [one.kind for one in heard].count("drop") == 1
+        assert [one.kind for one in heard].count("draft.dropped") == 1
         assert texts(server, branch) == ["Be brief.", "Hello", "You said: Hello "]
         assert server.end(signal.SIGTERM) in (0, -signal.SIGTERM)
 

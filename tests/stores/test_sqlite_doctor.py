@@ -62,7 +62,7 @@ def test_events_about_messages_that_are_gone_are_neither_read_nor_kept(
     before = [one.kind for one in talk.conversation().history()]
     harm("UPDATE events SET message = message + 1000 WHERE typeof(message) = 'integer'")
     assert [one.kind for one in talk.conversation().history()] == [
-        kind for kind in before if kind != "said"
+        kind for kind in before if kind != "message.completed"
     ]
     mended(client, "events")
     assert counted(harm, "events") == [len(before) - 1]

@@ -26,10 +26,10 @@ from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.events import (
-    ApprovalGiven,
+    ApprovalDecided,
     ToolCalled,
-    ToolFinished,
-    ToolReturned,
+    ToolCompleted,
+    ToolResultBuffered,
     ToolStarted,
 )
 from sennit.turns.options import SessionOptions
@@ -39,12 +39,12 @@ from tests.torture.ground import opened
 from tests.torture.nursery import Job, Nursery, Say
 
 STAGES = {
-    "before the start": "journal.before: run",
-    "before the call": "journal.after: run",
+    "before the start": "journal.before: tool.started",
+    "before the call": "journal.after: tool.started",
     "inside": "effects.inside",
     "after the effect": "effects.after",
-    "before the result": "journal.before: result",
-    "after the result": "journal.after: result",
+    "before the result": "journal.before: tool.completed",
+    "after the result": "journal.after: tool.completed",
 }
 REPLAYS: tuple[Replay, ...] = get_args(Replay)
 LATER = ("nothing", "approve", "deny")
@@ -141,11 +141,11 @@ class World:
                     requests[event.message.id] = _call_id(event.message.content)
                 case ToolStarted():
                     starts[requests[event.message.id]] += 1
-                case ApprovalGiven(approved=True):
+                case ApprovalDecided(approved=True):
                     approvals[requests[event.message.id]] += 1
-                case ToolFinished():
+                case ToolCompleted():
                     finished.add(event.message.content.to_dict()["request_id"])
-                case ToolReturned():
+                case ToolResultBuffered():
                     finished.add(requests[event.request_id])
                 case _:
                     pass
@@ -178,7 +178,7 @@ class Program(Protocol):
         """Resume the run; gives its stop reason, "invalid" if there is nothing to resume."""
         ...
 
-    def waiting(self) -> list[str]: ...
+    def pending_approvals(self) -> list[str]: ...
 
     def decide(self, call: str, approve: bool) -> bool:
         """Decide about a call; False if it does not wait."""
@@ -200,8 +200,8 @@ class InPython:
     def resume(self) -> str:
         return str(self._now(self.conversation.resume()).stop_reason)
 
-    def waiting(self) -> list[str]:
-        return [_call_id(one.content) for one in self.conversation.waiting()]
+    def pending_approvals(self) -> list[str]:
+        return [_call_id(one.content) for one in self.conversation.pending_approvals()]
 
     def decide(self, call: str, approve: bool) -> bool:
         act = self.conversation.approve if approve else self.conversation.deny
@@ -234,10 +234,10 @@ class OverHTTP:
         assert answer.status_code == 202, answer.text
         started = answer.json()
         events = all_events(self._server, f"{self._branch}/events?after={started['after']}")
-        last = [one for one in events if one.kind == "end"][-1]
+        last = [one for one in events if one.kind == "run.ended"][-1]
         return last.data["result"]["stop_reason"]
 
-    def waiting(self) -> list[str]:
+    def pending_approvals(self) -> list[str]:
         listed = self._server.get(f"{self._branch}/waiting").json()["waiting"]
         return [one["call"]["call_id"] for one in listed]
 
@@ -252,7 +252,7 @@ class OverHTTP:
 def begin(program: Program) -> str:
     """Run, and approve what waits until the run goes on to its end (or is cut off)."""
     reason = program.run()
-    if reason == "suspended" and (waiting := program.waiting()):
+    if reason == "suspended" and (waiting := program.pending_approvals()):
         for call in waiting:
             assert program.decide(call, approve=True)
         return program.resume()
@@ -334,7 +334,7 @@ class Matrix:
         if reason == "invalid":  # the program died before anything of its run was stored
             reason = begin(program)
         if reason == "suspended" and case.later != "nothing":
-            for call in program.waiting():
+            for call in program.pending_approvals():
                 if not program.decide(call, approve=case.later == "approve"):
                     self.tally.note("sick", f"{case}: could not be decided", call)
             resumed = program.resume()

@@ -35,7 +35,7 @@ PLAIN = StreamingOptions(coalesce_tokens=False)
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 LOOK, BOOK, PAY = (ToolCall(name, {}, f"c_{name}") for name in ("look", "book", "pay"))
 ERASE, LINGER = (ToolCall(name, {}, f"c_{name}") for name in ("erase", "linger"))
-STEERED = "journal.after: steer"
+STEERED = "journal.after: message.queued"
 WINDOW = 2_000
 BESIDE = {"Greet": "Welcome!", "Summarise": "It was about rope.", "Title": "Knots."}
 TITLE = SpecialTurn(
@@ -149,7 +149,7 @@ class World:
         await self._ask_aside()
         async with self.conversation.events(self.scenario.options, PLAIN) as events:
             async for event in events:
-                if event.kind == "run" and self.scenario.steer:
+                if event.kind == "tool.started" and self.scenario.steer:
                     self.conversation.steer(self.scenario.steer)
             return await self._allowed(await events.result)
 

@@ -40,7 +40,7 @@ def test_any_script_ends_once_and_is_replayed_as_it_was_shown(script: Script) ->
     conversation = played.talk.conversation()
     history = conversation.history()
     assert [event.seq for event in history] == list(range(1, len(history) + 1))
-    assert [event.kind for event in history].count("end") <= 1
+    assert [event.kind for event in history].count("run.ended") <= 1
     if history:
         assert isinstance(history[-1], RunEnded)
         assert history[: len(played.seen)] == played.seen or played.seen[-1].seq == 0

@@ -34,7 +34,7 @@ def test_a_run_cancelled_at_any_event_ends_once_and_can_go_on(number: int) -> No
     seen = asyncio.run(cancelled_at(talk, number))
     result = ending(seen)
     assert result.stop_reason in ("cancelled", "stable")
-    shown = "".join(event.text for event in seen if event.kind == "text")
+    shown = "".join(event.text for event in seen if event.kind == "text.delta")
     kept = "".join(message.text for message in [result])
     assert kept == shown
     chat = to_model_messages(talk.session.messages, talk.branch)
@@ -48,7 +48,7 @@ def test_what_was_said_may_be_dropped_instead() -> None:
     seen = asyncio.run(cancelled_at(talk, 4, on_cancel="discard_partial"))
     assert ending(seen).stop_reason == "cancelled"
     assert talk.said == ["user Go."]
-    assert "drop" in [event.kind for event in seen]
+    assert "draft.dropped" in [event.kind for event in seen]
 
 
 def test_cancel_after_the_turn_lets_the_model_finish() -> None:
@@ -115,7 +115,7 @@ def test_being_cancelled_from_outside_is_passed_on_once_all_is_safe() -> None:
     asyncio.run(work())
     assert talk.said[0] == "user Go."
     assert talk.said[1].startswith("says A l")
-    ends = [event for event in talk.conversation().history() if event.kind == "end"]
+    ends = [event for event in talk.conversation().history() if event.kind == "run.ended"]
     assert len(ends) == 1
 
 

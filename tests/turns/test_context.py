@@ -74,7 +74,13 @@ def test_a_full_window_is_summarised_and_the_run_goes_on(session: Session, strea
 def test_the_summary_is_told_as_an_event_between_the_turns() -> None:
     talk = full("In short.", "Three.")
     events = talk.events()
-    assert kinds(events) == ["start", "replaced", "turn", "said", "end"]
+    assert kinds(events) == [
+        "run.started",
+        "history.replaced",
+        "turn.started",
+        "message.completed",
+        "run.ended",
+    ]
     assert isinstance(events[1], HistoryReplaced)
     assert talk.conversation().replay(events[0].run_id) == events
     assert [in_short(one) for one in ending(events).body.interactions] == ["says Three."]

@@ -116,7 +116,9 @@ def test_text_is_shown_while_the_model_speaks() -> None:
 
     async def work() -> list[int]:
         async with talk.conversation().events(None, PLAIN) as events:
-            return [len(talk.branch.messages) async for event in events if event.kind == "text"]
+            return [
+                len(talk.branch.messages) async for event in events if event.kind == "text.delta"
+            ]
 
     assert asyncio.run(work()) == [1] * 5  # the answer is not on the branch before it has ended
 
@@ -172,7 +174,7 @@ def test_a_tool_that_was_stopped_half_way_is_not_called_again() -> None:
     async def work() -> None:
         async with conversation.events(None, PLAIN) as events:
             async for event in events:
-                if event.kind == "run":
+                if event.kind == "tool.started":
                     while not ran:
                         await asyncio.sleep(0)
                     conversation.cancel()

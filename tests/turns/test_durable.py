@@ -135,11 +135,14 @@ def test_erasing_a_message_erases_the_pieces_that_were_shown_of_it(tmp_path: Pat
         second.session.remove_message(said)
         history = second.conversation.history()
         assert said.id not in {event.about for event in history}
-        assert kinds(history)[0] == "start"
+        assert kinds(history)[0] == "run.started"
     assert b"I look." not in (tmp_path / "sennit.db").read_bytes()
 
 
-@pytest.mark.parametrize(("point", "said"), [("text", 2), ("call", 3), ("run", 3), ("result", 4)])
+@pytest.mark.parametrize(
+    ("point", "said"),
+    [("text.delta", 2), ("tool.called", 3), ("tool.started", 3), ("tool.completed", 4)],
+)
 def test_a_run_that_dies_at_an_event_is_resumed_from_there(
     nursery: Nursery, tmp_path: Path, point: str, said: int
 ) -> None:
@@ -148,7 +151,7 @@ def test_a_run_that_dies_at_an_event_is_resumed_from_there(
         assert (
             point in kinds_with_text(second.conversation)[-2:]
         )  # what follows at once is noted too
-        assert len(second.said) == said - (point == "text")
+        assert len(second.said) == said - (point == "text.delta")
         assert asyncio.run(second.conversation.resume()).success
         assert second.said == WHOLE
         assert second.bookings == 1
@@ -280,13 +283,13 @@ def test_a_run_under_way_is_not_resumed_beside_itself(tmp_path: Path) -> None:
 def test_what_a_killed_run_was_saying_stands_before_what_was_said_afterwards(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    dead(nursery, die_after, tmp_path, kind="text")
+    dead(nursery, die_after, tmp_path, kind="text.delta")
     with talk(tmp_path) as second:
         second.session.add_message("user", "Never mind.")
         events = asyncio.run(watched(second.conversation))
         assert second.said[:3] == ["user Go.", "says I l", "user Never mind."]
         assert second.said[3:] == WHOLE[1:]
-        assert kinds(events)[:3] == ["start", "said", "turn"]
+        assert kinds(events)[:3] == ["run.started", "message.completed", "turn.started"]
         history = second.conversation.history()
         assert [event.seq for event in history] == list(range(1, len(history) + 1))
     with talk(tmp_path) as third:
@@ -294,7 +297,7 @@ def test_what_a_killed_run_was_saying_stands_before_what_was_said_afterwards(
 
 
 def die_holding(job: Job, _: Say) -> None:
-    with faults.arm("journal.before: start", faults.kill):
+    with faults.arm("journal.before: run.started", faults.kill):
         begin(Path(job["folder"]))
 
 
@@ -327,7 +330,7 @@ def test_a_holder_elsewhere_is_not_called_dead_because_its_process_id_is_free_he
 def test_joining_a_run_whose_program_has_died_comes_to_an_end(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    dead(nursery, die_after, tmp_path, kind="text")
+    dead(nursery, die_after, tmp_path, kind="text.delta")
 
     async def joined() -> list[AnyEvent]:
         async with second.conversation.events(after=0) as events:

@@ -12,21 +12,12 @@ from hypothesis import strategies as st
 
 from sennit import ModelError, NotFoundError
 from sennit.services.models.reply import Usage
-from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ToolCall
-from sennit.turns.events import AnyEvent, RunEnded, RunStarted, from_record, to_record
+from sennit.turns.events import RunEnded, from_record, to_record
 from sennit.turns.result import Metrics, Return
 from tests.talking import PLAIN, Talk, ending, kinds
 
 RUN = UUID(int=5)
-EMPTY = Return(stop_reason="stable", run_id=RUN, seq=1)
-_USED = Usage(9, 0, 0, 2)
-ENDED = Return(
-    stop_reason="stable",
-    metrics=Metrics(usage=_USED, turns=1, seconds=0.5, finish_reason="stop"),
-    run_id=RUN,
-    seq=1,
-)
 SCRIPT: list[Any] = [["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "Three."]
 
 
@@ -41,15 +32,15 @@ def test_events_are_numbered_from_one_without_gaps_over_all_runs() -> None:
 
 def test_the_order_of_events_is_exact() -> None:
     assert kinds(Talk(*SCRIPT).events()) == [
-        "start",
-        "turn",
-        "said",
-        "call",
-        "run",
-        "result",
-        "turn",
-        "said",
-        "end",
+        "run.started",
+        "turn.started",
+        "message.completed",
+        "tool.called",
+        "tool.started",
+        "tool.completed",
+        "turn.started",
+        "message.completed",
+        "run.ended",
     ]
 
 
@@ -115,7 +106,7 @@ def test_erasing_a_message_erases_what_events_say_of_it() -> None:
     talk.session.remove_message(talk.branch.messages[1])
     left = talk.conversation().history()
     assert "secret" not in "".join(getattr(event, "text", "") for event in left)
-    assert kinds(left) == ["start", "turn", "end"]
+    assert kinds(left) == ["run.started", "turn.started", "run.ended"]
 
 
 def test_a_run_that_is_refused_meanwhile_does_not_end_what_was_joined() -> None:
@@ -137,29 +128,6 @@ def test_a_run_that_is_refused_meanwhile_does_not_end_what_was_joined() -> None:
 
     shown, joined = asyncio.run(work())
     assert joined == shown
-
-
-@pytest.mark.parametrize(
-    ("body", "event"),
-    [
-        (b'["start","m",false]', RunStarted(seq=1, run_id=RUN, model="m")),
-        (b'["start","m",true]', RunStarted(seq=1, run_id=RUN, model="m", resumed=True)),
-        (
-            b'["end","stable",[],{"in":9,"thought":2,"turns":1,"s":0.5,"finish":"stop"}]',
-            RunEnded(seq=1, run_id=RUN, result=ENDED),
-        ),
-        (b'["end","stable",[],{}]', RunEnded(seq=1, run_id=RUN, result=EMPTY)),
-    ],
-    ids=["started", "resumed", "ended", "ended empty"],
-)
-def test_what_earlier_versions_noted_is_still_read(body: bytes, event: AnyEvent) -> None:
-    assert (
-        from_record(
-            EventRecord(1, RUN, None, body),
-            lambda uid: pytest.fail(f"it speaks of no message {uid}"),
-        )
-        == event
-    )
 
 
 amounts = st.integers(0, 10**9)

@@ -54,7 +54,7 @@ def test_a_call_that_was_done_behind_a_slower_one_keeps_its_result(
     killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
     rehearsal = rehearse(killing.address, tmp_path, "a call that is done behind a slower one")
     with opened(killing.address) as client:
-        world = killing.left_at(client, rehearsal, ("journal.after: returned", 1))
+        world = killing.left_at(client, rehearsal, ("journal.after: tool.result_buffered", 1))
         assert world is not None
         assert asyncio.run(world.go_on()).success
         assert world.transcript == rehearsal.transcript

@@ -27,7 +27,7 @@ from sennit.turns.events import (
     RunEnded,
     TextAdded,
     ToolCalled,
-    ToolFinished,
+    ToolCompleted,
 )
 from sennit.turns.options import Budget, SessionOptions
 from sennit.turns.result import Return
@@ -262,7 +262,7 @@ def projected(events: Iterable[AnyEvent]) -> Iterator[tuple[str, str]]:
     for event in events:
         if isinstance(event, TextAdded | ReasoningAdded):
             yield "piece", event.text
-        elif isinstance(event, MessageCompleted | ToolCalled | ToolFinished):
+        elif isinstance(event, MessageCompleted | ToolCalled | ToolCompleted):
             yield "message", in_short(event.message)
         elif isinstance(event, RunEnded):
             yield "end", str(event.result.stop_reason)

@@ -11,7 +11,7 @@ import pytest
 from sennit import ConversationObserver, Session, Tool
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.events import RunEnded, Warned
+from sennit.turns.events import RunEnded, WarningIssued
 from sennit.turns.result import Return
 
 CALLBACKS = [
@@ -67,7 +67,7 @@ async def events(conversation: ConversationSession) -> Return:
     told = [event async for event in conversation.events()]
     end = told[-1]
     assert isinstance(end, RunEnded)
-    shown = [one.notice for one in told if isinstance(one, Warned)]
+    shown = [one.notice for one in told if isinstance(one, WarningIssued)]
     assert [one for one in end.result.messages if one in shown] == shown
     return end.result
 

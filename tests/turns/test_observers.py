@@ -228,7 +228,17 @@ METHODS = {
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "not streaming"])
 @pytest.mark.parametrize("error", [StoreError("Full."), ConflictError("Lost."), OSError("Broken.")])
-@pytest.mark.parametrize("written", ["start", "turn", "said", "call", "result", "end"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "run.started",
+        "turn.started",
+        "message.completed",
+        "tool.called",
+        "tool.completed",
+        "run.ended",
+    ],
+)
 def test_a_run_that_can_write_nothing_more_has_its_end_too(
     tmp_path: Path, written: str, error: Exception, streaming: bool
 ) -> None:

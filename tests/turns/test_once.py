@@ -146,7 +146,7 @@ def test_a_call_nobody_decided_waits_beside_one_that_was_interrupted(
         till = Till(client, tmp_path)
         assert asyncio.run(till.conversation.resume()).stop_reason == "suspended"
         assert till.paid == ["ada"]
-        assert [in_short(one) for one in till.conversation.waiting()] == ["call pay"]
+        assert [in_short(one) for one in till.conversation.pending_approvals()] == ["call pay"]
         result = asyncio.run(till.conversation.approve("c_bob"))
         assert result is not None
         assert result.success
@@ -190,7 +190,10 @@ def test_denying_an_interrupted_call_does_not_claim_that_it_was_not_run(
 def die_before_going_on(job: Job, _: Say) -> None:
     """In a child: start a new run on what a killed one left, and die before it does anything."""
     folder = Path(job["folder"])
-    with faults.arm("journal.after: start", faults.kill), sennit.open(folder / "till.db") as client:
+    with (
+        faults.arm("journal.after: run.started", faults.kill),
+        sennit.open(folder / "till.db") as client,
+    ):
         asyncio.run(Till(client, folder, needs_approval=False).conversation.run_to_stable_result())
 
 
@@ -266,7 +269,7 @@ def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_has_started(
         result = conversation.run()
         assert till.paid == ["ada"]
         assert result.stop_reason == "suspended"
-        assert len(conversation.waiting()) == (2 if replay == "ask" else 1)
+        assert len(conversation.pending_approvals()) == (2 if replay == "ask" else 1)
         if replay == "never":
             assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ELSEWHERE)
 
@@ -370,7 +373,7 @@ def test_an_approval_is_void_if_another_branch_starts_the_call_while_an_earlier_
 def _decide_for_bob(conversation: ConversationSession) -> None:
     conversation.run()
     asyncio.run(conversation.approve("c_bob", resume=False))
-    for call in conversation.waiting():
+    for call in conversation.pending_approvals():
         asyncio.run(conversation.deny(call_id_of(call), resume=False))
     asyncio.run(conversation.resume())
 
@@ -391,7 +394,7 @@ def test_a_call_that_two_branches_start_at_the_same_moment_is_made_once(
             with ThreadPoolExecutor() as pool:
                 ends.append(str(pool.submit(other.run).result().stop_reason))
 
-        with faults.arm("journal.before: run", run_the_other, at=1):
+        with faults.arm("journal.before: tool.started", run_the_other, at=1):
             assert till.conversation.run().success
         assert ends == ["stable"]
         assert till.paid == ["ada", "bob"]
@@ -439,7 +442,7 @@ def test_an_imported_session_knows_which_calls_were_started(
         till.session.default_branch.grant(resources="*")
         till.conversation.run()
         assert till.paid == ["ada"]
-        waiting = [in_short(one) for one in till.conversation.waiting()]
+        waiting = [in_short(one) for one in till.conversation.pending_approvals()]
         assert waiting == ["call pay"] * (2 if replay == "ask" else 1)
         if replay == "never":
             assert till.said[3].startswith(STARTED_ELSEWHERE)
@@ -516,7 +519,7 @@ def test_a_call_cancelled_between_its_recorded_start_and_the_call_has_a_result(
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, needs_approval=False)
         till.session.add_message("user", "Pay both.")
-        with faults.arm("journal.before: run", lambda _: till.conversation.cancel()):
+        with faults.arm("journal.before: tool.started", lambda _: till.conversation.cancel()):
             assert till.conversation.run().stop_reason == "cancelled"
         assert till.said[3:] == ["error Cancelled: this was stopped before it ran."]
         assert till.conversation.run().success
@@ -536,7 +539,7 @@ def die_after_a_denial(job: Job, _: Say) -> None:
             asyncio.run(till.conversation.resume())
 
 
-@pytest.mark.parametrize("point", ["journal.before: run", "journal.after: run"])
+@pytest.mark.parametrize("point", ["journal.before: tool.started", "journal.after: run"])
 def test_a_denial_holds_after_a_crash_before_the_first_start(
     nursery: Nursery, tmp_path: Path, point: str
 ) -> None:
@@ -545,7 +548,7 @@ def test_a_denial_holds_after_a_crash_before_the_first_start(
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         assert asyncio.run(till.conversation.resume()).success
-        started = point == "journal.after: run"
+        started = point == "journal.after: tool.started"
         assert till.paid == ([] if started else ["bob"])
         assert till.said[3] == "error Not run: denied. Too much."
         assert till.said[4].startswith(INTERRUPTED) == started
@@ -575,7 +578,7 @@ def test_one_call_that_was_interrupted_is_made_again_only_as_its_tool_allows(
         assert till.paid == (["ada", "ada"] if replay == "safe" else ["ada"])
         if replay == "ask":
             assert result.stop_reason == "suspended"
-            assert [in_short(one) for one in till.conversation.waiting()] == ["call pay"]
+            assert [in_short(one) for one in till.conversation.pending_approvals()] == ["call pay"]
         elif replay == "never":
             assert till.said[3].startswith(INTERRUPTED)
         else:

@@ -98,7 +98,13 @@ def test_a_reply_that_is_left_as_it_is_has_what_any_reply_has(streamed: bool) ->
 def test_what_was_shown_of_a_reply_that_was_changed_does_not_count() -> None:
     talk = Talk("A secret.", chunk=4)
     events = talk.events(policies=[Hides()])
-    assert kinds(events) == ["start", "turn", "drop", "said", "end"]
+    assert kinds(events) == [
+        "run.started",
+        "turn.started",
+        "draft.dropped",
+        "message.completed",
+        "run.ended",
+    ]
     shown = "".join(one.text for one in events if isinstance(one, TextAdded))
     assert shown == "A secret.A …."
     dropped = next(one.message_id for one in events if isinstance(one, DraftDropped))
@@ -175,7 +181,7 @@ def test_a_judged_reply_that_is_cancelled_is_dropped() -> None:
         async with conversation.events() as seen:
             async for event in seen:
                 events.append(event)
-                if event.kind == "turn":
+                if event.kind == "turn.started":
                     await asyncio.sleep(0)
                     conversation.cancel()
         return events

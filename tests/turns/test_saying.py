@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Message, SessionOptions, ToolFinished
+from sennit import Message, SessionOptions, ToolCompleted
 from sennit.messages.content import ActionResponseContent, InstructionContent
 from sennit.testing import ScriptedModel, ToolCall
 
@@ -49,7 +49,7 @@ def test_the_results_of_calls_that_others_made_are_said_in_one_step(tmp_path: Pa
 
     events = asyncio.run(work())
     assert events[-1].result.answer == "40 and 50."
-    assert sum(isinstance(event, ToolFinished) for event in events) == 2
+    assert sum(isinstance(event, ToolCompleted) for event in events) == 2
     told = conversation.request.model.requests[1].messages
     assert [one["role"] for one in told] == ["user", "assistant", "tool", "tool"]
 

@@ -52,7 +52,7 @@ def test_the_call_is_journalled_as_any_other() -> None:
     before = len(talk.conversation().history())
     result = execute(talk.conversation(), "c1")
     told = talk.conversation().history(before)
-    assert kinds(told) == ["start", "run", "result", "end"]
+    assert kinds(told) == ["run.started", "tool.started", "tool.completed", "run.ended"]
     assert result.run_id is not None
     assert talk.conversation().replay(result.run_id) == told
 

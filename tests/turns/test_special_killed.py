@@ -185,7 +185,7 @@ def check_run(nursery: Nursery, tmp_path: Path, case: Case, point: str, step: in
         assert there.said == after, at
         history = there.conversation.history()
         assert [event.seq for event in history] == list(range(1, len(history) + 1))
-        assert kinds(history).count("replaced") <= 1
+        assert kinds(history).count("history.replaced") <= 1
     assert resumed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import InstructionContent, Message, Steered, Tool
+from sennit import InstructionContent, Message, MessageQueued, Tool
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
@@ -42,10 +42,10 @@ def test_who_awaits_it_on_the_loop_of_the_run_goes_on_when_it_is_kept() -> None:
         conversation = talk.conversation()
         async with conversation.events(None, PLAIN) as events:
             async for event in events:
-                if event.kind == "run":
+                if event.kind == "tool.started":
                     await conversation.asteer("In feet, please.")
                     noted = await conversation.ahistory()
-                    assert any(isinstance(one, Steered) for one in noted)
+                    assert any(isinstance(one, MessageQueued) for one in noted)
 
     asyncio.run(work())
     assert talk.said[-2:] == ["user In feet, please.", "says Three feet."]
@@ -80,7 +80,9 @@ def test_who_speaks_to_the_run_alone_is_told_that_it_is_over() -> None:
 
     async def work() -> list[object]:
         async with conversation.events(streaming_options=PLAIN) as events:
-            return [conversation.steer_run("So?") async for one in events if one.kind == "end"]
+            return [
+                conversation.steer_run("So?") async for one in events if one.kind == "run.ended"
+            ]
 
     assert asyncio.run(work()) == [None]
     assert talk.said == ["user Go.", "says Ninety centimetres."]
@@ -99,7 +101,7 @@ def test_another_thread_waits_until_it_is_kept(tmp_path: Path) -> None:
         def look() -> str:
             conversation.steer("In feet, please.")
             theirs = other.session("a").conversation("main", model=ScriptedModel([]))
-            said.extend(one.text for one in theirs.history() if isinstance(one, Steered))
+            said.extend(one.text for one in theirs.history() if isinstance(one, MessageQueued))
             return "seen"
 
         session = client.session("a", resources="*")

@@ -118,7 +118,7 @@ def test_a_run_cancelled_twice_from_outside_is_safe_all_the_same(client: Client)
     async def watch() -> None:
         async with one.conversation().events(None, PLAIN) as events:
             async for event in events:
-                if event.kind == "text":
+                if event.kind == "text.delta":
                     task = asyncio.current_task()
                     assert task is not None
                     task.cancel()
@@ -130,7 +130,7 @@ def test_a_run_cancelled_twice_from_outside_is_safe_all_the_same(client: Client)
 
     asyncio.run(work())
     assert one.said[1].startswith("says A l")
-    assert kinds(one.conversation().history())[-1] == "end"
+    assert kinds(one.conversation().history())[-1] == "run.ended"
     assert one.run().success
 
 
@@ -307,7 +307,7 @@ def test_leaving_a_joined_stream_early_stops_nothing(client: Client) -> None:
         async with conversation.events(None, PLAIN) as events:
             await anext(events)
             async with conversation.events(after=0) as again:
-                assert (await anext(again)).kind == "start"
+                assert (await anext(again)).kind == "run.started"
             async for _ in conversation.events(after=0):
                 break
             return await events.result

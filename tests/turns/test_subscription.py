@@ -158,7 +158,7 @@ def test_a_suspended_run_is_gone_on_with() -> None:
         conversation = talk.conversation()
         async with conversation.events(None, PLAIN) as events:
             async for event in events:
-                if event.kind == "turn":
+                if event.kind == "turn.started":
                     conversation.suspend()
             return (await events.result).stop_reason
 

@@ -42,7 +42,7 @@ from sennit.turns.special.run import perform
 from sennit.turns.stream import RunStream, as_event, as_return
 from sennit.turns.subscription import Subscription
 from sennit.turns.tools.approval import decide
-from sennit.turns.tools.pending_calls import latest, pending_call, waiting
+from sennit.turns.tools.pending_calls import latest, pending_approvals, pending_call
 
 _T = TypeVar("_T")
 
@@ -359,11 +359,11 @@ class ConversationSession:
         nothing = Run(self._request, options or SessionOptions(), streaming_options, publish)
         return nothing.refuse("invalid", NOTHING)
 
-    def waiting(self) -> list[Message]:
-        """The tool calls that wait for a person: those of a suspended run that nobody decided."""
-        return waiting(self._request.branch)
+    def pending_approvals(self) -> list[Message]:
+        """Return the calls of a suspended run that need approval and have no decision yet."""
+        return pending_approvals(self._request.branch)
 
-    awaiting = async_twin(waiting)
+    apending_approvals = async_twin(pending_approvals)
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""

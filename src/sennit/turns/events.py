@@ -24,13 +24,20 @@ class Event:
     """Something that happened in a run."""
 
     kind: ClassVar[str]
+    stored: ClassVar[tuple[str, ...]] = ()
+    """The fields that `details` returns, as far as they are stored as they are."""
     seq: int
     """Its number on the branch, counted from 1 over all runs."""
     run_id: UUID
 
     def details(self) -> tuple[Any, ...]:
-        """Return the stored fields beside its message."""
+        """Return the stored fields beside its message, in order."""
         return ()
+
+    @classmethod
+    def fields(cls, details: list[Any]) -> dict[str, Any]:
+        """Return its own fields but for its message, from stored details."""
+        return dict(zip(cls.stored, details, strict=False))
 
     @property
     def about(self) -> UUID | None:
@@ -42,7 +49,8 @@ class Event:
 class RunStarted(Event):
     """A run begins, or goes on after it was interrupted or suspended."""
 
-    kind = "start"
+    kind = "run.started"
+    stored = ("model", "resumed")
     model: str
     resumed: bool = False
 
@@ -54,7 +62,8 @@ class RunStarted(Event):
 class TurnStarted(Event):
     """The model is asked."""
 
-    kind = "turn"
+    kind = "turn.started"
+    stored = ("turn",)
     turn: int
 
     def details(self) -> tuple[Any, ...]:
@@ -73,6 +82,7 @@ class _Ahead(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece(_Ahead):
+    stored = ("text",)
     text: str
 
     def details(self) -> tuple[Any, ...]:
@@ -83,21 +93,21 @@ class _Piece(_Ahead):
 class TextAdded(_Piece):
     """More of the answer."""
 
-    kind = "text"
+    kind = "text.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningAdded(_Piece):
     """More of what the model thinks aloud."""
 
-    kind = "think"
+    kind = "reasoning.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftDropped(_Ahead):
     """Text shown of a message is void: it is generated again, or was cancelled."""
 
-    kind = "drop"
+    kind = "draft.dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,28 +123,28 @@ class _OfMessage(Event):
 class MessageCompleted(_OfMessage):
     """A message stands on the branch: a text, a greeting, or what a person steered."""
 
-    kind = "said"
+    kind = "message.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(_OfMessage):
     """The model asks for a tool; the request stands on the branch."""
 
-    kind = "call"
+    kind = "tool.called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted(_OfMessage):
     """The tool that this request asks for is about to be called."""
 
-    kind = "run"
+    kind = "tool.started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned(_Ahead):
+class ToolResultBuffered(_Ahead):
     """A tool is done before those asked for ahead of it; its result is told after theirs."""
 
-    kind = "returned"
+    kind = "tool.result_buffered"
     request_id: UUID
     """The request it was called for."""
     outcome: Mapping[str, Any]
@@ -143,12 +153,18 @@ class ToolReturned(_Ahead):
     def details(self) -> tuple[Any, ...]:
         return (str(self.request_id), self.outcome)
 
+    @classmethod
+    def fields(cls, details: list[Any]) -> dict[str, Any]:
+        request, outcome = details
+        return {"request_id": UUID(request), "outcome": outcome}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steered(_Piece):
+class MessageQueued(_Piece):
     """A person has said something; the run takes it in before it asks the model again."""
 
-    kind = "steer"
+    kind = "message.queued"
+    stored = ("text", "record")
     record: Mapping[str, Any] | None = None
     """The message as stores keep it, if it is more than a text of the session's user."""
 
@@ -157,17 +173,18 @@ class Steered(_Piece):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFinished(_OfMessage):
+class ToolCompleted(_OfMessage):
     """The result of a call stands on the branch, good or bad."""
 
-    kind = "result"
+    kind = "tool.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalNeeded(_OfMessage):
+class ApprovalRequired(_OfMessage):
     """A person has to allow this request before it is run."""
 
-    kind = "ask"
+    kind = "approval.required"
+    stored = ("starts",)
     starts: int = 0
     """How often the call had been started until then, on any branch."""
 
@@ -176,10 +193,11 @@ class ApprovalNeeded(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalGiven(_OfMessage):
+class ApprovalDecided(_OfMessage):
     """A person has decided about this request."""
 
-    kind = "decided"
+    kind = "approval.decided"
+    stored = ("approved", "reason", "starts")
     approved: bool
     reason: str = ""
     starts: int = 0
@@ -191,20 +209,20 @@ class ApprovalGiven(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interjected(_OfMessage):
+class MessageInterjected(_OfMessage):
     """A message stands on the branch that is no answer of the run it comes in.
 
     It is one of a special turn, or what a person has said too late for the run to take it in.
     """
 
-    kind = "aside"
+    kind = "message.interjected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReplaced(_OfMessage):
     """A message, such as a summary, stands where others stood; those have a branch of their own."""
 
-    kind = "replaced"
+    kind = "history.replaced"
     branch_id: UUID
     """The branch that holds what was replaced."""
     count: int
@@ -214,6 +232,11 @@ class HistoryReplaced(_OfMessage):
 
     def details(self) -> tuple[Any, ...]:
         return (str(self.branch_id), self.count, self.to_make_room)
+
+    @classmethod
+    def fields(cls, details: list[Any]) -> dict[str, Any]:
+        branch, count, to_make_room = details
+        return {"branch_id": UUID(branch), "count": count, "to_make_room": to_make_room}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,35 +255,50 @@ class Injection:
 class ContextAdded(_Ahead):
     """Context providers added items to the prompt of an instruction."""
 
-    kind = "context"
+    kind = "context.added"
     items: tuple[Injection, ...]
 
     def details(self) -> tuple[Any, ...]:
         return ([(one.source, one.uri, one.tokens) for one in self.items],)
 
+    @classmethod
+    def fields(cls, details: list[Any]) -> dict[str, Any]:
+        return {"items": tuple(Injection(*item) for item in details[0])}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warned(Event):
+class WarningIssued(Event):
     """Something went wrong that does not end the run."""
 
-    kind = "warn"
+    kind = "warning.issued"
     notice: Notice
 
     def details(self) -> tuple[Any, ...]:
         return (self.notice.severity, self.notice.code, self.notice.text)
+
+    @classmethod
+    def fields(cls, details: list[Any]) -> dict[str, Any]:
+        return {"notice": Notice(*details)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded(Event):
     """The end of a run: exactly one, and the last."""
 
-    kind = "end"
+    kind = "run.ended"
     result: Return
 
     def details(self) -> tuple[Any, ...]:
         result = self.result
         notices = [(one.severity, one.code, one.text) for one in result.messages]
         return (result.stop_reason, notices, _plain(result.metrics))
+
+    @classmethod
+    def fields(cls, details: list[Any]) -> dict[str, Any]:
+        reason, notices, metrics = details
+        messages = tuple(Notice(*notice) for notice in notices)
+        result = Return(stop_reason=reason, messages=messages, metrics=_metrics(metrics))
+        return {"result": result}
 
 
 AnyEvent: TypeAlias = (
@@ -272,94 +310,74 @@ AnyEvent: TypeAlias = (
     | MessageCompleted
     | ToolCalled
     | ToolStarted
-    | ToolReturned
-    | ToolFinished
-    | Steered
-    | ApprovalNeeded
-    | ApprovalGiven
-    | Interjected
+    | ToolResultBuffered
+    | ToolCompleted
+    | MessageQueued
+    | ApprovalRequired
+    | ApprovalDecided
+    | MessageInterjected
     | HistoryReplaced
     | ContextAdded
-    | Warned
+    | WarningIssued
     | RunEnded
 )
 
 
+# A stored event begins with its place in this tuple, which takes one or two bytes where the kind
+# would take ten to twenty. Stores keep the numbers: append new types at the end, remove none.
+_TYPES: tuple[type[AnyEvent], ...] = (
+    RunStarted,
+    TurnStarted,
+    TextAdded,
+    ReasoningAdded,
+    DraftDropped,
+    MessageCompleted,
+    ToolCalled,
+    ToolStarted,
+    ToolResultBuffered,
+    ToolCompleted,
+    MessageQueued,
+    ApprovalRequired,
+    ApprovalDecided,
+    MessageInterjected,
+    HistoryReplaced,
+    ContextAdded,
+    WarningIssued,
+    RunEnded,
+)
+_NUMBERS: Mapping[type[Event], int] = {kind: number for number, kind in enumerate(_TYPES)}
+
+
 def to_record(event: AnyEvent) -> EventRecord:
-    """An event as a store keeps it."""
-    body = dumps([event.kind, *event.details()])
+    """Return an event as a store keeps it."""
+    body = dumps([_NUMBERS[type(event)], *event.details()])
     return EventRecord(event.seq, event.run_id, event.about, body)
 
 
 def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyEvent:
-    """The event a store kept; `message` finds the one it speaks of."""
-    kind, *details = loads(record.body)
-    where: dict[str, Any] = {"seq": record.seq, "run_id": record.run}
-    about = record.message
-    if kind == "steer" and about is not None:
-        text, *more = details
-        where |= {"text": text, "record": more[0] if more else None}
-        return Steered(message_id=about, **where)
-    if kind in _PIECES and about is not None:
-        return _PIECES[kind](message_id=about, text=details[0], **where)
-    if kind == "returned" and about is not None:
-        request, outcome = details
-        where |= {"request_id": UUID(request), "outcome": outcome}
-        return ToolReturned(message_id=about, **where)
-    if kind == "drop" and about is not None:
-        return DraftDropped(message_id=about, **where)
-    if kind in _OF_MESSAGES and about is not None:
-        return _OF_MESSAGES[kind](message=message(about), **where)
-    if kind == "ask" and about is not None:
-        return ApprovalNeeded(message=message(about), starts=sum(details), **where)
-    if kind == "decided" and about is not None:
-        approved, reason, *starts = details
-        where |= {"approved": approved, "reason": reason, "starts": sum(starts)}
-        return ApprovalGiven(message=message(about), **where)
-    if kind == "replaced" and about is not None:
-        branch, count, to_make_room = details
-        where |= {"branch_id": UUID(branch), "count": count, "to_make_room": to_make_room}
-        return HistoryReplaced(message=message(about), **where)
-    if kind == "context" and about is not None:
-        items = tuple(Injection(*one) for one in details[0])
-        return ContextAdded(message_id=about, items=items, **where)
-    return _BARE[kind](details, where)
+    """Return the event that a store kept; `message` finds the one it is about."""
+    number, *details = loads(record.body)
+    kind: Any = _TYPES[number]
+    fields = kind.fields(details)
+    if kind is RunEnded:
+        fields["result"] = replace(fields["result"], run_id=record.run, seq=record.seq)
+    elif issubclass(kind, _Ahead):
+        fields["message_id"] = record.message
+    elif issubclass(kind, _OfMessage) and record.message is not None:
+        fields["message"] = message(record.message)
+    return kind(seq=record.seq, run_id=record.run, **fields)
 
 
-_PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded)}
-_OF_MESSAGES: Mapping[str, Any] = {
-    one.kind: one
-    for one in (
-        MessageCompleted,
-        ToolCalled,
-        ToolStarted,
-        ToolFinished,
-        Interjected,
-    )
-}
-_BARE: Mapping[str, Callable[[list[Any], dict[str, Any]], AnyEvent]] = {
-    "start": lambda given, at: RunStarted(model=given[0], resumed=given[1:] == [True], **at),
-    "turn": lambda given, at: TurnStarted(turn=given[0], **at),
-    "warn": lambda given, at: Warned(notice=Notice(*given), **at),
-    "end": lambda given, at: RunEnded(result=_return(given, at), **at),
-}
-
-
-def _return(given: list[Any], at: dict[str, Any]) -> Return:
-    reason, notices, metrics = given
-    return Return(
-        stop_reason=reason,
-        messages=tuple(Notice(*one) for one in notices),
-        metrics=_metrics(metrics),
-        run_id=at["run_id"],
-        seq=at["seq"],
-    )
+def is_stored_as(record: EventRecord, kind: type[AnyEvent]) -> bool:
+    """Return whether a stored event is of this type, without decoding it."""
+    body, number = record.body, _NUMBERS[kind]
+    return body.startswith((b"[%d," % number, b"[%d]" % number))
 
 
 def _plain(metrics: Metrics) -> list[Any]:
     """Metrics in the order of their names below, as far as there is anything to tell."""
     usage = metrics.usage
-    told = [
+    values = [
         usage.input_tokens,
         usage.output_tokens,
         metrics.turns,
@@ -371,30 +389,29 @@ def _plain(metrics: Metrics) -> list[Any]:
         usage.reasoning_tokens,
         usage.cost,
     ]
-    while told and not told[-1]:
-        told.pop()
-    return told
+    while values and not values[-1]:
+        values.pop()
+    return values
 
 
-_METRICS = ("in", "out", "turns", "tools", "s", "finish", "model", "cached", "thought", "cost")
-
-
-def _metrics(given: list[Any] | dict[str, Any]) -> Metrics:
-    """Return metrics from `_plain`; earlier versions stored them by name."""
-    told = given if isinstance(given, dict) else dict(zip(_METRICS, given, strict=False))
+def _metrics(values: list[Any]) -> Metrics:
+    """Return metrics from `_plain`; those left out are empty."""
+    names = ("in", "out", "turns", "tools", "s", "finish", "model", "cached", "reasoning", "cost")
+    given = dict(zip(names, values, strict=False))
+    usage = Usage(
+        given.get("in", 0),
+        given.get("out", 0),
+        given.get("cached", 0),
+        given.get("reasoning", 0),
+        given.get("cost"),
+    )
     return Metrics(
-        usage=Usage(
-            told.get("in", 0),
-            told.get("out", 0),
-            told.get("cached", 0),
-            told.get("thought", 0),
-            told.get("cost"),
-        ),
-        turns=told.get("turns", 0),
-        tool_calls=told.get("tools", 0),
-        seconds=told.get("s", 0.0),
-        finish_reason=told.get("finish"),
-        model=told.get("model", ""),
+        usage=usage,
+        turns=given.get("turns", 0),
+        tool_calls=given.get("tools", 0),
+        seconds=given.get("s", 0.0),
+        finish_reason=given.get("finish"),
+        model=given.get("model", ""),
     )
 
 
@@ -403,7 +420,7 @@ def whole(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     said: dict[UUID, list[Message]] = {}
     found: list[AnyEvent] = []
     for event in events:
-        if isinstance(event, MessageCompleted | ToolCalled | ToolFinished):
+        if isinstance(event, MessageCompleted | ToolCalled | ToolCompleted):
             said.setdefault(event.run_id, []).append(event.message)
         if isinstance(event, RunEnded):
             body = Body(tuple(said.get(event.run_id, ())))

@@ -24,7 +24,7 @@ from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import AddEvents, CallStart, PutRun, RunRecord
 from sennit.turns.branch_lease import BranchLease
-from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
+from sennit.turns.events import AnyEvent, ToolStarted, WarningIssued, to_record
 from sennit.turns.result import Notice
 
 Publish = Callable[[list[AnyEvent]], None]
@@ -185,10 +185,10 @@ class Journal:
         return changes
 
 
-def _warning(started: ToolStarted) -> Warned:
+def _warning(started: ToolStarted) -> WarningIssued:
     told = f"The tool call of message {started.message.id} was started on another branch just now."
     notice = Notice("warning", "started_elsewhere", told)
-    return Warned(seq=started.seq, run_id=started.run_id, notice=notice)
+    return WarningIssued(seq=started.seq, run_id=started.run_id, notice=notice)
 
 
 def _reach(when: str, events: list[AnyEvent]) -> None:

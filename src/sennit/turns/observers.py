@@ -24,14 +24,14 @@ from sennit.messages.unset import Unset
 from sennit.turns.events import (
     AnyEvent,
     HistoryReplaced,
-    Interjected,
     MessageCompleted,
+    MessageInterjected,
     ReasoningAdded,
     RunEnded,
     RunStarted,
     TextAdded,
     ToolCalled,
-    ToolFinished,
+    ToolCompleted,
 )
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ def _calls(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
         yield "on_interaction_completed", event.message
     elif isinstance(event, ToolCalled):
         yield "on_tool_call", event.message
-    elif isinstance(event, ToolFinished):
+    elif isinstance(event, ToolCompleted):
         yield "on_tool_result", event.message
-    elif isinstance(event, Interjected):
+    elif isinstance(event, MessageInterjected):
         yield _METHODS.get(event.message.content.kind, "on_interaction_completed"), event.message
     elif isinstance(event, RunStarted):
         yield "on_start", request

@@ -22,13 +22,13 @@ from sennit.turns.events import (
     DraftDropped,
     HistoryReplaced,
     MessageCompleted,
+    MessageQueued,
     ReasoningAdded,
     RunEnded,
     RunStarted,
-    Steered,
     TextAdded,
     ToolCalled,
-    ToolFinished,
+    ToolCompleted,
     ToolStarted,
     TurnStarted,
     from_record,
@@ -64,7 +64,7 @@ class UnfinishedRun:
     drafts: dict[UUID, PartialText] = field(default_factory=dict[UUID, PartialText])
     calls: ToolCallStates = field(default_factory=ToolCallStates)
     """The tool calls it made, and the decisions about them."""
-    steered: dict[UUID, Steered] = field(default_factory=dict[UUID, Steered])
+    steered: dict[UUID, MessageQueued] = field(default_factory=dict[UUID, MessageQueued])
     """What people have said that it did not take in yet."""
     _worked_off: int = 0
 
@@ -92,9 +92,9 @@ class UnfinishedRun:
                 self._take_said(event.message)
             case ToolStarted():
                 self.tool_calls += 1
-            case Steered():
+            case MessageQueued():
                 self.steered[event.message_id] = event
-            case ToolFinished():
+            case ToolCompleted():
                 self.said.append(event.message)
                 self._worked_off = self.passes + 1
             case HistoryReplaced(to_make_room=True):

@@ -34,16 +34,16 @@ from sennit.turns.context import ContextItem, overfull
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
-    Interjected,
     MessageCompleted,
+    MessageInterjected,
+    MessageQueued,
     ReasoningAdded,
     RunEnded,
     RunStarted,
-    Steered,
     TextAdded,
     ToolCalled,
-    ToolFinished,
-    Warned,
+    ToolCompleted,
+    WarningIssued,
 )
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
@@ -155,7 +155,7 @@ class Run:
         self.progress.pending = _still_open(self.request.pending(), self.aim.say)
         for message in self.aim.say:
             answers = isinstance(message.content, ActionResponseContent)
-            self.tell(ToolFinished if answers else MessageCompleted, new=message)
+            self.tell(ToolCompleted if answers else MessageCompleted, new=message)
 
     def nothing_to_answer(self) -> str | None:
         """Return the reason why this run has nothing to do, or None."""
@@ -232,7 +232,7 @@ class Run:
         for message in messages:
             text, record = message.content.words, message.to_record()
             more = None if record == self._plain_record(text) else record
-            self.tell(Steered, message_id=message.id, text=text, record=more)
+            self.tell(MessageQueued, message_id=message.id, text=text, record=more)
 
     def _plain_record(self, text: str) -> dict[str, Any]:
         content = InstructionContent(instruction=text)
@@ -417,7 +417,7 @@ class Run:
         """Something went wrong that does not end the run."""
         notice = Notice("warning", code, text)
         self._notices.append(notice)
-        self.tell(Warned, notice=notice)
+        self.tell(WarningIssued, notice=notice)
 
     def refuse(self, reason: StopReason, why: Notice) -> Return:
         """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
@@ -475,7 +475,7 @@ class Run:
         """Put on the branch what people said too late for the run to take it in."""
         while self.steered:
             message = self.steered.popleft()
-            self.tell(Interjected, message=message, put=message)
+            self.tell(MessageInterjected, message=message, put=message)
 
     def _failed_at_last(self, result: Return, error: Exception) -> Return:
         """Show the end of a run that can note nothing more, so not by way of the journal."""

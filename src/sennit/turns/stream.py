@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from sennit.finish_uncancelled import undisturbed
-from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded
+from sennit.turns.events import (
+    AnyEvent,
+    MessageCompleted,
+    ReasoningAdded,
+    RunEnded,
+    TextAdded,
+    ToolCalled,
+    ToolCompleted,
+)
 from sennit.turns.observers import piece
 from sennit.turns.result import Body, Return
 
@@ -97,7 +105,6 @@ def as_return(event: AnyEvent) -> Return | None:
     if isinstance(event, TextAdded | ReasoningAdded):
         body = Body((piece(event),))
         return Return(body=body, run_id=event.run_id, seq=event.seq, is_delta=True)
-    said = getattr(event, "message", None)
-    if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
-        return None
-    return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
+    if isinstance(event, MessageCompleted | ToolCalled | ToolCompleted):
+        return Return(body=Body((event.message,)), run_id=event.run_id, seq=event.seq)
+    return None

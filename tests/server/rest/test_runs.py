@@ -24,7 +24,7 @@ from tests.talking import add
 
 
 def kinds(events: list[Told]) -> list[str]:
-    return [one.kind for one in events if one.kind != "text"]
+    return [one.kind for one in events if one.kind != "text.delta"]
 
 
 def test_a_run_is_told_event_by_event_and_leaves_its_answer(tmp_path: Path) -> None:
@@ -32,9 +32,15 @@ def test_a_run_is_told_event_by_event_and_leaves_its_answer(tmp_path: Path) -> N
         branch = new_branch(server)
         started = run(server, branch)
         events = all_events(server, started["events"])
-        assert kinds(events) == ["start", "said", "turn", "said", "end"]
+        assert kinds(events) == [
+            "run.started",
+            "message.completed",
+            "turn.started",
+            "message.completed",
+            "run.ended",
+        ]
         assert [one.seq for one in events] == list(range(1, len(events) + 1))
-        pieces = "".join(one.data["text"] for one in events if one.kind == "text")
+        pieces = "".join(one.data["text"] for one in events if one.kind == "text.delta")
         assert pieces == "You said: Hello "
         assert events[-1].data["result"]["stop_reason"] == "stable"
         assert events[-1].data["result"]["metrics"]["output_tokens"] == 5
@@ -51,7 +57,7 @@ def test_events_are_seen_while_the_model_is_still_talking(tmp_path: Path) -> Non
         branch = new_branch(server)
         started = run(server, branch)
         with following(server, started["events"]) as events:
-            first = next(one for one in events if one.kind == "text")
+            first = next(one for one in events if one.kind == "text.delta")
             assert first.data["text"] == "You "
             assert server.get(branch).json()["running"] is True
             gate.open()
@@ -64,7 +70,7 @@ def test_a_dropped_connection_loses_nothing_and_repeats_nothing(tmp_path: Path) 
         branch = new_branch(server)
         started = run(server, branch)
         with following(server, started["events"]) as events:
-            seen = [next(one for one in events if one.kind == "text")]
+            seen = [next(one for one in events if one.kind == "text.delta")]
         gate.open()
         rest = all_events(server, started["events"], last=seen[-1].seq)
         assert rest[0].seq == seen[-1].seq + 1
@@ -103,7 +109,7 @@ def test_stopping_keeps_what_was_said(tmp_path: Path) -> None:
         branch = new_branch(server)
         started = run(server, branch)
         with following(server, started["events"]) as events:
-            next(one for one in events if one.kind == "text")
+            next(one for one in events if one.kind == "text.delta")
             answer = server.post(f"{branch}/cancel")
             assert (answer.status_code, answer.json()) == (202, {"cancelled": True})
             assert list(events)[-1].data["result"]["stop_reason"] == "cancelled"
@@ -175,7 +181,7 @@ def test_a_tool_call_waits_for_a_person(tmp_path: Path, approve: bool) -> None:
         branch = new_branch(server)
         events = all_events(server, run(server, branch)["events"])
         assert events[-1].data["result"]["stop_reason"] == "suspended"
-        assert kinds(events)[-2:] == ["ask", "end"]
+        assert kinds(events)[-2:] == ["approval.required", "run.ended"]
         assert server.get(branch).json()["waiting"] == 1
         [waits] = server.get(f"{branch}/waiting").json()["waiting"]
         assert waits["call"]["arguments"] == {"a": 1, "b": 2}
@@ -184,7 +190,7 @@ def test_a_tool_call_waits_for_a_person(tmp_path: Path, approve: bool) -> None:
         assert answer.status_code == 202, answer.text
         rest = all_events(server, answer.json()["run"]["events"])
         assert rest[-1].data["result"]["stop_reason"] == "stable"
-        [result] = [one.data["message"]["result"] for one in rest if one.kind == "result"]
+        [result] = [one.data["message"]["result"] for one in rest if one.kind == "tool.completed"]
         assert result["success"] is approve
         assert server.post(path, {"approve": approve}).status_code == 404
 
@@ -243,7 +249,7 @@ def test_a_stream_that_follows_tells_the_next_run_too(tmp_path: Path) -> None:
         with following(server, f"{branch}/events?after={last}&follow=true") as events:
             for text in ("Again", "And again"):
                 started = run(server, branch, text)
-                end = next(one for one in events if one.kind == "end")
+                end = next(one for one in events if one.kind == "run.ended")
                 assert end.data["run_id"] == started["run"]["id"]
 
 

@@ -587,7 +587,7 @@ def test_what_is_noted_of_a_tool_turn_names_its_messages_by_number(tmp_path: Pat
     with closing(sqlite3.connect(path)) as connection:
         kinds = {kind for (kind,) in connection.execute("SELECT typeof(message) FROM events")}
         starts = connection.execute("SELECT typeof(message), times FROM starts").fetchall()
-    assert {"ToolCalled", "ToolStarted", "ToolFinished", "MessageCompleted"} <= set(told)
+    assert {"ToolCalled", "ToolStarted", "ToolCompleted", "MessageCompleted"} <= set(told)
     assert kinds == {"integer", "null"}
     assert starts == [("integer", 1)]
 

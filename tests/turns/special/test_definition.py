@@ -193,7 +193,7 @@ def test_a_call_that_waits_is_not_answered_by_one_of_a_special_turn_with_its_id(
     assert special(talk, SpecialTurn(instruction="Look.", strategy=ALL)).success
     conversation = talk.conversation()
     fork = session.fork(talk.branch, name="fork", resources=True)
-    assert [call_id_of(one) for one in conversation.waiting()] == ["call_0"]
+    assert [call_id_of(one) for one in conversation.pending_approvals()] == ["call_0"]
     result = asyncio.run(conversation.approve("call_0"))
     assert result is not None
     assert (result.stop_reason, made) == ("stable", [1])
@@ -279,7 +279,7 @@ def test_nothing_is_seen_of_a_special_turn_while_it_is_said(session: Session) ->
     before = [*talk.said, *kinds(conversation.history())]
     asyncio.run(conversation.execute_special_turn(SpecialTurn(instruction="Title?")))
     assert during == [before]
-    assert kinds(conversation.history())[-1] == "aside"
+    assert kinds(conversation.history())[-1] == "message.interjected"
 
 
 @pytest.mark.parametrize("strategy", [RESULT, REPLACE])
@@ -344,15 +344,15 @@ def test_a_special_turn_while_a_run_is_under_way_is_told_by_that_run(session: Se
     events = asyncio.run(watch())
     assert results[0].text == "A title."
     assert kinds(events) == [
-        "start",
-        "turn",
-        "call",
-        "run",
-        "aside",
-        "result",
-        "turn",
-        "said",
-        "end",
+        "run.started",
+        "turn.started",
+        "tool.called",
+        "tool.started",
+        "message.interjected",
+        "tool.completed",
+        "turn.started",
+        "message.completed",
+        "run.ended",
     ]
     assert events[-1].result.text == "Done."
     assert talk.said == ["user Go.", "call look", "says A title.", "result seen", "says Done."]
@@ -589,7 +589,7 @@ def test_the_instruction_of_a_special_turn_leaves_a_pending_call_pending(
     if approved:
         result = conversation.run()
     else:
-        assert [call_id_of(one) for one in conversation.waiting()] == ["c1"]
+        assert [call_id_of(one) for one in conversation.pending_approvals()] == ["c1"]
         result = asyncio.run(conversation.approve("c1"))
     assert result is not None
     assert (result.stop_reason, made) == ("stable", [1])
@@ -694,7 +694,7 @@ def test_the_greeting_comes_first_and_may_be_all(session: Session, streaming: bo
 
     result = asyncio.run(go())
     assert (result.stop_reason, result.text) == ("stable", "Welcome!")
-    assert kinds(conversation.history()) == ["start", "said", "end"]
+    assert kinds(conversation.history()) == ["run.started", "message.completed", "run.ended"]
     assert asyncio.run(go()).messages[0].code == "empty"  # it has greeted, and nobody answered
     talk.say("What time is it?")
     assert asyncio.run(go()).text == "It is late."

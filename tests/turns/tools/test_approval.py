@@ -192,16 +192,18 @@ def test_what_waits_can_be_looked_at_from_anywhere(tmp_path: Path) -> None:
     with sennit.open(tmp_path / "chat.db") as client:
         calls = [ASK, ToolCall("add", {"a": 1, "b": 2})]
         talk = Talk(calls, session=client.session("chat"), tools=[tool, add])
-        assert talk.conversation().waiting() == []
+        assert talk.conversation().pending_approvals() == []
         talk.run()
     with sennit.open(tmp_path / "chat.db") as client:
         session = client.session("chat")
         session.services.register(ScriptedModel([]))
         conversation = session.conversation("talk", model="scripted")
-        assert [in_short(message) for message in conversation.waiting()] == ["call delete"]
-        assert asyncio.run(conversation.awaiting()) == conversation.waiting()
+        assert [in_short(message) for message in conversation.pending_approvals()] == [
+            "call delete"
+        ]
+        assert asyncio.run(conversation.apending_approvals()) == conversation.pending_approvals()
         asyncio.run(conversation.deny("c1", resume=False))
-        assert conversation.waiting() == []
+        assert conversation.pending_approvals() == []
 
 
 def test_a_run_that_goes_on_can_be_watched() -> None:
@@ -218,7 +220,15 @@ def test_a_run_that_goes_on_can_be_watched() -> None:
         return seen, only.messages[0].code
 
     seen, code = asyncio.run(watched())
-    assert seen == ["start", "run", "result", "turn", "text", "said", "end"]
+    assert seen == [
+        "run.started",
+        "tool.started",
+        "tool.completed",
+        "turn.started",
+        "text.delta",
+        "message.completed",
+        "run.ended",
+    ]
     assert code == "nothing_to_resume"
 
 

@@ -37,7 +37,7 @@ from sennit.turns.events import (
     RunEnded,
     RunStarted,
     ToolCalled,
-    ToolFinished,
+    ToolCompleted,
 )
 from sennit.turns.result import Return
 
@@ -119,13 +119,13 @@ class ChatSession:
             result = await self._run(_unless_busy(show), say=say)
         return result
 
-    def waiting(self) -> list[Message]:
+    def pending_approvals(self) -> list[Message]:
         """The tool calls of the answer that wait for a decision."""
-        return self._conversation().waiting()
+        return self._conversation().pending_approvals()
 
     def interrupted(self) -> InterruptedAnswer | None:
         """Return the last answer if it did not come to its end and waits for no decision."""
-        return None if self.waiting() else interrupted(self.branch, self.partner.tools)
+        return None if self.pending_approvals() else interrupted(self.branch, self.partner.tools)
 
     def has_tool_of(self, call: Message) -> bool:
         """Tell if the tool of a call is among those that the model may call here."""
@@ -308,7 +308,7 @@ class _Running:
 
 def _told(result: Return, before: set[UUID], show: Show) -> Return:
     """Show what a run that was not streamed has added, as if it had been."""
-    kinds = {"action_request": ToolCalled, "action_response": ToolFinished}
+    kinds = {"action_request": ToolCalled, "action_response": ToolCompleted}
     where: dict[str, Any] = {"seq": result.seq, "run_id": result.run_id}
     for message in (one for one in result.body.interactions if one.id not in before):
         event = kinds.get(message.content.kind, MessageCompleted)(message=message, **where)

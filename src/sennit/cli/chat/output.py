@@ -31,8 +31,8 @@ from sennit.turns.events import (
     RunEnded,
     TextAdded,
     ToolCalled,
-    ToolFinished,
-    Warned,
+    ToolCompleted,
+    WarningIssued,
 )
 from sennit.turns.result import Notice, Return
 
@@ -77,11 +77,11 @@ class ChatOutput:
                 self.note("(the words above do not count)")
             case MessageCompleted() if event.message.id not in self._shown:
                 self._whole(event.message)
-            case ToolCalled() | ToolFinished():
+            case ToolCalled() | ToolCompleted():
                 self._card(event.message)
             case HistoryReplaced():
                 self.note(f"(a summary now stands for the {event.count} messages above)")
-            case Warned():
+            case WarningIssued():
                 self.note(event.notice.text)
             case RunEnded():
                 self._end(event.result)

@@ -25,7 +25,7 @@ from sennit.turns.events import (
     RunEnded,
     TextAdded,
     ToolCalled,
-    Warned,
+    WarningIssued,
 )
 from sennit.turns.result import Return
 
@@ -58,7 +58,7 @@ class TextAnswers:
             case MessageCompleted() if event.message.id not in self._shown:
                 if isinstance(event.message.content, AssistantResponseContent):
                     self._add(event.message.id, said(event.message))
-            case Warned():
+            case WarningIssued():
                 self.note(f"sennit: {event.notice.text}")
             case MessageCompleted() | ToolCalled() | RunEnded():
                 self._close_line()
@@ -142,7 +142,7 @@ class JsonAnswers(TextAnswers):
             "tokens": {"in": usage.input_tokens, "out": usage.output_tokens},
         }
         if result.stop_reason == "suspended":
-            told["waiting"] = [called(one).call_id for one in talk.waiting()]
+            told["waiting"] = [called(one).call_id for one in talk.pending_approvals()]
         self._out.write(f"{json.dumps(told, ensure_ascii=False)}\n")
         self._out.flush()
 
@@ -159,7 +159,7 @@ def run(talk: ChatSession, lines: Iterable[bytes], answers: TextAnswers) -> int:
             _run(runner, talk.open())
             if talk.partner.tools:
                 answers.note(talk.partner.offered)
-            if (waiting := talk.waiting()) and not _passed_over(talk, waiting, answers):
+            if (waiting := talk.pending_approvals()) and not _passed_over(talk, waiting, answers):
                 return WAITING
             if (left := talk.interrupted()) is not None:
                 answers.interrupted(talk, left)
@@ -167,7 +167,7 @@ def run(talk: ChatSession, lines: Iterable[bytes], answers: TextAnswers) -> int:
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text.strip():
                     answered = _run(runner, _exchange(talk, text, answers))
-                if not answered and (waiting := talk.waiting()):
+                if not answered and (waiting := talk.pending_approvals()):
                     answers.waits(talk, waiting)
                     return WAITING
         finally:

@@ -180,7 +180,7 @@ def _warn_of_repetition(talk: ChatSession, screen: ChatOutput, question: Message
 
 @_command("/resume", "go on with an answer that was interrupted")
 def _resume(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
-    if talk.waiting():
+    if talk.pending_approvals():
         return Decide()
     if talk.interrupted() is not None:
         return Resume()
@@ -237,7 +237,7 @@ def _tools(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
 
 @_command("/approve", "decide about tool calls that wait for you")
 def _approve(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
-    if talk.waiting():
+    if talk.pending_approvals():
         return Decide()
     screen.note("No tool call waits for you.")
     show_interruption(talk, screen)

@@ -100,7 +100,7 @@ async def remember(commits: BackgroundCommits) -> None:
 async def settle(talk: ChatSession, screen: ChatOutput, lines: LineEditor) -> None:
     """Ask about the tool calls that wait, and let the answer go on, until none waits any more."""
     with _outlived(screen):
-        while waiting := talk.waiting():
+        while waiting := talk.pending_approvals():
             for call in waiting:
                 text = call_text(called(call))
                 if not talk.has_tool_of(call):

@@ -8,7 +8,7 @@ from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, Res
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.runs import RunRequest, Started, as_before, go_on
 from sennit.server.rest.schemas import MessageShape, message_shape
-from sennit.turns.tools.pending_calls import waiting
+from sennit.turns.tools.pending_calls import pending_approvals
 
 
 class PendingApprovals(ResponseModel):
@@ -37,7 +37,7 @@ class DecisionResult(ResponseModel):
 async def list_waiting(call: HTTPRequest) -> PendingApprovals:
     """The tool calls that wait for a person."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    found = await to_thread(waiting, branch)
+    found = await to_thread(pending_approvals, branch)
     return PendingApprovals(waiting=[message_shape(one, branch.index(one.id)) for one in found])
 
 
@@ -52,7 +52,7 @@ async def decide(call: HTTPRequest) -> DecisionResult:
         await conversation.approve(call_id, resume=False)
     else:
         await conversation.deny(call_id, given.message, resume=False)
-    left = await conversation.awaiting()
+    left = await conversation.apending_approvals()
     run = None if left else await go_on(call, plan, conversation)
     return DecisionResult(waiting=len(left), run=run)
 

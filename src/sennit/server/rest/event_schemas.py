@@ -122,7 +122,7 @@ def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
     match event:
         case events.RunEnded():
             more["result"] = result_shape(event.result)
-        case events.Warned():
+        case events.WarningIssued():
             more["notice"] = _notice(event.notice)
         case events.ContextAdded():
             more["items"] = [item_shape(one) for one in event.items]
@@ -196,7 +196,7 @@ def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
 def _ends(runs: RunRepository, found: list[RunRecord]) -> dict[UUID, Return]:
     """Return the results of runs, read together; of a resumed run, the last one."""
     first = min((loads(one.body).get("after", 0) for one in found), default=0)
-    told = (one for one in runs.all_events(first) if one.body.startswith(b'["end"'))
+    told = (one for one in runs.all_events(first) if events.is_stored_as(one, events.RunEnded))
     ends = (events.from_record(one, runs.message) for one in told)
     return {one.run_id: one.result for one in ends if isinstance(one, events.RunEnded)}
 

@@ -31,7 +31,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import EventRecord
 from sennit.turns.context import REPLACED
-from sennit.turns.events import Injection
+from sennit.turns.events import ContextAdded, Injection, is_stored_as
 from sennit.turns.prompt_history import sent_at
 from sennit.turns.result import SPECIAL
 
@@ -91,7 +91,7 @@ def _recalled_on(branch: Branch) -> RecalledList:
     for runs in _journals(branch):
         told: dict[UUID, EventRecord] = {}
         for event in runs.all_events(max(0, runs.last_seq() - _EVENTS_READ)):
-            if event.message is not None and event.body.startswith(b'["context"'):
+            if event.message is not None and is_stored_as(event, ContextAdded):
                 told[event.message] = event
         for uid in told.keys() - found.keys():
             if uid in branch:
@@ -169,7 +169,7 @@ def _journal(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str 
     for runs in _journals(branch):
         context: dict[UUID, EventRecord] = {}
         for event in runs.all_events():
-            if event.body.startswith(b'["context"'):
+            if is_stored_as(event, ContextAdded):
                 context[event.run] = event
             elif event.message == uid:
                 noted = next((one for one in runs.runs() if one.id == event.run), None)

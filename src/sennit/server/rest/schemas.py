@@ -25,7 +25,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository, last_runs
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.subscription import is_under_way
-from sennit.turns.tools.pending_calls import waiting
+from sennit.turns.tools.pending_calls import pending_approvals
 
 Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "custom", "record"]
 
@@ -134,7 +134,7 @@ def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
     runs = RunRepository(branch)
     state = "ended" if last is None else last.state
     running = state == "running" and is_under_way(runs)
-    asked = len(waiting(branch)) if state == "suspended" else 0
+    asked = len(pending_approvals(branch)) if state == "suspended" else 0
     return BranchShape(
         id=branch.id,
         name=branch.name,

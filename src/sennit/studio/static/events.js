@@ -38,7 +38,7 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
           await onEvent(event);
         }
       });
-      if (last.kind === 'end' || !await underWay()) return;
+      if (last.kind === 'run.ended' || !await underWay()) return;
     } catch (error) {
       if (signal.aborted) return;
       if (line.signal.aborted) continue;

@@ -193,9 +193,9 @@ export class Transcript {
       after, signal: this.#life.signal, onLink: () => {}, underWay: () => false,
       onEvent: ({ kind, data }) => {
         const id = data.message_id ?? data.message?.id;
-        if (kind === 'text' || kind === 'think') drafts.set(id, grown(drafts.get(id), kind, data));
-        else if (kind === 'steer') steered.set(id, told(data));
-        else if (['drop', 'said', 'aside'].includes(kind)) { drafts.delete(id); steered.delete(id); }
+        if (kind === 'text.delta' || kind === 'reasoning.delta') drafts.set(id, grown(drafts.get(id), kind, data));
+        else if (kind === 'message.queued') steered.set(id, told(data));
+        else if (['draft.dropped', 'message.completed', 'message.interjected'].includes(kind)) { drafts.delete(id); steered.delete(id); }
       },
     });
     return { drafts, steered };
@@ -424,16 +424,16 @@ export class Transcript {
   async #apply({ seq, kind, data }) {
     const { message } = data;
     this.#last = seq;
-    if (kind === 'text' || kind === 'think') this.#say(kind, data);
-    else if (kind === 'drop') this.#drafts.delete(data.message_id);
-    else if (kind === 'steer') this.#hear(data);
-    else if (kind === 'replaced') await this.refresh({ rewritten: true }).catch((error) => this.#fail(error));
-    else if (kind === 'run') this.started.add(callId(message));
-    else if (kind === 'ask' || kind === 'decided') this.#wait(message, kind === 'ask');
-    else if (kind === 'start') this.#begin();
-    else if (kind === 'context') this.recalled.set(data.message_id, data.items);
-    else if (kind === 'warn') this.notices.push(data.notice);
-    else if (kind === 'end') this.#end(data.result);
+    if (kind === 'text.delta' || kind === 'reasoning.delta') this.#say(kind, data);
+    else if (kind === 'draft.dropped') this.#drafts.delete(data.message_id);
+    else if (kind === 'message.queued') this.#hear(data);
+    else if (kind === 'history.replaced') await this.refresh({ rewritten: true }).catch((error) => this.#fail(error));
+    else if (kind === 'tool.started') this.started.add(callId(message));
+    else if (kind === 'approval.required' || kind === 'approval.decided') this.#wait(message, kind === 'approval.required');
+    else if (kind === 'run.started') this.#begin();
+    else if (kind === 'context.added') this.recalled.set(data.message_id, data.items);
+    else if (kind === 'warning.issued') this.notices.push(data.notice);
+    else if (kind === 'run.ended') this.#end(data.result);
     else if (message) this.#stand(message);
     this.#changed();
   }
@@ -496,7 +496,7 @@ const callId = (message) => message.call?.call_id ?? message.call_id;
 
 // A draft with one more piece of what is being said, or thought.
 function grown(draft, kind, { message_id: id, text }) {
-  const field = kind === 'text' ? 'text' : 'reasoning';
+  const field = kind === 'text.delta' ? 'text' : 'reasoning';
   const before = draft ?? { id, kind: 'answer', role: 'assistant', text: '', reasoning: '' };
   return { ...before, draft: true, interrupted: false, [field]: before[field] + text };
 }

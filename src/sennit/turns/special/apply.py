@@ -23,7 +23,7 @@ from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.branch_lease import held, new_holder
-from sennit.turns.events import AnyEvent, HistoryReplaced, Interjected
+from sennit.turns.events import AnyEvent, HistoryReplaced, MessageInterjected
 from sennit.turns.journal import Journal, Publish
 from sennit.turns.result import Notice, Return
 from sennit.turns.run import Run
@@ -87,7 +87,7 @@ class SpecialOutcome:
                 rewrite=plan,
             )
         for message in self.put:
-            tell(Interjected, message=message, put=message)
+            tell(MessageInterjected, message=message, put=message)
 
 
 async def put(

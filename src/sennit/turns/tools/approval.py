@@ -13,7 +13,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import AddEvents
 from sennit.turns.branch_lease import held, new_holder
-from sennit.turns.events import ApprovalGiven, to_record
+from sennit.turns.events import ApprovalDecided, to_record
 from sennit.turns.tools.call_state import ToolCallStates
 from sennit.turns.tools.pending_calls import call_id_of, pending
 
@@ -35,7 +35,7 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
         request = undecided.pop(call_id, None)
         if left is None or request is None:
             raise NotFoundError(_not_waiting(call_id, list(undecided), open_, calls))
-        event = ApprovalGiven(
+        event = ApprovalDecided(
             seq=found.seq + 1,
             run_id=left.record.id,
             message=request,

@@ -27,10 +27,10 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import (
     AnyEvent,
-    ApprovalGiven,
-    ApprovalNeeded,
+    ApprovalDecided,
+    ApprovalRequired,
     ToolCalled,
-    ToolReturned,
+    ToolResultBuffered,
     ToolStarted,
     from_record,
 )
@@ -48,11 +48,11 @@ class ToolCallStates(msgspec.Struct):
     """How often calls were started, on any branch."""
     results: dict[UUID, Message] = {}
     """Results that stand on another branch."""
-    returned: dict[UUID, ToolReturned] = {}
+    returned: dict[UUID, ToolResultBuffered] = {}
     """Results that are known and may not be on the branch yet."""
     asked: dict[UUID, int] = {}
     """Calls a person was asked about since their last start, and how many starts they had then."""
-    decided: dict[UUID, ApprovalGiven] = {}
+    decided: dict[UUID, ApprovalDecided] = {}
     """Decisions made since the last start of the call."""
 
     def take(self, event: AnyEvent) -> None:
@@ -65,11 +65,11 @@ class ToolCallStates(msgspec.Struct):
                 self.started.add(request)
                 self.asked.pop(request, None)
                 self.decided.pop(request, None)
-            case ToolReturned():
+            case ToolResultBuffered():
                 self.returned[event.request_id] = event
-            case ApprovalNeeded():
+            case ApprovalRequired():
                 self.asked[event.message.id] = event.starts
-            case ApprovalGiven():
+            case ApprovalDecided():
                 self.decided[event.message.id] = event
             case _:
                 pass
@@ -193,6 +193,6 @@ def _read(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
 def _read_after(runs: RunRepository, wanted: set[UUID], after: int) -> ToolCallStates:
     found = ToolCallStates()
     for record in runs.all_events(after):
-        if record.message in wanted or loads(record.body)[0] == ToolReturned.kind:
+        if record.message in wanted or loads(record.body)[0] == ToolResultBuffered.kind:
             found.take(from_record(record, runs.message))
     return found

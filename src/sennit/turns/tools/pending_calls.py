@@ -77,8 +77,8 @@ def call_id_of(request: Message) -> str:
     return content.call_id or str(request.id)
 
 
-def waiting(branch: Branch) -> list[Message]:
-    """The requests that wait for a person: those of a suspended run that nobody decided."""
+def pending_approvals(branch: Branch) -> list[Message]:
+    """Return the requests that need approval: those of a suspended run that nobody decided."""
     runs = RunRepository(branch)
     left = unfinished(runs)
     if left is None or left.record.state != "suspended":

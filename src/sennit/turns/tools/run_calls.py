@@ -29,7 +29,7 @@ from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
 from sennit.stores.records.sessions import CallStart
-from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolReturned, ToolStarted
+from sennit.turns.events import ApprovalRequired, ToolCompleted, ToolResultBuffered, ToolStarted
 from sennit.turns.run import Run
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
@@ -93,7 +93,7 @@ class _Group:
             outcome = result.content.to_dict()
             del outcome["request_id"]
             told = {"message_id": result.id, "request_id": request.id, "outcome": outcome}
-            self.run.tell(partial(ToolReturned, **told))
+            self.run.tell(partial(ToolResultBuffered, **told))
 
     def tell_next(self) -> None:
         """Tell the result of the first request that has not been told, unless it has none."""
@@ -188,7 +188,7 @@ def _waits(run: Run, request: Message) -> bool:
     else:
         asks = tool.needs_approval
     if asks:
-        run.tell(ApprovalNeeded, message=request, starts=calls.starts[request.id])
+        run.tell(ApprovalRequired, message=request, starts=calls.starts[request.id])
     return asks
 
 
@@ -250,7 +250,7 @@ def _result(request: Message, outcome: Mapping[str, Any], id: UUID | None = None
 
 
 def _answer(run: Run, request: Message, result: Message) -> None:
-    run.tell(ToolFinished, new=result)
+    run.tell(ToolCompleted, new=result)
     run.progress.pending.remove(request)
     run.progress.answered = False
 
