@@ -11,7 +11,7 @@ import pytest
 
 import sennit
 from sennit import StoreError, ValidationError, failpoints
-from sennit.stores.sqlite.failpoints import named
+from sennit.stores.statement_failpoints import named
 from sennit.testing import faults
 
 

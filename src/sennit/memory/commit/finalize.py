@@ -24,9 +24,9 @@ from sennit.errors import ConflictError
 from sennit.memory.commit.file_changes import FileChangeSet, WrittenChange
 from sennit.memory.commit.injected_context import injected_texts
 from sennit.memory.commit.result import CommitResult, archive_name, result_of
+from sennit.memory.commit.similar import SimilarMemories
 from sennit.memory.commit.usage import counted, counting
 from sennit.memory.extraction import summarize
-from sennit.memory.extraction.similar import SimilarMemories
 from sennit.memory.extraction.values import Candidate, Digest, KnownMemory
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads

@@ -7,14 +7,13 @@ repeated changes nothing, and what speaks of an erased message goes with it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from uuid import UUID
 
 import msgspec
 
-from sennit.errors import ConflictError, NotFoundError
 from sennit.stores import leases
 from sennit.stores.records.sessions import (
     AddEvents,
@@ -24,6 +23,7 @@ from sennit.stores.records.sessions import (
     PutRun,
     RunRecord,
 )
+from sennit.stores.run_rules import lost_lease, new_events, no_run, started_elsewhere
 
 _seq = attrgetter("seq")
 
@@ -151,51 +151,3 @@ class RunLog:
         """Erase what happened on a branch."""
         for kept in (self.events, self.leases, self.runs):
             kept.pop(branch, None)
-
-
-def new_events(
-    change: AddEvents, last: int, there: Callable[[], Iterable[EventRecord]]
-) -> list[EventRecord]:
-    """Those of a change that come past the `last` event of the branch, in order.
-
-    `there` gives what is stored from the first of them on. An earlier one has to be among that, or
-    was erased and stays so. Raises ConflictError for one that is another there.
-    """
-    if all(event.seq == seq for seq, event in enumerate(change.events, last + 1)):
-        return list(change.events)  # as nearly always
-    if any(event.seq <= last for event in change.events):
-        stored = {one.seq: one for one in there()}
-        for event in change.events:
-            if stored.get(event.seq, event) != event:
-                raise other_event(change.branch, event.seq)
-    new: dict[int, EventRecord] = {}
-    for event in change.events:
-        if event.seq > last and new.setdefault(event.seq, event) != event:
-            raise other_event(change.branch, event.seq)
-    return [new[seq] for seq in sorted(new)]
-
-
-def lost_lease(branch: UUID) -> ConflictError:
-    """The error for a writer whose lease another one has taken."""
-    return ConflictError(
-        f"The lease of branch {branch} was lost: another run has taken it. Nothing was written."
-    )
-
-
-def started_elsewhere(message: UUID) -> ConflictError:
-    """The error for a tool call that was started more often than its writer knows."""
-    return ConflictError(
-        f"Someone else has started the tool call of message {message}, on this branch or another "
-        f"one. Nothing was written; look at its starts, and decide again.",
-        call=message,
-    )
-
-
-def other_event(branch: UUID, seq: int) -> ConflictError:
-    """The error for an event whose number another one has."""
-    return ConflictError(f"Event {seq} of branch {branch} is there already, with another content.")
-
-
-def no_run(run: UUID) -> NotFoundError:
-    """The error for an event of a run that was never noted on its branch."""
-    return NotFoundError(f"There is no run {run} on this branch; keep it first, with PutRun.")

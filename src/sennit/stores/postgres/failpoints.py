@@ -13,7 +13,7 @@ from typing import Any, Self
 from sennit import failpoints
 from sennit.stores.postgres.driver import TransactionStatus, psycopg
 from sennit.stores.postgres.prepared_connection import Answer, Packed, PreparedConnection, Statement
-from sennit.stores.sqlite.failpoints import around
+from sennit.stores.statement_failpoints import around
 
 _IDLE = TransactionStatus.IDLE
 

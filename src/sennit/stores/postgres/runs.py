@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sennit.stores import leases
-from sennit.stores.in_memory.runs import lost_lease, new_events, no_run, started_elsewhere
 from sennit.stores.postgres import statements as sql
 from sennit.stores.records.sessions import (
     AddEvents,
@@ -25,6 +24,7 @@ from sennit.stores.records.sessions import (
     RunRecord,
     TakeLease,
 )
+from sennit.stores.run_rules import lost_lease, new_events, no_run, started_elsewhere
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,43 +1,17 @@
 """SQLite connections whose every statement is a failpoint.
 
-A store asks here for the class of its SQLite connections, and gets a watched one only while
-failpoints are in use: in normal use the driver's own class is used, and nothing is paid. A point is
-named after its driver and the first words of the statement (`sqlite.before: INSERT INTO messages`),
-which for a question are those that say where it looks (`sqlite.after: SELECT FROM sessions`).
-(The twin for PostgreSQL is apart, in `postgres_points`: its driver is an extra.)
+A store asks here for the class of its connections, and gets an instrumented one only while
+failpoints are in use; otherwise the driver's own class is used, at no cost.
 """
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Self
 
 from sennit import failpoints
-
-_WORDS = 3
-_COMMENT = re.compile(r"--[^\n]*")
-_SIGNS = re.compile(r"[(),;=\s]+")
-_TABLE = re.compile(r"SELECT\b.*?\bFROM\s+([\w.]+)", re.DOTALL)
-
-
-def named(statement: str) -> str:
-    """The words of a statement that tell it from others, for people."""
-    bare = _COMMENT.sub("", statement).strip()
-    if found := _TABLE.match(bare):
-        return f"SELECT FROM {found[1]}"
-    return " ".join(_SIGNS.sub(" ", bare).split()[:_WORDS])
-
-
-@contextmanager
-def around(driver: str, statement: str) -> Generator[None]:
-    """Reach the point before a statement, and if it succeeds the one after it."""
-    name = named(statement)
-    failpoints.reach(f"{driver}.before: {name}")
-    yield
-    failpoints.reach(f"{driver}.after: {name}")
+from sennit.stores.statement_failpoints import around
 
 
 class _Cursor(sqlite3.Cursor):

@@ -17,7 +17,6 @@ from sennit import clock, process
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import leases
-from sennit.stores.in_memory.runs import lost_lease, new_events, no_run, started_elsewhere
 from sennit.stores.records.sessions import (
     AddEvents,
     CallStart,
@@ -30,6 +29,7 @@ from sennit.stores.records.sessions import (
     RunRecord,
     TakeLease,
 )
+from sennit.stores.run_rules import lost_lease, new_events, no_run, started_elsewhere
 from sennit.stores.sqlite import statements as sql
 from sennit.stores.sqlite.batch_insert import add_rows
 

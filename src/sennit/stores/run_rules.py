@@ -1,0 +1,57 @@
+"""Rules for runs and events, the same for every store, and the errors for whoever breaks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from sennit.errors import ConflictError, NotFoundError
+from sennit.stores.records.sessions import AddEvents, EventRecord
+
+
+def new_events(
+    change: AddEvents, last: int, there: Callable[[], Iterable[EventRecord]]
+) -> list[EventRecord]:
+    """Those of a change that come past the `last` event of the branch, in order.
+
+    `there` gives what is stored from the first of them on. An earlier one has to be among that, or
+    was erased and stays so. Raises ConflictError for one that is another there.
+    """
+    if all(event.seq == seq for seq, event in enumerate(change.events, last + 1)):
+        return list(change.events)  # as nearly always
+    if any(event.seq <= last for event in change.events):
+        stored = {one.seq: one for one in there()}
+        for event in change.events:
+            if stored.get(event.seq, event) != event:
+                raise other_event(change.branch, event.seq)
+    new: dict[int, EventRecord] = {}
+    for event in change.events:
+        if event.seq > last and new.setdefault(event.seq, event) != event:
+            raise other_event(change.branch, event.seq)
+    return [new[seq] for seq in sorted(new)]
+
+
+def lost_lease(branch: UUID) -> ConflictError:
+    """The error for a writer whose lease another one has taken."""
+    return ConflictError(
+        f"The lease of branch {branch} was lost: another run has taken it. Nothing was written."
+    )
+
+
+def started_elsewhere(message: UUID) -> ConflictError:
+    """The error for a tool call that was started more often than its writer knows."""
+    return ConflictError(
+        f"Someone else has started the tool call of message {message}, on this branch or another "
+        f"one. Nothing was written; look at its starts, and decide again.",
+        call=message,
+    )
+
+
+def other_event(branch: UUID, seq: int) -> ConflictError:
+    """The error for an event whose number another one has."""
+    return ConflictError(f"Event {seq} of branch {branch} is there already, with another content.")
+
+
+def no_run(run: UUID) -> NotFoundError:
+    """The error for an event of a run that was never noted on its branch."""
+    return NotFoundError(f"There is no run {run} on this branch; keep it first, with PutRun.")
