@@ -18,10 +18,10 @@ from uuid import UUID
 from sennit.learning.examples import Filter
 from sennit.learning.exchanges import leaves, of_predictor
 from sennit.learning.export.formats import Chat, ChatConversation, LeftOut, Row, tools_in
+from sennit.learning.export.stored_rows import kept_chat
 from sennit.learning.labels import Label, average, labels_from
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.messages.prompt.stored_rows import kept_chat
 from sennit.messages.prompt.tool_chat import as_told, asked_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool

@@ -18,8 +18,8 @@ from sennit import (
     SystemContent,
     to_model_messages,
 )
-from sennit.messages.prompt import stored_rows
-from sennit.messages.prompt.stored_rows import kept_chat
+from sennit.learning.export import stored_rows
+from sennit.learning.export.stored_rows import kept_chat
 from sennit.sessions.repository import message_record
 from sennit.stores.records.sessions import MessageRecord
 from tests.strategies import Analysis, histories
