@@ -33,7 +33,7 @@ from sennit.server.rest import (
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (
+_MODULES = (
     health,
     sessions,
     branches,
@@ -54,8 +54,8 @@ _ROOMS = (
 
 
 def endpoints() -> list[Endpoint]:
-    """All endpoints there are: the table of routes."""
-    table = [one for room in _ROOMS for one in room.endpoints()]
+    """Return the table of routes."""
+    table = [endpoint for module in _MODULES for endpoint in module.routes]
     table.append(openapi.endpoint(table))
     return table
 

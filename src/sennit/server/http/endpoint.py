@@ -1,8 +1,8 @@
 """Endpoints: a route with its method, scope, request and response models.
 
-What it needs, takes and gives stands in the table and nowhere else, so the checks, the OpenAPI
-description and the documentation are made from the same line and cannot disagree. A handler gets a
-Call in which the query and the body are checked already, and gives a value or a Response.
+A handler is decorated with all of them, and the checks, the OpenAPI description and the
+documentation are made from that one place, so they cannot disagree. The handler gets an HTTPRequest
+whose query and body are validated already, and returns a value or a Response.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Required,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+)
 
 import msgspec
 
@@ -98,6 +108,7 @@ class HTTPRequest:
 
 
 Handler: TypeAlias = Callable[[HTTPRequest], Awaitable[Any]]
+_H = TypeVar("_H", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +135,46 @@ class Endpoint:
     def adds(self) -> bool:
         """True if it may store something, for which the caller's quota is asked."""
         return self.scope in ("write", "run") and self.method in ("POST", "PUT")
+
+
+class EndpointOptions(TypedDict, total=False):
+    """The fields of an Endpoint beside its method, path and handler."""
+
+    scope: Required[Scope | None]
+    summary: Required[str]
+    query: type[RequestModel]
+    body: type[RequestModel]
+    misfit: int
+    answer: Any
+    status: int
+    media: str
+
+
+class Routes(list[Endpoint]):
+    """The endpoints of a module, added by decorating their handlers."""
+
+    def get(self, path: str, **options: Unpack[EndpointOptions]) -> Callable[[_H], _H]:
+        """Add a GET endpoint."""
+        return self._adder("GET", path, options)
+
+    def post(self, path: str, **options: Unpack[EndpointOptions]) -> Callable[[_H], _H]:
+        """Add a POST endpoint."""
+        return self._adder("POST", path, options)
+
+    def put(self, path: str, **options: Unpack[EndpointOptions]) -> Callable[[_H], _H]:
+        """Add a PUT endpoint."""
+        return self._adder("PUT", path, options)
+
+    def delete(self, path: str, **options: Unpack[EndpointOptions]) -> Callable[[_H], _H]:
+        """Add a DELETE endpoint."""
+        return self._adder("DELETE", path, options)
+
+    def _adder(self, method: Method, path: str, options: EndpointOptions) -> Callable[[_H], _H]:
+        def add(handler: _H) -> _H:
+            self.append(Endpoint(method=method, path=path, handle=handler, **options))
+            return handler
+
+        return add
 
 
 def ok(value: Any, status: int = 200, headers: Mapping[str, str] = PRIVATE) -> Response:

@@ -9,7 +9,7 @@ from typing import Any
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.server.http.disconnects import while_there
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel, ok
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import ChatCompletionRequest, checked, refuse_unsupported
@@ -42,9 +42,19 @@ from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
 from sennit.turns.result import Return
 
+routes = Routes()
+
 _FINISHES = {"length": "length", "refusal": "content_filter"}
 
 
+@routes.post(
+    "/v1/chat/completions",
+    scope="run",
+    summary="Answer a conversation, as OpenAI's chat completions do",
+    body=ChatCompletionRequest,
+    misfit=400,
+    answer=dict[str, Any],
+)
 async def complete(call: HTTPRequest) -> Response:
     """Answer a conversation, whole or as a stream."""
     ask: ChatCompletionRequest = call.body
@@ -274,44 +284,24 @@ class ModelList(ResponseModel):
     object: str = "list"
 
 
+@routes.get(
+    "/v1/models",
+    scope="read",
+    summary="The models, as OpenAI's clients list them",
+    answer=ModelList,
+)
 async def models(call: HTTPRequest) -> ModelList:
     """List the models, the default first."""
     return ModelList(data=[ModelObject(id=name) for name in call.server.models])
 
 
+@routes.get(
+    "/v1/models/{model}",
+    scope="read",
+    summary="One model, as OpenAI's clients see it",
+    answer=ModelObject,
+)
 async def model(call: HTTPRequest) -> ModelObject:
     """One of them."""
     known_model(call.server, call.path["model"])
     return ModelObject(id=call.path["model"])
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path="/v1/chat/completions",
-            handle=complete,
-            scope="run",
-            summary="Answer a conversation, as OpenAI's chat completions do",
-            body=ChatCompletionRequest,
-            misfit=400,
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/models",
-            handle=models,
-            scope="read",
-            summary="The models, as OpenAI's clients list them",
-            answer=ModelList,
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/models/{model}",
-            handle=model,
-            scope="read",
-            summary="One model, as OpenAI's clients see it",
-            answer=ModelObject,
-        ),
-    ]

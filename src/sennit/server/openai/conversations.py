@@ -19,7 +19,7 @@ from sennit.ids import new_id
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.openai.chat_schemas import check_notes
 from sennit.server.openai.derived_sessions import SOURCE
@@ -33,6 +33,8 @@ from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.turns.tools.pending_calls import pending
+
+routes = Routes()
 
 _PATH = "/v1/conversations"
 _ONE = _PATH + "/{conversation}"
@@ -132,6 +134,14 @@ def lasting_on(session: Session) -> str | None:
     return system.metadata.get("lasting", told) or None
 
 
+@routes.post(
+    _PATH,
+    scope="write",
+    summary="A new conversation, as OpenAI's clients make it",
+    body=NewConversation,
+    misfit=400,
+    answer=ConversationObject,
+)
 async def create(call: HTTPRequest) -> ConversationObject:
     """A new conversation, with what was said in it so far."""
     given: NewConversation = call.body
@@ -164,11 +174,20 @@ def _told(session: Session, name: str) -> ConversationObject:
     return ConversationObject(id=name, created_at=created, metadata=dict(noted))
 
 
+@routes.get(_ONE, scope="read", summary="A conversation", answer=ConversationObject)
 async def retrieve(call: HTTPRequest) -> ConversationObject:
     """A conversation."""
     return _told(await _named(call), call.path["conversation"])
 
 
+@routes.post(
+    _ONE,
+    scope="write",
+    summary="Note something else of a conversation",
+    body=ConversationMetadata,
+    misfit=400,
+    answer=ConversationObject,
+)
 async def update(call: HTTPRequest) -> ConversationObject:
     """Note something else of a conversation."""
     given: ConversationMetadata = call.body
@@ -178,6 +197,12 @@ async def update(call: HTTPRequest) -> ConversationObject:
     return _told(session, call.path["conversation"])
 
 
+@routes.delete(
+    _ONE,
+    scope="write",
+    summary="Erase a conversation and all that was said in it",
+    answer=DeletedConversation,
+)
 async def delete(call: HTTPRequest) -> DeletedConversation:
     """Erase a conversation and all that was said in it."""
     session = await _named(call)
@@ -186,6 +211,13 @@ async def delete(call: HTTPRequest) -> DeletedConversation:
     return DeletedConversation(id=call.path["conversation"])
 
 
+@routes.get(
+    _ONE + "/items",
+    scope="read",
+    summary="What was said in a conversation",
+    query=ItemsQuery,
+    answer=dict[str, Any],
+)
 async def list_items(call: HTTPRequest) -> dict[str, Any]:
     """List the items, page by page."""
     session, most = await _named(call), call.limits.answer_bytes
@@ -199,6 +231,15 @@ async def list_items(call: HTTPRequest) -> dict[str, Any]:
     return await to_thread(read)
 
 
+@routes.post(
+    _ONE + "/items",
+    scope="write",
+    summary="Say something in a conversation, without asking a model",
+    query=IncludeQuery,
+    body=NewItems,
+    misfit=400,
+    answer=dict[str, Any],
+)
 async def add_items(call: HTTPRequest) -> dict[str, Any]:
     """Say something in a conversation, without asking a model."""
     given: NewItems = call.body
@@ -235,6 +276,13 @@ def _note(caller: Caller, main: Branch) -> None:
         caller.known.note(caller.client, last, main)
 
 
+@routes.get(
+    _ITEM,
+    scope="read",
+    summary="One item of a conversation",
+    query=IncludeQuery,
+    answer=dict[str, Any],
+)
 async def get_item(call: HTTPRequest) -> dict[str, Any]:
     """One of the items."""
     return _item(await _named(call), call.path["item"])[1]
@@ -250,88 +298,12 @@ def _item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
     raise HTTPError(404, "not_found", f"There is no item {name[:100]!r} here.")
 
 
+@routes.delete(
+    _ITEM, scope="write", summary="Erase an item of a conversation", answer=ConversationObject
+)
 async def delete_item(call: HTTPRequest) -> ConversationObject:
     """Erase the message that an item is, or is a part of."""
     session = await _named(call)
     message, _ = _item(session, call.path["item"])
     await to_thread(session.remove_messages, [message], forget=False)
     return _told(session, call.path["conversation"])
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path=_PATH,
-            handle=create,
-            scope="write",
-            summary="A new conversation, as OpenAI's clients make it",
-            body=NewConversation,
-            misfit=400,
-            answer=ConversationObject,
-        ),
-        Endpoint(
-            method="GET",
-            path=_ONE,
-            handle=retrieve,
-            scope="read",
-            summary="A conversation",
-            answer=ConversationObject,
-        ),
-        Endpoint(
-            method="POST",
-            path=_ONE,
-            handle=update,
-            scope="write",
-            summary="Note something else of a conversation",
-            body=ConversationMetadata,
-            misfit=400,
-            answer=ConversationObject,
-        ),
-        Endpoint(
-            method="DELETE",
-            path=_ONE,
-            handle=delete,
-            scope="write",
-            summary="Erase a conversation and all that was said in it",
-            answer=DeletedConversation,
-        ),
-        Endpoint(
-            method="GET",
-            path=_ONE + "/items",
-            handle=list_items,
-            scope="read",
-            summary="What was said in a conversation",
-            query=ItemsQuery,
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="POST",
-            path=_ONE + "/items",
-            handle=add_items,
-            scope="write",
-            summary="Say something in a conversation, without asking a model",
-            query=IncludeQuery,
-            body=NewItems,
-            misfit=400,
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="GET",
-            path=_ITEM,
-            handle=get_item,
-            scope="read",
-            summary="One item of a conversation",
-            query=IncludeQuery,
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="DELETE",
-            path=_ITEM,
-            handle=delete_item,
-            scope="write",
-            summary="Erase an item of a conversation",
-            answer=ConversationObject,
-        ),
-    ]

@@ -13,7 +13,7 @@ from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.output_schema import ModelSchema
 from sennit.server.http.disconnects import while_there
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel, ok
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat import answer_in, where
@@ -56,6 +56,8 @@ from sennit.server.openai.turn import TurnOptions, answered, known_model, watche
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
 
+routes = Routes()
+
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
@@ -66,6 +68,14 @@ class _Begun:
     answer: ModelAnswer | None = None
 
 
+@routes.post(
+    "/v1/responses",
+    scope="run",
+    summary="Answer, as OpenAI's responses do",
+    body=ResponsesRequest,
+    misfit=400,
+    answer=dict[str, Any],
+)
 async def create(call: HTTPRequest) -> Response:
     """Answer, whole or as a stream of events."""
     ask: ResponsesRequest = call.body
@@ -214,6 +224,12 @@ def _again(kept: StoredResponse) -> _Begun:
     return _Begun(kept.head, place, answer if answer.messages else None)
 
 
+@routes.get(
+    "/v1/responses/{response}",
+    scope="read",
+    summary="A response that is kept",
+    answer=dict[str, Any],
+)
 async def retrieve(call: HTTPRequest) -> dict[str, Any]:
     """A response that is kept."""
     if b"stream=true" in call.http["query_string"].lower():
@@ -243,6 +259,9 @@ class DeletedResponse(ResponseModel):
     deleted: bool = True
 
 
+@routes.delete(
+    "/v1/responses/{response}", scope="write", summary="Erase a response", answer=DeletedResponse
+)
 async def delete(call: HTTPRequest) -> DeletedResponse:
     """Erase a response."""
     kept = await _kept(call)
@@ -250,48 +269,14 @@ async def delete(call: HTTPRequest) -> DeletedResponse:
     return DeletedResponse(id=call.path["response"])
 
 
+@routes.get(
+    "/v1/responses/{response}/input_items",
+    scope="read",
+    summary="What was said for a response",
+    query=ItemsQuery,
+    answer=dict[str, Any],
+)
 async def input_items(call: HTTPRequest) -> dict[str, Any]:
     """List the input items of a response, page by page."""
     most = call.limits.answer_bytes
     return await to_thread(page, (await _kept(call)).said, call.query, most)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path="/v1/responses",
-            handle=create,
-            scope="run",
-            summary="Answer, as OpenAI's responses do",
-            body=ResponsesRequest,
-            misfit=400,
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/responses/{response}",
-            handle=retrieve,
-            scope="read",
-            summary="A response that is kept",
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="DELETE",
-            path="/v1/responses/{response}",
-            handle=delete,
-            scope="write",
-            summary="Erase a response",
-            answer=DeletedResponse,
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/responses/{response}/input_items",
-            handle=input_items,
-            scope="read",
-            summary="What was said for a response",
-            query=ItemsQuery,
-            answer=dict[str, Any],
-        ),
-    ]

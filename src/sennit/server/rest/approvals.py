@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from asyncio import to_thread
 
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.runs import RunRequest, Started, as_before, go_on
 from sennit.server.rest.schemas import MessageShape, message_shape
 from sennit.turns.tools.pending_calls import pending_approvals
+
+routes = Routes()
 
 
 class PendingApprovals(ResponseModel):
@@ -34,6 +36,12 @@ class DecisionResult(ResponseModel):
     """The run, if it goes on."""
 
 
+@routes.get(
+    ONE + "/waiting",
+    scope="read",
+    summary="The tool calls that wait for a person",
+    answer=PendingApprovals,
+)
 async def list_waiting(call: HTTPRequest) -> PendingApprovals:
     """The tool calls that wait for a person."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -41,6 +49,14 @@ async def list_waiting(call: HTTPRequest) -> PendingApprovals:
     return PendingApprovals(waiting=[message_shape(one, branch.index(one.id)) for one in found])
 
 
+@routes.post(
+    ONE + "/approvals/{call}",
+    scope="run",
+    summary="Allow or refuse a tool call that waits",
+    body=DecisionRequest,
+    answer=DecisionResult,
+    status=202,
+)
 async def decide(call: HTTPRequest) -> DecisionResult:
     """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
     given: DecisionRequest = call.body
@@ -55,27 +71,3 @@ async def decide(call: HTTPRequest) -> DecisionResult:
     left = await conversation.apending_approvals()
     run = None if left else await go_on(call, plan, conversation)
     return DecisionResult(waiting=len(left), run=run)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path=ONE + "/waiting",
-            handle=list_waiting,
-            scope="read",
-            summary="The tool calls that wait for a person",
-            answer=PendingApprovals,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/approvals/{call}",
-            handle=decide,
-            scope="run",
-            summary="Allow or refuse a tool call that waits",
-            body=DecisionRequest,
-            answer=DecisionResult,
-            status=202,
-        ),
-    ]

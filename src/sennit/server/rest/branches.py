@@ -13,8 +13,10 @@ from msgspec import Meta
 from sennit.api.session import Session
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel, within
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes, within
 from sennit.server.rest.schemas import BranchShape, MessageShape, branch_shape, message_shape
+
+routes = Routes()
 
 PATH = "/api/sessions/{session}/branches"
 ONE = PATH + "/{branch}"
@@ -61,6 +63,14 @@ class Diff(ResponseModel):
     same_system: bool
 
 
+@routes.post(
+    PATH,
+    scope="write",
+    summary="A new, empty branch",
+    body=NewBranch,
+    answer=BranchShape,
+    status=201,
+)
 async def create_branch(call: HTTPRequest) -> BranchShape:
     """A new, empty branch."""
     given: NewBranch = call.body
@@ -76,6 +86,14 @@ async def create_branch(call: HTTPRequest) -> BranchShape:
     return await to_thread(branch_shape, made)
 
 
+@routes.post(
+    ONE + "/fork",
+    scope="write",
+    summary="Fork a branch after any message",
+    body=ForkRequest,
+    answer=BranchShape,
+    status=201,
+)
 async def fork(call: HTTPRequest) -> BranchShape:
     """A fork with the same grants and system message."""
     given: ForkRequest = call.body
@@ -86,12 +104,16 @@ async def fork(call: HTTPRequest) -> BranchShape:
     return await to_thread(branch_shape, made)
 
 
+@routes.get(ONE, scope="read", summary="A branch", answer=BranchShape)
 async def get_branch(call: HTTPRequest) -> BranchShape:
     """A branch."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return await to_thread(branch_shape, branch)
 
 
+@routes.put(
+    ONE, scope="write", summary="Give a branch another name", body=BranchName, answer=BranchShape
+)
 async def rename_branch(call: HTTPRequest) -> BranchShape:
     """Give a branch another name."""
     given: BranchName = call.body
@@ -100,6 +122,9 @@ async def rename_branch(call: HTTPRequest) -> BranchShape:
     return await to_thread(branch_shape, branch)
 
 
+@routes.delete(
+    ONE, scope="write", summary="Remove a branch; what others share of it stays", status=204
+)
 async def remove_branch(call: HTTPRequest) -> None:
     """Take a branch out; its messages stay where others have them."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -107,6 +132,13 @@ async def remove_branch(call: HTTPRequest) -> None:
     await branch.session.aremove_branch(branch)
 
 
+@routes.get(
+    "/api/sessions/{session}/diff",
+    scope="read",
+    summary="Two branches from their common ancestor on",
+    query=DiffQuery,
+    answer=Diff,
+)
 async def diff(call: HTTPRequest) -> Diff:
     """Two branches side by side from their common ancestor."""
     query: DiffQuery = call.query
@@ -132,63 +164,3 @@ def _diff(session: Session, query: DiffQuery, most: int) -> Diff:
         more_b=len(found.since_b) - len(since_b),
         same_system=found.same_system,
     )
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path=PATH,
-            handle=create_branch,
-            scope="write",
-            summary="A new, empty branch",
-            body=NewBranch,
-            answer=BranchShape,
-            status=201,
-        ),
-        Endpoint(
-            method="GET",
-            path=ONE,
-            handle=get_branch,
-            scope="read",
-            summary="A branch",
-            answer=BranchShape,
-        ),
-        Endpoint(
-            method="PUT",
-            path=ONE,
-            handle=rename_branch,
-            scope="write",
-            summary="Give a branch another name",
-            body=BranchName,
-            answer=BranchShape,
-        ),
-        Endpoint(
-            method="DELETE",
-            path=ONE,
-            handle=remove_branch,
-            scope="write",
-            summary="Remove a branch; what others share of it stays",
-            status=204,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/fork",
-            handle=fork,
-            scope="write",
-            summary="Fork a branch after any message",
-            body=ForkRequest,
-            answer=BranchShape,
-            status=201,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session}/diff",
-            handle=diff,
-            scope="read",
-            summary="Two branches from their common ancestor on",
-            query=DiffQuery,
-            answer=Diff,
-        ),
-    ]

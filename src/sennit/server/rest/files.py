@@ -14,9 +14,11 @@ from sennit.errors import ValidationError, shown
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.filesystem import FileSystem
 from sennit.memory.uri import SCHEME, Uri
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.schemas import iso
 from sennit.server.settings import Limits
+
+routes = Routes()
 
 _PATH = "/api/files"
 _AT_ONCE = 65_536  # characters that one call searches, during which no other thread runs
@@ -93,6 +95,13 @@ class Removed(ResponseModel):
     removed: int
 
 
+@routes.get(
+    _PATH,
+    scope="read",
+    summary="List, read or search sessions, memories, skills and resources as files",
+    query=FilesQuery,
+    answer=FilesResult,
+)
 async def look(call: HTTPRequest) -> FilesResult:
     """List, read or search files."""
     query: FilesQuery = call.query
@@ -215,6 +224,14 @@ def _is_forgetting(uri: Uri) -> bool:
     return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
 
 
+@routes.put(
+    _PATH,
+    scope="write",
+    summary="Write a file; every version is kept; admin for what is shared",
+    query=WriteQuery,
+    body=WriteFileRequest,
+    answer=FileShape,
+)
 async def write(call: HTTPRequest) -> FileShape:
     """Let a file say something; what it said before stays in its history."""
     query: WriteQuery = call.query
@@ -224,6 +241,13 @@ async def write(call: HTTPRequest) -> FileShape:
     return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
 
 
+@routes.delete(
+    _PATH,
+    scope="write",
+    summary="Erase a file with its history; admin for memories and what is shared",
+    query=RemoveQuery,
+    answer=Removed,
+)
 async def remove(call: HTTPRequest) -> Removed:
     """Erase a file with its history, or a folder."""
     query: RemoveQuery = call.query
@@ -232,37 +256,3 @@ async def remove(call: HTTPRequest) -> Removed:
         call.caller.require("admin")
     gone = await call.caller.client.fs.arm(query.uri, recursive=query.recursive)
     return Removed(removed=gone)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path=_PATH,
-            handle=look,
-            scope="read",
-            summary="List, read or search sessions, memories, skills and resources as files",
-            query=FilesQuery,
-            answer=FilesResult,
-        ),
-        Endpoint(
-            method="PUT",
-            path=_PATH,
-            handle=write,
-            scope="write",
-            summary="Write a file; every version is kept; admin for what is shared",
-            query=WriteQuery,
-            body=WriteFileRequest,
-            answer=FileShape,
-        ),
-        Endpoint(
-            method="DELETE",
-            path=_PATH,
-            handle=remove,
-            scope="write",
-            summary="Erase a file with its history; admin for memories and what is shared",
-            query=RemoveQuery,
-            answer=Removed,
-        ),
-    ]

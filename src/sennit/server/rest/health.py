@@ -8,10 +8,12 @@ from functools import cache
 from importlib.metadata import version
 
 from sennit.errors import ModelError, SennitError
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.tokens import SCOPES
 from sennit.services.models.protocol import Model
+
+routes = Routes()
 
 
 class Health(ResponseModel):
@@ -64,11 +66,18 @@ def _version() -> str:
     return version("sennit")
 
 
+@routes.get("/api/health", scope=None, summary="Whether the server is there", answer=Health)
 async def health(_call: HTTPRequest) -> Health:
     """That the server is there."""
     return Health(status="ok", version=_version())
 
 
+@routes.get(
+    "/api/ready",
+    scope=None,
+    summary="Whether the server can reach its database, and so answer",
+    answer=Health,
+)
 async def ready(call: HTTPRequest) -> Health:
     """That the server can reach its database; raises HTTPError 503 if it cannot."""
     try:
@@ -80,6 +89,7 @@ async def ready(call: HTTPRequest) -> Health:
     return Health(status="ready", version=_version())
 
 
+@routes.get("/api/me", scope="read", summary="Who you are, and what you may do", answer=Me)
 async def me(call: HTTPRequest) -> Me:
     """Return the caller and its scopes."""
     client = call.caller.client
@@ -87,6 +97,12 @@ async def me(call: HTTPRequest) -> Me:
     return Me(tenant=client.tenant, user=client.user, agent=client.agent, scopes=scopes)
 
 
+@routes.get(
+    "/api/models",
+    scope="read",
+    summary="The models that may be asked, and the tools they may call",
+    answer=Models,
+)
 async def models(call: HTTPRequest) -> Models:
     """List the models; one may have to be reached to know its context window."""
     default = next(iter(call.server.models))
@@ -111,41 +127,3 @@ def _window(model: Model) -> int | None:
         return model.window
     except ModelError:  # it cannot be reached now; whoever asks it is told why
         return None
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/health",
-            handle=health,
-            scope=None,
-            summary="Whether the server is there",
-            answer=Health,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/ready",
-            handle=ready,
-            scope=None,
-            summary="Whether the server can reach its database, and so answer",
-            answer=Health,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/me",
-            handle=me,
-            scope="read",
-            summary="Who you are, and what you may do",
-            answer=Me,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/models",
-            handle=models,
-            scope="read",
-            summary="The models that may be asked, and the tools they may call",
-            answer=Models,
-        ),
-    ]

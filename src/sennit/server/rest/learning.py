@@ -14,11 +14,13 @@ from sennit.errors import ValidationError
 from sennit.learning.export import ExportOptions
 from sennit.learning.labels import Label
 from sennit.messages.codec import dumps
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.schemas import iso
+
+routes = Routes()
 
 _LABEL = ONE + "/messages/{message}/label"
 _LINES = "application/jsonl"
@@ -66,6 +68,14 @@ class ExportQuery(RequestModel):
     format: str = "jsonl"
 
 
+@routes.post(
+    _LABEL,
+    scope="write",
+    summary="Judge a message by a score or a thumb",
+    body=LabelRequest,
+    answer=LabelShape,
+    status=201,
+)
 async def label(call: HTTPRequest) -> LabelShape:
     """Judge a message; judging again replaces it."""
     ask: LabelRequest = call.body
@@ -84,6 +94,13 @@ def _shape(made: Label) -> LabelShape:
     )
 
 
+@routes.get(
+    "/api/sessions/{session}/labels",
+    scope="read",
+    summary="The judgements of a session's messages",
+    query=LabelsQuery,
+    answer=LabelList,
+)
 async def list_labels(call: HTTPRequest) -> LabelList:
     """The judgements of a session's messages."""
     query: LabelsQuery = call.query
@@ -92,6 +109,7 @@ async def list_labels(call: HTTPRequest) -> LabelList:
     return LabelList(labels=[_shape(one) for one in found])
 
 
+@routes.delete(_LABEL, scope="write", summary="Take a judgement back", query=LabelQuery, status=204)
 async def unlabel(call: HTTPRequest) -> None:
     """Take a judgement back."""
     query: LabelQuery = call.query
@@ -114,6 +132,13 @@ def message_id(given: str) -> UUID:
         raise HTTPError(404, "not_found", f"There is no message {given[:100]!r}.") from None
 
 
+@routes.get(
+    "/api/sessions/{session}/export",
+    scope="read",
+    summary="A session as lines of JSON: as it is, or for training",
+    query=ExportQuery,
+    media=_LINES,
+)
 async def export(call: HTTPRequest) -> StreamingResponse:
     """A session as lines of JSON, sent as they are made.
 
@@ -166,46 +191,3 @@ async def _pieces(
     while piece:
         yield piece
         piece = await run(call.caller, _piece, lines)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path=_LABEL,
-            handle=label,
-            scope="write",
-            summary="Judge a message by a score or a thumb",
-            body=LabelRequest,
-            answer=LabelShape,
-            status=201,
-        ),
-        Endpoint(
-            method="DELETE",
-            path=_LABEL,
-            handle=unlabel,
-            scope="write",
-            summary="Take a judgement back",
-            query=LabelQuery,
-            status=204,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session}/labels",
-            handle=list_labels,
-            scope="read",
-            summary="The judgements of a session's messages",
-            query=LabelsQuery,
-            answer=LabelList,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session}/export",
-            handle=export,
-            scope="read",
-            summary="A session as lines of JSON: as it is, or for training",
-            query=ExportQuery,
-            media=_LINES,
-        ),
-    ]

@@ -16,9 +16,11 @@ from sennit.memory.commit.result import CommitStatus
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.evidence import QuotedMessage
 from sennit.memory.history.history import EvidenceSource, MemoryRecord
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.rest.sessions import Limit
+
+routes = Routes()
 
 _SESSIONS = 100  # looked through for commits when none is named
 
@@ -141,6 +143,13 @@ class ForgetShape(ResponseModel):
     files: int
 
 
+@routes.post(
+    "/api/sessions/{session}/commit",
+    scope="write",
+    summary="Archive what is new in a session, and remember what matters of it",
+    body=CommitRequest,
+    answer=dict[str, Any],
+)
 async def commit(call: HTTPRequest) -> dict[str, Any]:
     """Archive what is new, and remember what matters of it."""
     ask: CommitRequest = call.body
@@ -148,16 +157,32 @@ async def commit(call: HTTPRequest) -> dict[str, Any]:
     return await session.acommit(ask.branch, wait=ask.wait, keep_recent=ask.keep_recent)
 
 
+@routes.get(
+    "/api/tasks/{task}", scope="read", summary="How far a commit has come", answer=dict[str, Any]
+)
 async def task(call: HTTPRequest) -> dict[str, Any]:
     """Return the progress of a commit."""
     return await call.caller.client.aget_task(call.path["task"])
 
 
+@routes.post(
+    "/api/commits/{commit}/undo",
+    scope="admin",
+    summary="Take back what a commit has written to memory",
+    answer=UndoShape,
+)
 async def undo(call: HTTPRequest) -> UndoShape:
     """Take back what a commit has written."""
     return UndoShape(**asdict(await call.caller.client.aundo_commit(call.path["commit"])))
 
 
+@routes.get(
+    "/api/commits",
+    scope="read",
+    summary="Commits with all they decided, the newest first",
+    query=CommitsQuery,
+    answer=CommitList,
+)
 async def list_commits(call: HTTPRequest) -> CommitList:
     """The commits of a session, or of the sessions changed last."""
     query: CommitsQuery = call.query
@@ -191,6 +216,13 @@ def _commit(one: CommitStatus) -> CommitShape:
     )
 
 
+@routes.get(
+    "/api/memories",
+    scope="read",
+    summary="What is remembered, and what was said that it rests on",
+    query=MemoriesQuery,
+    answer=MemoryList,
+)
 async def list_memories(call: HTTPRequest) -> MemoryList:
     """A page of what is remembered, with what was said that it rests on."""
     query: MemoriesQuery = call.query
@@ -229,6 +261,13 @@ def _evidence(source: EvidenceSource, said: QuotedMessage | None) -> dict[str, A
     return where if said is None else {**said.to_dict(), **where}
 
 
+@routes.get(
+    "/api/memories/item",
+    scope="read",
+    summary="One memory with its evidence, history and decisions",
+    query=UriQuery,
+    answer=MemoryItem,
+)
 async def get_memory(call: HTTPRequest) -> MemoryItem:
     """One memory with its evidence, its history, and what its commit decided."""
     query: UriQuery = call.query
@@ -249,6 +288,13 @@ def _item(client: Client, uri: str) -> MemoryItem:
     )
 
 
+@routes.post(
+    "/api/forget",
+    scope="admin",
+    summary="Erase a memory, a folder or a session, with all that rests on it",
+    body=ForgetRequest,
+    answer=ForgetShape,
+)
 async def forget(call: HTTPRequest) -> ForgetShape:
     """Erase for good, with all that rests on it."""
     ask: ForgetRequest = call.body
@@ -259,70 +305,3 @@ async def forget(call: HTTPRequest) -> ForgetShape:
         call.caller.open.drop((await call.caller.session(ask.session)).id)
     gone = await client.aforget(uri=ask.uri, session=ask.session)
     return ForgetShape(sessions=gone.sessions, files=gone.files)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path="/api/sessions/{session}/commit",
-            handle=commit,
-            scope="write",
-            summary="Archive what is new in a session, and remember what matters of it",
-            body=CommitRequest,
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/tasks/{task}",
-            handle=task,
-            scope="read",
-            summary="How far a commit has come",
-            answer=dict[str, Any],
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/commits",
-            handle=list_commits,
-            scope="read",
-            summary="Commits with all they decided, the newest first",
-            query=CommitsQuery,
-            answer=CommitList,
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/commits/{commit}/undo",
-            handle=undo,
-            scope="admin",
-            summary="Take back what a commit has written to memory",
-            answer=UndoShape,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/memories",
-            handle=list_memories,
-            scope="read",
-            summary="What is remembered, and what was said that it rests on",
-            query=MemoriesQuery,
-            answer=MemoryList,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/memories/item",
-            handle=get_memory,
-            scope="read",
-            summary="One memory with its evidence, history and decisions",
-            query=UriQuery,
-            answer=MemoryItem,
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/forget",
-            handle=forget,
-            scope="admin",
-            summary="Erase a memory, a folder or a session, with all that rests on it",
-            body=ForgetRequest,
-            answer=ForgetShape,
-        ),
-    ]

@@ -9,8 +9,10 @@ from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.errors import NotFoundError
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.sessions.branch import Branch
+
+routes = Routes()
 
 
 class LocationQuery(RequestModel):
@@ -26,6 +28,13 @@ class MessageLocation(ResponseModel):
     index: int
 
 
+@routes.get(
+    "/api/sessions/{session}/messages/{message}",
+    scope="read",
+    summary="Where a message stands",
+    query=LocationQuery,
+    answer=MessageLocation,
+)
 async def place(call: HTTPRequest) -> MessageLocation:
     """A branch on which a message stands."""
     query: LocationQuery = call.query
@@ -40,18 +49,3 @@ def _find(session: Session, message: str, first: str | None) -> MessageLocation:
             if message in branch:
                 return MessageLocation(branch_id=branch.id, index=branch.index(message))
     raise NotFoundError(f"No branch of this session has the message {message!r}.")
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session}/messages/{message}",
-            handle=place,
-            scope="read",
-            summary="Where a message stands",
-            query=LocationQuery,
-            answer=MessageLocation,
-        )
-    ]

@@ -16,10 +16,10 @@ from sennit.messages.message import Message
 from sennit.messages.parts import TextPart, part_from_dict
 from sennit.server.http.endpoint import (
     FEW,
-    Endpoint,
     HTTPRequest,
     RequestModel,
     ResponseModel,
+    Routes,
     within,
 )
 from sennit.server.rest.branches import ONE
@@ -28,6 +28,8 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.message_versions import MessageVersion, versions
 from sennit.sessions.run_repository import RunRepository
 from sennit.sessions.session import SessionCore
+
+routes = Routes()
 
 
 class MessagesQuery(RequestModel):
@@ -65,6 +67,13 @@ class Added(ResponseModel):
     messages: list[MessageShape]
 
 
+@routes.get(
+    ONE + "/messages",
+    scope="read",
+    summary="The messages of a branch, by default the last ones",
+    query=MessagesQuery,
+    answer=MessagePage,
+)
 async def list_messages(call: HTTPRequest) -> MessagePage:
     """A page of messages, by default the last ones."""
     query: MessagesQuery = call.query
@@ -108,6 +117,14 @@ def _siblings(found: dict[int, list[MessageVersion]], index: int) -> list[Siblin
     ]
 
 
+@routes.post(
+    ONE + "/messages",
+    scope="write",
+    summary="Say something on a branch, without asking a model",
+    body=NewMessage,
+    answer=Added,
+    status=201,
+)
 async def add_message(call: HTTPRequest) -> Added:
     """Say something on a branch."""
     given: NewMessage = call.body
@@ -162,28 +179,3 @@ def _whole(session: SessionCore, given: NewMessage) -> Message:
         return Message(content, sender=session.user, id=given.id)
     content = AssistantResponseContent(assistant_response=given.text)
     return Message(content, sender=session.agent, id=given.id)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path=ONE + "/messages",
-            handle=list_messages,
-            scope="read",
-            summary="The messages of a branch, by default the last ones",
-            query=MessagesQuery,
-            answer=MessagePage,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/messages",
-            handle=add_message,
-            scope="write",
-            summary="Say something on a branch, without asking a model",
-            body=NewMessage,
-            answer=Added,
-            status=201,
-        ),
-    ]

@@ -20,7 +20,7 @@ from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
 from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.event_schemas import ItemShape, RecalledKind, item_shape, recalled_kind
@@ -34,6 +34,8 @@ from sennit.turns.context import REPLACED
 from sennit.turns.events import ContextAdded, Injection, is_stored_as
 from sennit.turns.prompt_history import sent_at
 from sennit.turns.result import SPECIAL
+
+routes = Routes()
 
 PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
 
@@ -80,6 +82,12 @@ class RecalledList(ResponseModel):
     recalled: list[RecalledShape]
 
 
+@routes.get(
+    ONE + "/recalled",
+    scope="read",
+    summary="What was added to the prompts on a branch, by instruction",
+    answer=RecalledList,
+)
 async def recalled(call: HTTPRequest) -> RecalledList:
     """List what was added to the prompts on a branch, for its latest instructions."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -100,6 +108,12 @@ def _recalled_on(branch: Branch) -> RecalledList:
     return RecalledList(recalled=list(found.values()))
 
 
+@routes.get(
+    ONE + "/messages/{message}/seen",
+    scope="read",
+    summary="What the model saw when it gave this answer",
+    answer=Seen,
+)
 async def seen(call: HTTPRequest) -> Seen:
     """Return the prompt behind an answer; raises HTTPError 422 for any other message."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -241,25 +255,3 @@ def _offered(tools: list[Tool]) -> SeenPart:
     letters = sum(letters_in((one.name, one.description, one.parameters)) for one in schemas)
     text = "\n".join(f"{one.name}: {one.description}" for one in schemas)
     return SeenPart(kind="tools", text=text, tokens=tokens_in(letters))
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path=ONE + "/recalled",
-            handle=recalled,
-            scope="read",
-            summary="What was added to the prompts on a branch, by instruction",
-            answer=RecalledList,
-        ),
-        Endpoint(
-            method="GET",
-            path=ONE + "/messages/{message}/seen",
-            handle=seen,
-            scope="read",
-            summary="What the model saw when it gave this answer",
-            answer=Seen,
-        ),
-    ]

@@ -16,7 +16,7 @@ from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
@@ -31,6 +31,8 @@ from sennit.turns.conversation import ConversationSession, last_answer
 from sennit.turns.events import RunStarted
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.request import Request
+
+routes = Routes()
 
 
 class RunRequest(RequestModel):
@@ -222,6 +224,14 @@ def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
     )
 
 
+@routes.post(
+    ONE + "/runs",
+    scope="run",
+    summary="Let a model answer; the run goes on whoever listens",
+    body=RunRequest,
+    answer=Started,
+    status=202,
+)
 async def start(call: HTTPRequest) -> Started:
     """Start a run on a branch; raises HTTPError 409 if one is under way."""
     ask: RunRequest = call.body
@@ -284,6 +294,14 @@ def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
         raise HTTPError(422, "invalid", told, param=name) from None
 
 
+@routes.post(
+    ONE + "/edit",
+    scope="write",
+    summary="Say a message otherwise, on a fork, and run that if you like",
+    body=EditRequest,
+    answer=Forked,
+    status=201,
+)
 async def edit(call: HTTPRequest) -> Forked:
     """Say a message otherwise, on a fork."""
     ask: EditRequest = call.body
@@ -295,6 +313,14 @@ async def edit(call: HTTPRequest) -> Forked:
     return await _forked(call, branch, ask.run, fork)
 
 
+@routes.post(
+    ONE + "/regenerate",
+    scope="write",
+    summary="Have an answer given anew, on a fork",
+    body=RegenerateRequest,
+    answer=Forked,
+    status=201,
+)
 async def regenerate(call: HTTPRequest) -> Forked:
     """Have an answer given anew, on a fork."""
     ask: RegenerateRequest = call.body
@@ -321,6 +347,13 @@ async def _forked(
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
+@routes.get(
+    ONE + "/runs",
+    scope="read",
+    summary="The runs of a branch, the newest first",
+    query=RunsQuery,
+    answer=RunList,
+)
 async def list_runs(call: HTTPRequest) -> RunList:
     """The runs of a branch."""
     query: RunsQuery = call.query
@@ -328,6 +361,14 @@ async def list_runs(call: HTTPRequest) -> RunList:
     return RunList(runs=await to_thread(run_shapes, branch, query.limit))
 
 
+@routes.get(
+    ONE + "/events",
+    scope="read",
+    summary="The events of a branch as they come; Last-Event-ID goes on",
+    query=EventsQuery,
+    answer=EventShape,
+    media=MEDIA,
+)
 async def watch(call: HTTPRequest) -> EventStreamResponse:
     """The events of a branch past a number."""
     query: EventsQuery = call.query
@@ -349,6 +390,14 @@ async def watch(call: HTTPRequest) -> EventStreamResponse:
     )
 
 
+@routes.post(
+    ONE + "/cancel",
+    scope="run",
+    summary="Stop the run; what was said is kept",
+    body=CancelRequest,
+    answer=Cancelled,
+    status=202,
+)
 async def cancel(call: HTTPRequest) -> Cancelled:
     """Stop the run that is under way here; raises HTTPError 409 if it is in another program."""
     ask: CancelRequest = call.body
@@ -364,6 +413,14 @@ async def cancel(call: HTTPRequest) -> Cancelled:
     return Cancelled(cancelled=True)
 
 
+@routes.post(
+    ONE + "/steer",
+    scope="run",
+    summary="Say something to a run under way",
+    body=SteerRequest,
+    answer=SteerResult,
+    status=202,
+)
 async def steer(call: HTTPRequest) -> SteerResult:
     """Say something that a run under way takes in before it asks the model again."""
     ask: SteerRequest = call.body
@@ -377,6 +434,14 @@ async def steer(call: HTTPRequest) -> SteerResult:
     return SteerResult(message=message_shape(message, branch.index(message.id)), running=False)
 
 
+@routes.post(
+    ONE + "/resume",
+    scope="run",
+    summary="Go on with a run that was interrupted",
+    body=RunRequest,
+    answer=Started,
+    status=202,
+)
 async def resume(call: HTTPRequest) -> Started:
     """Go on with a run that was interrupted or waits."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -413,88 +478,3 @@ async def as_before(call: HTTPRequest, branch: Branch, ask: RunRequest) -> Plan:
         other = memory["other_sessions"]
         ask = msgspec.structs.replace(ask, memory=memory["recalled"], other_sessions=other)
     return _plan(call, ask)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="POST",
-            path=ONE + "/edit",
-            handle=edit,
-            scope="write",
-            summary="Say a message otherwise, on a fork, and run that if you like",
-            body=EditRequest,
-            answer=Forked,
-            status=201,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/regenerate",
-            handle=regenerate,
-            scope="write",
-            summary="Have an answer given anew, on a fork",
-            body=RegenerateRequest,
-            answer=Forked,
-            status=201,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/runs",
-            handle=start,
-            scope="run",
-            summary="Let a model answer; the run goes on whoever listens",
-            body=RunRequest,
-            answer=Started,
-            status=202,
-        ),
-        Endpoint(
-            method="GET",
-            path=ONE + "/runs",
-            handle=list_runs,
-            scope="read",
-            summary="The runs of a branch, the newest first",
-            query=RunsQuery,
-            answer=RunList,
-        ),
-        Endpoint(
-            method="GET",
-            path=ONE + "/events",
-            handle=watch,
-            scope="read",
-            summary="The events of a branch as they come; Last-Event-ID goes on",
-            query=EventsQuery,
-            answer=EventShape,
-            media=MEDIA,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/cancel",
-            handle=cancel,
-            scope="run",
-            summary="Stop the run; what was said is kept",
-            body=CancelRequest,
-            answer=Cancelled,
-            status=202,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/steer",
-            handle=steer,
-            scope="run",
-            summary="Say something to a run under way",
-            body=SteerRequest,
-            answer=SteerResult,
-            status=202,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/resume",
-            handle=resume,
-            scope="run",
-            summary="Go on with a run that was interrupted",
-            body=RunRequest,
-            answer=Started,
-            status=202,
-        ),
-    ]

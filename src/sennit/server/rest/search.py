@@ -7,8 +7,10 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from sennit.memory.retrieval.find import MESSAGE, Match
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.schemas import iso
+
+routes = Routes()
 
 Most = Annotated[int, Meta(ge=1, le=100)]
 Question = Annotated[str, Meta(min_length=1, max_length=10_000)]
@@ -79,6 +81,13 @@ class SearchedShape(ResponseModel):
     matches: list[MatchShape]
 
 
+@routes.get(
+    "/api/find",
+    scope="read",
+    summary="Memories and messages that fit a question",
+    query=FindQuery,
+    answer=Matches,
+)
 async def find(call: HTTPRequest) -> Matches:
     """Memories and messages that fit a question."""
     query: FindQuery = call.query
@@ -89,6 +98,13 @@ async def find(call: HTTPRequest) -> Matches:
     return Matches(matches=[_match(one) for one in found])
 
 
+@routes.get(
+    "/api/search",
+    scope="read",
+    summary="The same for a question that leans on a session",
+    query=SearchQuery,
+    answer=SearchedShape,
+)
 async def search(call: HTTPRequest) -> SearchedShape:
     """The same for a question that leans on a conversation."""
     query: SearchQuery = call.query
@@ -116,27 +132,3 @@ def _match(one: Match) -> MatchShape:
         speaker=one.speaker or None,
         **more,
     )
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/find",
-            handle=find,
-            scope="read",
-            summary="Memories and messages that fit a question",
-            query=FindQuery,
-            answer=Matches,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/search",
-            handle=search,
-            scope="read",
-            summary="The same for a question that leans on a session",
-            query=SearchQuery,
-            answer=SearchedShape,
-        ),
-    ]

@@ -17,11 +17,13 @@ from sennit.ids import new_id
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.schemas import BranchShape, branch_shapes, fields_of, iso
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.session import SessionCore
 from sennit.sessions.tree import BranchNode
+
+routes = Routes()
 
 _TITLE = 80
 _RECENT = 100
@@ -103,6 +105,13 @@ class Tree(ResponseModel):
     branches: list[TreeNode]
 
 
+@routes.get(
+    "/api/sessions",
+    scope="read",
+    summary="Your sessions, the one changed last first",
+    query=SessionsQuery,
+    answer=SessionList,
+)
 async def list_sessions(call: HTTPRequest) -> SessionList:
     """A page of the caller's sessions."""
     query: SessionsQuery = call.query
@@ -169,6 +178,14 @@ def cursor(given: str) -> SessionInfo:
         ) from None
 
 
+@routes.post(
+    "/api/sessions",
+    scope="write",
+    summary="A new session with its branch `main`",
+    body=NewSession,
+    answer=SessionWithBranches,
+    status=201,
+)
 async def create_session(call: HTTPRequest) -> SessionWithBranches:
     """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
     given: NewSession = call.body
@@ -185,6 +202,12 @@ def _taken(key: str | UUID) -> ExistsError:
     return ExistsError(f"There is a session {str(key)!r} already; open that, or name another.")
 
 
+@routes.get(
+    "/api/sessions/{session}",
+    scope="read",
+    summary="A session and its branches",
+    answer=SessionWithBranches,
+)
 async def get_session(call: HTTPRequest) -> SessionWithBranches:
     """A session and its branches."""
     session = await call.caller.session(call.path["session"])
@@ -201,6 +224,13 @@ def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
     return SessionWithBranches(**fields_of(listed), branches=branches)
 
 
+@routes.put(
+    "/api/sessions/{session}",
+    scope="write",
+    summary="Give a session other metadata, such as a title",
+    body=Description,
+    answer=SessionShape,
+)
 async def describe_session(call: HTTPRequest) -> SessionShape:
     """Give a session other metadata."""
     given: Description = call.body
@@ -209,6 +239,12 @@ async def describe_session(call: HTTPRequest) -> SessionShape:
     return await to_thread(_listed_now, call.caller, session.id)
 
 
+@routes.delete(
+    "/api/sessions/{session}",
+    scope="write",
+    summary="Erase a session and all that is in it",
+    status=204,
+)
 async def delete_session(call: HTTPRequest) -> None:
     """Erase a session for good; raises NotFoundError."""
     session = await call.caller.session(call.path["session"])
@@ -217,6 +253,12 @@ async def delete_session(call: HTTPRequest) -> None:
     await call.caller.client.adelete_session(session.id)
 
 
+@routes.get(
+    "/api/interrupted",
+    scope="read",
+    summary="Branches whose last run was cut off, in the sessions changed last",
+    answer=InterruptedList,
+)
 async def interrupted(call: HTTPRequest) -> InterruptedList:
     """The branches whose last run was cut off, in the sessions changed last."""
     return await to_thread(_interrupted, call.caller.client)
@@ -233,6 +275,12 @@ def _interrupted(client: Client) -> InterruptedList:
     return InterruptedList(branches=found)
 
 
+@routes.get(
+    "/api/sessions/{session}/tree",
+    scope="read",
+    summary="The branches of a session as a tree of forks",
+    answer=Tree,
+)
 async def tree(call: HTTPRequest) -> Tree:
     """The branches as a tree of forks."""
     session = await call.caller.session(call.path["session"])
@@ -249,69 +297,3 @@ def _tree(session: Session) -> Tree:
 
 def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> TreeNode:
     return TreeNode(**fields_of(shape), parent=parent, forked_at=node.forked_at)
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/sessions",
-            handle=list_sessions,
-            scope="read",
-            summary="Your sessions, the one changed last first",
-            query=SessionsQuery,
-            answer=SessionList,
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/sessions",
-            handle=create_session,
-            scope="write",
-            summary="A new session with its branch `main`",
-            body=NewSession,
-            answer=SessionWithBranches,
-            status=201,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session}",
-            handle=get_session,
-            scope="read",
-            summary="A session and its branches",
-            answer=SessionWithBranches,
-        ),
-        Endpoint(
-            method="PUT",
-            path="/api/sessions/{session}",
-            handle=describe_session,
-            scope="write",
-            summary="Give a session other metadata, such as a title",
-            body=Description,
-            answer=SessionShape,
-        ),
-        Endpoint(
-            method="DELETE",
-            path="/api/sessions/{session}",
-            handle=delete_session,
-            scope="write",
-            summary="Erase a session and all that is in it",
-            status=204,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/interrupted",
-            handle=interrupted,
-            scope="read",
-            summary="Branches whose last run was cut off, in the sessions changed last",
-            answer=InterruptedList,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/sessions/{session}/tree",
-            handle=tree,
-            scope="read",
-            summary="The branches of a session as a tree of forks",
-            answer=Tree,
-        ),
-    ]

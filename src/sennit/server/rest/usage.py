@@ -15,9 +15,11 @@ from sennit.api.client import Client
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.sessions import as_cursor, cursor, title_of
 from sennit.sessions.client import SessionInfo
+
+routes = Routes()
 
 _DAY = 24 * 60 * 60 * 1_000_000
 _PAGE = 100
@@ -85,6 +87,13 @@ class _Sum:
         }
 
 
+@routes.get(
+    "/api/usage",
+    scope="read",
+    summary="What models used, by day and by session",
+    query=UsageQuery,
+    answer=UsageShape,
+)
 async def usage(call: HTTPRequest) -> UsageShape:
     """Return the usage of the last days."""
     query: UsageQuery = call.query
@@ -142,18 +151,3 @@ def _answers(
     for message in session.messages:
         if message.created_us >= since and (used := message.metadata.get("usage")):
             yield message, used
-
-
-def endpoints() -> list[Endpoint]:
-    """The routes of this room."""
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/usage",
-            handle=usage,
-            scope="read",
-            summary="What models used, by day and by session",
-            query=UsageQuery,
-            answer=UsageShape,
-        ),
-    ]
