@@ -9,7 +9,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-async def undisturbed(work: Awaitable[_T]) -> _T:
+async def finish_uncancelled(work: Awaitable[_T]) -> _T:
     """Await `work` to completion and return its result; cancellation is re-raised afterwards."""
     task = ensure_future(work)
     disturbed: CancelledError | None = None

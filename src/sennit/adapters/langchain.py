@@ -24,7 +24,7 @@ from sennit.adapters.message_mapping import (
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
@@ -82,7 +82,7 @@ class SennitChatMessageHistory(BaseChatMessageHistory):
         place = self._place.fork(name=name, at=None)
         return SennitChatMessageHistory(place.client, place.session, branch=place.branch)
 
-    afork = async_twin(fork)
+    afork = async_method(fork)
 
 
 def _sender(message: BaseMessage) -> Any:

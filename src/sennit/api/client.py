@@ -20,7 +20,7 @@ from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.paths import local_path
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.client import ClientCore
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, BranchRef
@@ -363,20 +363,20 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             raise ValidationError("There is no embedder; give one: sennit.open(embedder=...).")
         return self.memory.vectors.embed(progress=progress)
 
-    afind = async_twin(find)
-    asearch = async_twin(search)
-    aembed = async_twin(embed)
-    aexport = async_twin(export)
-    aexport_training = async_twin(export_training)
-    aimport_ = async_twin(import_)
-    abackup = async_twin(backup)
-    adoctor = async_twin(doctor)
-    astore_notes = async_twin(store_notes)
-    adelete_session = async_twin(delete_session)
-    aexpire = async_twin(expire)
-    apurge = async_twin(purge)
-    aget_task = async_twin(get_task)
-    aretry_task = async_twin(retry_task)
-    afinish_commits = async_twin(finish_commits)
-    aundo_commit = async_twin(undo_commit)
-    aforget = async_twin(forget)
+    afind = async_method(find)
+    asearch = async_method(search)
+    aembed = async_method(embed)
+    aexport = async_method(export)
+    aexport_training = async_method(export_training)
+    aimport_ = async_method(import_)
+    abackup = async_method(backup)
+    adoctor = async_method(doctor)
+    astore_notes = async_method(store_notes)
+    adelete_session = async_method(delete_session)
+    aexpire = async_method(expire)
+    apurge = async_method(purge)
+    aget_task = async_method(get_task)
+    aretry_task = async_method(retry_task)
+    afinish_commits = async_method(finish_commits)
+    aundo_commit = async_method(undo_commit)
+    aforget = async_method(forget)

@@ -19,7 +19,7 @@ from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.grants import NEVER_GIVEN
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
@@ -117,7 +117,7 @@ class Session(SessionCore, Closing, AsyncClosing):
             self._memory.close()
             self._home.close()
 
-    aclose = async_twin(close)
+    aclose = async_method(close)
 
     @property
     def operations(self) -> OperationRegistry:
@@ -310,10 +310,10 @@ class Session(SessionCore, Closing, AsyncClosing):
             other_sessions=other_sessions,
         )
 
-    acontext = async_twin(context)
-    aused = async_twin(used)
-    acommit = async_twin(commit)
-    acurrent = async_twin(current)
+    acontext = async_method(context)
+    aused = async_method(used)
+    acommit = async_method(commit)
+    acurrent = async_method(current)
 
     def label(
         self,
@@ -380,12 +380,12 @@ class Session(SessionCore, Closing, AsyncClosing):
 
         return preferences(self, branches, by=by, min_margin=min_margin)
 
-    alabel = async_twin(label)
-    aunlabel = async_twin(unlabel)
-    alabels = async_twin(labels)
-    ato_examples = async_twin(to_examples)
-    ascore = async_twin(score)
-    ato_preferences = async_twin(to_preferences)
+    alabel = async_method(label)
+    aunlabel = async_method(unlabel)
+    alabels = async_method(labels)
+    ato_examples = async_method(to_examples)
+    ascore = async_method(score)
+    ato_preferences = async_method(to_preferences)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""

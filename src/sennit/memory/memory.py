@@ -46,7 +46,7 @@ from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.services.models.protocol import Model
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
@@ -261,8 +261,8 @@ class Memory(MemoryReader):
         session, record = self._finishing.found(commit_id(task_id))
         return committed(session, record)
 
-    acommits = async_twin(commits)
-    acommitted = async_twin(committed)
+    acommits = async_method(commits)
+    acommitted = async_method(committed)
 
     def undo(self, task_id: str | UUID) -> UndoResult:
         """Take back what a commit has written; see `Client.undo_commit`."""

@@ -16,7 +16,7 @@ from sennit.errors import NotFoundError
 from sennit.memory.commit import profile
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import PutCommit
 from sennit.stores.records.files import FileRecord, VersionRecord
 
@@ -63,7 +63,7 @@ def _note_anew(realm: MemoryScope, uris: Sequence[str], change: Callable[[bytes]
     """Change the bodies of the commits that name one of these addresses."""
     for session, commit in realm.store.commits_naming(realm.user, uris):
         with suppress(NotFoundError):  # its session was deleted meanwhile, and it with it
-            again(partial(_put, realm, session, commit, change), f"commit {commit}")
+            retry_on_conflict(partial(_put, realm, session, commit, change), f"commit {commit}")
 
 
 def _put(realm: MemoryScope, session: UUID, commit: UUID, change: Callable[[bytes], bytes]) -> None:

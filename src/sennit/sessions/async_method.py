@@ -11,7 +11,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def async_twin(
+def async_method(
     method: Callable[Concatenate[_S, _P], _R],
 ) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
     """`method` for async callers: it runs in a worker thread and gives or raises the same.

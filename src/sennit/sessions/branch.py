@@ -19,7 +19,7 @@ from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.forks import ForkPoint, ForkStart, edited, fork_point, unanswered
 from sennit.sessions.grants import (
     Capabilities,
@@ -187,8 +187,8 @@ class Branch(Progression):
             self._still_there()
             self._regrant(self._grants.minus(less))
 
-    agrant = async_twin(grant)
-    arevoke = async_twin(revoke)
+    agrant = async_method(grant)
+    arevoke = async_method(revoke)
 
     def _regrant(self, grants: Grants) -> None:
         if grants != self._grants:  # a program grants the same at every start: not worth a write
@@ -381,9 +381,9 @@ class Branch(Progression):
         """
         self.extend([uid_of(ref)])
 
-    aappend = async_twin(append)
-    aextend = async_twin(Progression.extend)
-    aremove = async_twin(Progression.remove)
+    aappend = async_method(append)
+    aextend = async_method(Progression.extend)
+    aremove = async_method(Progression.remove)
 
     def reverse(self) -> None:
         """Turn the order round; the system message stays first."""

@@ -28,7 +28,7 @@ from sennit.errors import (
 )
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.grants import (
     Capabilities,
@@ -424,7 +424,7 @@ class BranchRegistry(SessionData):
         names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
         return NotFoundError(f"No branch {shown(branch)} in this session; there are: {names}.")
 
-    aset_branch_system = async_twin(set_branch_system)
+    aset_branch_system = async_method(set_branch_system)
 
 
 def _granted(

@@ -21,7 +21,7 @@ from sennit import clock
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.json_values import plain_dict, text
 from sennit.messages.message import Message
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.grants import Capabilities, Resources
@@ -252,12 +252,12 @@ class ClientCore(Generic[_S]):
             self._group.close()
             self._store.close()
 
-    asession = async_twin(session)
-    asessions = async_twin(sessions)
-    asession_info = async_twin(session_info)
-    adelete_session = async_twin(delete_session)
-    asearch_messages = async_twin(search_messages)
-    aclose = async_twin(close)
+    asession = async_method(session)
+    asessions = async_method(sessions)
+    asession_info = async_method(session_info)
+    adelete_session = async_method(delete_session)
+    asearch_messages = async_method(search_messages)
+    aclose = async_method(close)
 
     def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         return SessionRepository(self._store, self._group, self._owner, session, new)

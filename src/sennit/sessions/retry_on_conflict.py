@@ -15,7 +15,7 @@ from sennit.errors import ConflictError
 _T = TypeVar("_T")
 
 
-def again(work: Callable[[], _T], what: str, *, tries: int = 5) -> _T:
+def retry_on_conflict(work: Callable[[], _T], what: str, *, tries: int = 5) -> _T:
     """Do some work that reads before it writes; raises ConflictError if others always win."""
     for _ in range(tries):
         with suppress(ConflictError):

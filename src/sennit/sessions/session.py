@@ -35,7 +35,7 @@ from sennit.errors import (
 from sennit.messages.content import SystemContent
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH, Branches, BranchRef, BranchRegistry
 from sennit.sessions.grants import (
@@ -423,7 +423,7 @@ class SessionCore(BranchRegistry):
 
         return await asyncio.to_thread(self.remove_message, message)
 
-    aremove_messages = async_twin(remove_messages)
+    aremove_messages = async_method(remove_messages)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")

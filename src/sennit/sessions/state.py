@@ -25,7 +25,7 @@ from sennit.errors import ConflictError, ExistsError
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.append import AppendPlan
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
 from sennit.sessions.grants import Grants
 from sennit.sessions.repository import (
@@ -346,7 +346,7 @@ class SessionData(Element):
             branch._changed()
         branch.version = record.version
 
-    arefresh = async_twin(refresh)
+    arefresh = async_method(refresh)
 
     def _new_branch(
         self,

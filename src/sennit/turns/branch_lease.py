@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from sennit import process
 from sennit.errors import ConflictError, SennitError
-from sennit.finish_uncancelled import undisturbed
+from sennit.finish_uncancelled import finish_uncancelled
 from sennit.ids import new_id
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.run_repository import RunRepository
@@ -90,7 +90,7 @@ async def held(
     finally:
         beating.stop()
         if not found.released:
-            await undisturbed(_given_back(runs, found.lease))
+            await finish_uncancelled(_given_back(runs, found.lease))
 
 
 async def _patient(
@@ -114,7 +114,7 @@ async def _patient(
 async def take_away(runs: RunRepository, holder: str) -> None:
     """End the lease of a run in another process, unless it has given that back meanwhile."""
     with suppress(ConflictError):
-        await undisturbed(to_thread(_take_away, runs, holder))
+        await finish_uncancelled(to_thread(_take_away, runs, holder))
 
 
 def _take_away(runs: RunRepository, holder: str) -> None:
@@ -155,10 +155,10 @@ async def _or_given_back(
     """Return the result of work; if cancelled, wait for it and release its lease."""
     taking = ensure_future(work)
     try:
-        return await undisturbed(taking)
+        return await finish_uncancelled(taking)
     except CancelledError:
         if taking.exception() is None:
-            await undisturbed(_given_back(runs, lease_in(taking.result())))
+            await finish_uncancelled(_given_back(runs, lease_in(taking.result())))
         raise
 
 

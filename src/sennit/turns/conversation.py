@@ -20,7 +20,7 @@ from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.message import Message
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.blocking import run_now, watching
@@ -219,8 +219,8 @@ class ConversationSession:
         message = self._instruction(said)
         return message if self._driver.steer(message) else None
 
-    asteer = async_twin(steer)
-    asteer_run = async_twin(steer_run)
+    asteer = async_method(steer)
+    asteer_run = async_method(steer_run)
 
     def edit(
         self, message: Ref | int, content: Any, *, name: str | None = None
@@ -363,7 +363,7 @@ class ConversationSession:
         """Return the calls of a suspended run that need approval and have no decision yet."""
         return pending_approvals(self._request.branch)
 
-    apending_approvals = async_twin(pending_approvals)
+    apending_approvals = async_method(pending_approvals)
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
@@ -388,8 +388,8 @@ class ConversationSession:
         """The events of a run again, without its model; raises NotFoundError."""
         return replay(RunRepository(self._request.branch), run_id)
 
-    ahistory = async_twin(history)
-    areplay = async_twin(replay)
+    ahistory = async_method(history)
+    areplay = async_method(replay)
 
 
 async def _left(runs: RunRepository) -> UnfinishedRun | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
-from sennit.finish_uncancelled import is_leaving, undisturbed
+from sennit.finish_uncancelled import finish_uncancelled, is_leaving
 from sennit.services.models import traced_call
 from sennit.services.models.request import ModelRequest
 from sennit.turns.branch_lease import BranchLease, held
@@ -128,7 +128,7 @@ async def carry_out(run: Run) -> Return:
     try:
         return await run.end(await _stopped(run))
     except CancelledError:
-        result = await undisturbed(run.end(run.interrupted()))
+        result = await finish_uncancelled(run.end(run.interrupted()))
         if run.cancelled_here:
             return result
         raise

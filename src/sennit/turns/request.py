@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from sennit.errors import ExistsError, InvalidTypeError, shown
-from sennit.finish_uncancelled import undisturbed
+from sennit.finish_uncancelled import finish_uncancelled
 from sennit.messages.content import (
     MessageRole,
 )
@@ -144,7 +144,7 @@ class Request:
         if wanted is Unset or _words(wanted) == _words(self.branch.system):
             return
         if session.keeper is not None:
-            await undisturbed(to_thread(session.set_branch_system, self.branch, wanted))
+            await finish_uncancelled(to_thread(session.set_branch_system, self.branch, wanted))
         else:
             session.set_branch_system(self.branch, wanted)
 

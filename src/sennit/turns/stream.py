@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from sennit.finish_uncancelled import undisturbed
+from sennit.finish_uncancelled import finish_uncancelled
 from sennit.turns.events import (
     AnyEvent,
     MessageCompleted,
@@ -50,7 +50,7 @@ class RunStream(Generic[_T]):
         if self._task is not None and not self._task.done():
             self._stop(self._task)
             with suppress(Exception):
-                await undisturbed(self._task)
+                await finish_uncancelled(self._task)
 
     def __aiter__(self) -> RunStream[_T]:
         return self

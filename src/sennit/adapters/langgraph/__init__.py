@@ -25,7 +25,7 @@ from sennit.adapters.langgraph.checkpoints import CheckpointRecord, Packed, Thre
 from sennit.adapters.langgraph.thread import OpenThread
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError, shown
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 
 try:
     from langgraph.checkpoint.base import (
@@ -295,15 +295,15 @@ class SennitSaver(BaseCheckpointSaver[str]):
         _refuse_pickle(kind)
         return self.serde.loads_typed((kind, b64decode(data)))
 
-    aput = async_twin(put)
-    aput_writes = async_twin(put_writes)
-    aget_tuple = async_twin(get_tuple)
-    adelete_thread = async_twin(delete_thread)
-    adelete_for_runs = async_twin(delete_for_runs)
-    acopy_thread = async_twin(copy_thread)
-    aprune = async_twin(prune)
-    _awanted = async_twin(_wanted)
-    _amatching = async_twin(_matching)
+    aput = async_method(put)
+    aput_writes = async_method(put_writes)
+    aget_tuple = async_method(get_tuple)
+    adelete_thread = async_method(delete_thread)
+    adelete_for_runs = async_method(delete_for_runs)
+    acopy_thread = async_method(copy_thread)
+    aprune = async_method(prune)
+    _awanted = async_method(_wanted)
+    _amatching = async_method(_matching)
 
     async def alist(
         self,

@@ -49,7 +49,7 @@ from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
 from sennit.services.models.providers.translate import layer_messages
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.branches import DEFAULT_BRANCH
 
 __all__ = ["SennitConversationStore", "SennitMessageHistory"]
@@ -88,9 +88,9 @@ class SennitMessageHistory:
         place = self._place.fork(name=name, at=None)
         return SennitMessageHistory(place.client, place.session, branch=place.branch)
 
-    amessages = async_twin(messages)
-    aadd = async_twin(add)
-    afork = async_twin(fork)
+    amessages = async_method(messages)
+    aadd = async_method(add)
+    afork = async_method(fork)
 
 
 class SennitConversationStore(ConversationStore):

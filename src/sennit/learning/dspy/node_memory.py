@@ -31,7 +31,7 @@ from sennit.learning.exchanges import KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 
 Scope: TypeAlias = Literal["isolated", "shared"]
 Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
@@ -66,7 +66,7 @@ class PredictorNode:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        again(lambda: self.remember(text), "the memory of a predictor", tries=TRIES)
+        retry_on_conflict(lambda: self.remember(text), "the memory of a predictor", tries=TRIES)
 
     def remember(self, text: str) -> None:
         """Have this as what was consolidated; raises ConflictError if someone else was faster."""
@@ -75,7 +75,7 @@ class PredictorNode:
 
     def clear(self) -> None:
         """Have no past and remember nothing."""
-        again(self._clear, "the past of a predictor", tries=TRIES)
+        retry_on_conflict(self._clear, "the past of a predictor", tries=TRIES)
 
     def _clear(self) -> None:
         self.log.catch_up()
@@ -196,7 +196,7 @@ class NodeMemory:
             return
         for name, episode in self._episodes.items():
             work = partial(self._consolidate, self.plan.consolidator, name, episode)
-            again(work, f"the memory of {name!r}", tries=TRIES)
+            retry_on_conflict(work, f"the memory of {name!r}", tries=TRIES)
 
     def _consolidate(self, consolidator: Consolidator, name: str, episode: list[Turn]) -> None:
         node = self._nodes.of(name)

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError
-from sennit.finish_uncancelled import undisturbed
+from sennit.finish_uncancelled import finish_uncancelled
 from sennit.learning.dspy.call_lock import CallLock, LockMode
 from sennit.learning.dspy.history import Told
 from sennit.learning.dspy.history_options import HistoryOptions
@@ -78,7 +78,7 @@ class SessionState:
         """
         if not self.log.durable:
             return work(*args, **kwargs)
-        return await undisturbed(to_thread(work, *args, **kwargs))
+        return await finish_uncancelled(to_thread(work, *args, **kwargs))
 
     @property
     def turns(self) -> list[Turn]:

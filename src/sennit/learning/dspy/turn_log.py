@@ -31,7 +31,7 @@ from sennit.learning.dspy.turn_messages import (
 from sennit.learning.labels import labels_of
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
 
 TRIES = 100  # of a change: each time it fails, someone else was faster
@@ -344,7 +344,7 @@ class TurnLog:
     def take_out(self, calls: AbstractSet[str | None]) -> None:
         """Take back the turns of these calls, wherever they stand; what others knew stays."""
         with self._guard:
-            again(lambda: self._take_out(calls), "the turns", tries=TRIES)
+            retry_on_conflict(lambda: self._take_out(calls), "the turns", tries=TRIES)
 
     def _take_out(self, calls: AbstractSet[str | None]) -> None:
         self.catch_up()
@@ -372,7 +372,7 @@ class TurnLog:
     def fork(self, name: str | None = None) -> TurnLog:
         """The same turns on a fork of the branch."""
         with self._guard:
-            return again(lambda: self._fork(name), "the turns", tries=TRIES)
+            return retry_on_conflict(lambda: self._fork(name), "the turns", tries=TRIES)
 
     def _fork(self, name: str | None) -> TurnLog:
         self.catch_up()

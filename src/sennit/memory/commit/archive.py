@@ -19,7 +19,7 @@ from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.repository import SessionRepository
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.commits import AddCommit, ArchiveRecord, CommitRecord
 
@@ -45,7 +45,7 @@ def archive(
         session.note_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
 
-    return again(archived, "the commits of this session", tries=_TRIES)
+    return retry_on_conflict(archived, "the commits of this session", tries=_TRIES)
 
 
 def _next(

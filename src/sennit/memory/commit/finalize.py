@@ -32,7 +32,7 @@ from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.repository import message_from
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import (
     CommitRecord,
     CommitState,
@@ -90,7 +90,7 @@ class CommitFinalizer:
                 failpoints.reach("memory.commit: finished")
             return result_of(record)
 
-        return again(finished, "the same memories")
+        return retry_on_conflict(finished, "the same memories")
 
     def found(self, commit: UUID) -> tuple[UUID, CommitRecord]:
         """A commit and its session; raises NotFoundError."""

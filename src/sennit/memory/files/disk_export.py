@@ -28,7 +28,7 @@ from sennit.memory.history.history import MemoryRecord, iso
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
 from sennit.paths import make_private_folder, private_opener
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.files import PutFile
 
 _FENCE = "---"
@@ -129,7 +129,7 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
         new = sum(put.version.number == 1 for put in puts)
         return FolderImport(new, len(puts) - new, len(found) - len(puts), skipped)
 
-    return again(imported, "the same files")
+    return retry_on_conflict(imported, "the same files")
 
 
 def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:

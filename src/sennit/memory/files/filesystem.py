@@ -29,7 +29,7 @@ from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.json_values import text
 from sennit.paths import local_path
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.sessions.session import SessionCore
 
 _AT_ONCE = 100  # entries that are read in one go for async callers
@@ -238,21 +238,21 @@ class FileSystem:
         """
         return import_folder(self._stored, local_path(path), uri)
 
-    aexport = async_twin(export)
-    aimport_ = async_twin(import_)
-    astat = async_twin(stat)
-    als = async_twin(ls)
-    atree = async_twin(tree)
-    aread = async_twin(read)
-    aabstract = async_twin(abstract)
-    aoverview = async_twin(overview)
-    awrite = async_twin(write)
-    amkdir = async_twin(mkdir)
-    arm = async_twin(rm)
-    amv = async_twin(mv)
-    aglob = async_twin(glob)
-    agrep = async_twin(grep)
-    aexists = async_twin(exists)
+    aexport = async_method(export)
+    aimport_ = async_method(import_)
+    astat = async_method(stat)
+    als = async_method(ls)
+    atree = async_method(tree)
+    aread = async_method(read)
+    aabstract = async_method(abstract)
+    aoverview = async_method(overview)
+    awrite = async_method(write)
+    amkdir = async_method(mkdir)
+    arm = async_method(rm)
+    amv = async_method(mv)
+    aglob = async_method(glob)
+    agrep = async_method(grep)
+    aexists = async_method(exists)
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:

@@ -21,7 +21,7 @@ from sennit.memory.naming import rename
 from sennit.memory.scope import MemoryScope, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.messages.json_values import text
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.files import (
     EvidenceRecord,
     FileChange,
@@ -119,7 +119,7 @@ class StoredTree:
             self.realm.store.change_files([self.next_version(uri, file, body, did)])
             return self.entry(uri)
 
-        return again(write, repr(str(uri)), tries=_TRIES)
+        return retry_on_conflict(write, repr(str(uri)), tries=_TRIES)
 
     def next_version(self, uri: Uri, file: FileRecord | None, body: str, did: str) -> PutFile:
         """The change that lets a file say something."""

@@ -29,7 +29,7 @@ from sennit.memory.scope import PROFILE, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import text
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import CommitRecord, PutCommit, no_commit
 from sennit.stores.records.files import (
     CountUses,
@@ -89,7 +89,7 @@ def undo(realm: MemoryScope, commit: UUID) -> UndoResult:
 
     unname(realm, _only_by(realm, commit), leaving=True)
     unname(realm, [file for file, _ in _files(realm, realm.store.written_by(realm.user, commit))])
-    undone, touched = again(take_back, "the same memories")
+    undone, touched = retry_on_conflict(take_back, "the same memories")
     unname(realm, touched)
     realm.store.scrub()
     return undone
@@ -239,7 +239,7 @@ def forget_fact(realm: MemoryScope, uri: Uri, fact: str) -> ForgetResult:
 
     if (file := realm.find(uri)) is not None:
         unname(realm, [file])  # what quotes it goes first: who is cut off then can forget it again
-    unname(realm, [again(erase, "the profile")])
+    unname(realm, [retry_on_conflict(erase, "the profile")])
     realm.store.scrub()
     return ForgetResult(0, 1)
 
@@ -281,7 +281,7 @@ def forget_derived(
             realm.store.change_files(changes)
         return [file for file, _ in found]
 
-    return again(erase, "the same memories")
+    return retry_on_conflict(erase, "the same memories")
 
 
 def _erased(

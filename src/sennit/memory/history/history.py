@@ -19,7 +19,7 @@ from sennit.memory.history.evidence import QuotedMessage, said_in
 from sennit.memory.scope import MEMORIES, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.json_values import text
-from sennit.sessions.async_method import async_twin
+from sennit.sessions.async_method import async_method
 from sennit.stores.records.files import FileRecord, VersionRecord, in_order
 
 
@@ -110,11 +110,11 @@ class MemoryReader:
                 )
         return said_in(self._realm, (one for memory in given for one in memory.evidence))
 
-    aall = async_twin(all)
-    aget = async_twin(get)
-    ahistory = async_twin(history)
-    aat = async_twin(at)
-    aevidence = async_twin(evidence)
+    aall = async_method(all)
+    aget = async_method(get)
+    ahistory = async_method(history)
+    aat = async_method(at)
+    aevidence = async_method(evidence)
 
     def _file(self, uri: str) -> FileRecord:
         place = Uri.parse(

@@ -18,7 +18,7 @@ from sennit.memory.naming import unname
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.repository import message_from
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import CommitRecord, PutCommit
 from sennit.stores.records.files import FileRecord
 
@@ -78,7 +78,7 @@ def _tell_anew(realm: MemoryScope, session: UUID, commit: UUID, gone: Container[
         change = PutCommit(commit, record.state, dumps(body), record.version)
         realm.store.write(realm.user, session, [change])
 
-    again(tell, f"commit {commit}")
+    retry_on_conflict(tell, f"commit {commit}")
 
 
 def _summary(
