@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 from uuid import UUID
 
 from sennit.messages.codec import dumps, loads
@@ -325,7 +325,7 @@ AnyEvent: TypeAlias = (
 
 # A stored event begins with its place in this tuple, which takes one or two bytes where the kind
 # would take ten to twenty. Stores keep the numbers: append new types at the end, remove none.
-_TYPES: tuple[type[AnyEvent], ...] = (
+_TYPES: tuple[type[Event], ...] = (
     RunStarted,
     TurnStarted,
     TextAdded,
@@ -345,7 +345,9 @@ _TYPES: tuple[type[AnyEvent], ...] = (
     WarningIssued,
     RunEnded,
 )
-_NUMBERS: Mapping[type[Event], int] = {kind: number for number, kind in enumerate(_TYPES)}
+_NUMBERS: Mapping[type[Event], int] = {
+    event_type: number for number, event_type in enumerate(_TYPES)
+}
 
 
 def to_record(event: AnyEvent) -> EventRecord:
@@ -357,20 +359,21 @@ def to_record(event: AnyEvent) -> EventRecord:
 def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyEvent:
     """Return the event that a store kept; `message` finds the one it is about."""
     number, *details = loads(record.body)
-    kind: Any = _TYPES[number]
-    fields = kind.fields(details)
-    if kind is RunEnded:
+    event_type = _TYPES[int(number)]
+    fields = event_type.fields(details)
+    if event_type is RunEnded:
         fields["result"] = replace(fields["result"], run_id=record.run, seq=record.seq)
-    elif issubclass(kind, _Ahead):
+    elif issubclass(event_type, _Ahead):
         fields["message_id"] = record.message
-    elif issubclass(kind, _OfMessage) and record.message is not None:
+    elif issubclass(event_type, _OfMessage) and record.message is not None:
         fields["message"] = message(record.message)
-    return kind(seq=record.seq, run_id=record.run, **fields)
+    construct = cast("Callable[..., AnyEvent]", event_type)
+    return construct(seq=record.seq, run_id=record.run, **fields)
 
 
-def is_stored_as(record: EventRecord, kind: type[AnyEvent]) -> bool:
+def is_stored_as(record: EventRecord, event_type: type[Event]) -> bool:
     """Return whether a stored event is of this type, without decoding it."""
-    body, number = record.body, _NUMBERS[kind]
+    body, number = record.body, _NUMBERS[event_type]
     return body.startswith((b"[%d," % number, b"[%d]" % number))
 
 
