@@ -2,8 +2,8 @@
 
 The age of a session counts from its last change, that of a removed message from when it was removed
 from its last branch. The store looks at that again as they go, so that a session which was used
-meanwhile stays, and so does a message that was put on a branch again. A session that only says where
-another one is (its metadata names that one's key as `SHARES`) goes with it, not before.
+meanwhile stays, and so does a message that was put on a branch again. A session that only says
+where another one is (its metadata names that one's key as `SHARES`) goes with it, not before.
 """
 
 from __future__ import annotations
