@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
+from typing import Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
@@ -62,6 +64,25 @@ def test_a_message_with_calls_is_a_text_and_its_calls(client: Client) -> None:
         "action_response",
         "action_response",
     ]
+
+
+@pytest.mark.parametrize("given", [2**64, float("inf"), "\0", {"\0": 1}])
+def test_a_call_whose_arguments_no_message_can_hold_comes_back_exactly(
+    client: Client, given: Any
+) -> None:
+    said = AIMessage("", tool_calls=[{"name": "f", "args": {"given": given}, "id": "c\0"}])
+    history = SennitChatMessageHistory(client, "sails")
+    history.add_messages([said, ToolMessage("done", tool_call_id="c\0")])
+    assert history.messages[0] == said
+    [call, result] = client.session("sails").default_branch.messages
+    assert call.content.arguments.keys() == {"value"}
+    assert result.content.request_id == call.content.call_id
+
+
+def test_an_artifact_that_is_no_json_comes_back_as_text(client: Client) -> None:
+    history = SennitChatMessageHistory(client, "sails")
+    history.add_messages([ToolMessage("Noon.", tool_call_id="c1", artifact=date(2026, 11, 18))])
+    assert history.messages == [ToolMessage("Noon.", tool_call_id="c1", artifact="2026-11-18")]
 
 
 def test_what_was_said_elsewhere_comes_as_messages(client: Client) -> None:

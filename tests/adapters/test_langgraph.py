@@ -430,6 +430,15 @@ def test_a_config_without_a_thread_says_what_is_missing(client: Client) -> None:
         SennitSaver(client).get_tuple({"configurable": {}})
 
 
+def test_a_message_that_someone_puts_among_the_checkpoints_is_passed_over(client: Client) -> None:
+    saver = SennitSaver(client)
+    say(replying(saver), "a")
+    client.session("langgraph:t").add_message("user", "Hello?", branches="langgraph")
+    said = say(replying(SennitSaver(client)), "b")
+    saver.copy_thread("t", "copy")
+    assert say(replying(saver), "c", {"configurable": {"thread_id": "copy"}})[: len(said)] == said
+
+
 def test_checkpoints_are_not_found_as_if_someone_had_said_them(client: Client) -> None:
     say(replying(SennitSaver(client)), "A bowline does not slip.")
     assert client.find("bowline") == []

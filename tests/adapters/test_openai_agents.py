@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -155,6 +156,21 @@ def test_pop_and_clear_change_this_branch_alone(client: Client) -> None:
 
     popped, left, other = asyncio.run(work())
     assert (popped, left, other) == (ITEMS[-1], ITEMS[:-1], ITEMS)
+
+
+def test_of_many_pops_in_two_processes_each_gives_another_item(
+    client: Client, elsewhere: Client
+) -> None:
+    items: list[Any] = [{"role": "user", "content": str(number)} for number in range(80)]
+    asyncio.run(SennitSession(client, "chat").add_items(items))
+
+    def popped(one: Client) -> list[Any]:
+        session = SennitSession(one, "chat")
+        return [asyncio.run(session.pop_item()) for _ in range(40)]
+
+    with ThreadPoolExecutor() as pool:
+        found = [item for some in pool.map(popped, (client, elsewhere)) for item in some]
+    assert sorted(found, key=items.index) == items
 
 
 def test_pop_gives_what_was_said_by_other_means_too(client: Client) -> None:

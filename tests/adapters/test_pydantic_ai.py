@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,38 @@ def test_an_erased_conversation_is_gone_and_its_forks_are_not(client: Client) ->
     ran(store.delete("knots"))
     assert ran(store.list_conversations()) == []
     assert client.sessions() == []
+
+
+def test_a_fork_lasts_as_long_as_the_session_it_is_in(client: Client) -> None:
+    store = SennitConversationStore(client)
+    ran(talk(store, "knots", "a"))
+    ran(store.save(ran(store.fork("knots", new_conversation_id="other"))))
+    forked = client.session_info("pydantic-ai:other").updated_at
+    ran(talk(store, "other", "b"))
+    just_after = forked + timedelta(microseconds=1)
+    assert client.expire(just_after) == 0
+    assert len(ran(store.load("other")).messages) == 4
+    assert client.expire(datetime.now(UTC) + timedelta(seconds=1)) == 2
+    assert client.sessions() == []
+
+
+def test_a_fork_can_begin_anew_after_its_session_was_deleted(client: Client) -> None:
+    store = SennitConversationStore(client)
+    ran(talk(store, "knots", "a"))
+    ran(store.save(ran(store.fork("knots", new_conversation_id="other"))))
+    client.delete_session("pydantic-ai:knots")
+    assert ran(store.load("other")) is None
+    ran(talk(store, "other", "b"))
+    assert len(ran(store.load("other")).messages) == 2
+
+
+def test_a_message_that_someone_puts_into_the_log_is_passed_over(client: Client) -> None:
+    ran(talk(SennitConversationStore(client), "knots", "a"))
+    session = client.session("pydantic-ai:knots")
+    session.add_message("user", "Hello?", branches="pydantic-ai log")
+    ran(talk(SennitConversationStore(client), "knots", "b"))
+    assert _length(client, "knots") == 4
+    assert len(session.branches) == 2
 
 
 def test_scopes_keep_conversations_apart(client: Client, tmp_path: Path) -> None:

@@ -19,11 +19,13 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
+from sennit.sessions.retry_on_conflict import again
 
 _Key = TypeVar("_Key", bound=Hashable)
 _T = TypeVar("_T")
 _OPEN = 64
 _PAGE = 200
+_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,15 @@ class BranchHandle:
         branch = self.open()
         branch.session.add_messages(messages, branches=branch)
 
+    def take_off(self, work: Callable[[], _T]) -> _T:
+        """Do some work that takes messages off, again where another process was faster."""
+        return again(work, f"the branch {self.branch!r}", tries=_TRIES)
+
     def clear(self) -> None:
         """Leave nothing on the branch but its system message; other branches keep theirs."""
+        self.take_off(self._clear)
+
+    def _clear(self) -> None:
         branch = self.open()
         with branch.session.lock:
             del branch[after_system(branch) :]

@@ -52,7 +52,7 @@ class MessageFormat(Generic[_T]):
         """The messages that a foreign one becomes, at least one; the first has the metadata."""
         contents = list(self.contents(foreign)) or [AssistantResponseContent()]
         # As JSON text, which holds what no store can (NUL, NaN, lone surrogates) in escapes.
-        whole = json.dumps(self.write(foreign))
+        whole = json.dumps(self.write(foreign), default=str)
         mark = {"form": self.name, "count": len(contents), "whole": whole}
         first = Message(contents[0], sender=sender, metadata={**noted, _MARK: mark})
         return [
@@ -152,23 +152,25 @@ def answer(said: str, reasoning: str = "") -> AssistantResponseContent:
 
 
 def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestContent:
-    """A tool call; arguments that are no JSON object are kept as the text they are."""
+    """A tool call; arguments that are no JSON object, or that none can hold, are kept as text."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
         except ValueError:
             arguments = {"unreadable": readable(arguments)}
-    if not isinstance(arguments, dict):
-        arguments = {"value": arguments}
-    return ActionRequestContent.create(readable(function), sound(arguments), call_id)
+    held = sound(arguments)
+    named: Any = held if isinstance(held, dict) else {"value": held}
+    asked = None if call_id is None else readable(call_id)
+    return ActionRequestContent.create(readable(function), named, asked)
 
 
 def result(call_id: str, value: Any, *, failed: bool = False) -> ActionResponseContent:
     """Return a tool's message as an action response."""
+    answered = readable(call_id)
     if failed:
         told = value if isinstance(value, str) else json.dumps(sound(value))
-        return ActionResponseContent(request_id=call_id, error=readable(told))
-    return ActionResponseContent(request_id=call_id, result=sound(value))
+        return ActionResponseContent(request_id=answered, error=readable(told))
+    return ActionResponseContent(request_id=answered, result=sound(value))
 
 
 def sound(value: Any) -> Any:

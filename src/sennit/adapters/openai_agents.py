@@ -84,7 +84,7 @@ class SennitSession:
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the newest item off the branch; forks of it keep theirs."""
-        return await asyncio.to_thread(self._pop)
+        return await asyncio.to_thread(self._place.take_off, self._pop)
 
     def _pop(self) -> TResponseInputItem | None:
         branch = self._place.open()

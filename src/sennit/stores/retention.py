@@ -2,7 +2,8 @@
 
 The age of a session counts from its last change, that of a removed message from when it was removed
 from its last branch. The store looks at that again as they go, so that a session which was used
-meanwhile stays, and so does a message that was put on a branch again.
+meanwhile stays, and so does a message that was put on a branch again. A session that only says
+where another one is (its metadata names that one's key as `SHARES`) goes with it, not before.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
 from sennit.stores.base import Store
-from sennit.stores.records.sessions import Owner
+from sennit.stores.records.sessions import Owner, SessionRecord
+from sennit.stores.session_ids import session_id
 
 _log = logging.getLogger(__name__)
 
 Erased: TypeAlias = Callable[[Owner, UUID, list[UUID]], object]
 """Told the messages of a session that are erased."""
 
+SHARES = "shares"
 _PAGE = 500
 _LOWEST = UUID(int=0)
 
@@ -33,10 +36,17 @@ def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
     before, gone = (limit, _LOWEST), list[UUID]()
     while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
         before = (page[-1].updated, page[-1].id)
-        gone += [one.id for one in page if store.delete_session(owner, one.id, limit)]
+        old = (one.id for one in page if not _is_shared(store, owner, one))
+        gone += [one for one in old if store.delete_session(owner, one, limit)]
     if gone:
         store.scrub()
     return gone
+
+
+def _is_shared(store: Store, owner: Owner, one: SessionRecord) -> bool:
+    """Return whether a session says where another is, which is still there."""
+    key = one.metadata.get(SHARES)
+    return isinstance(key, str) and store.find_session(owner, session_id(owner, key)) is not None
 
 
 def checked_retention(given: Any) -> timedelta:

@@ -68,6 +68,13 @@ def test_what_another_process_said_is_heard_by_the_next_call(two: Any) -> None:
     assert [turn.index for turn in one.turns] == [0, 1, 2]
 
 
+def test_a_turn_added_by_hand_has_what_another_process_said_in_its_past(two: Any) -> None:
+    one, other = two
+    one(question="first")
+    turn = other.add_turn({"question": "second"}, {"answer": "by hand"})
+    assert [told["question"] for told in turn.history_snapshot.messages] == ["first"]
+
+
 def test_a_turn_that_another_process_added_during_a_call_is_not_in_its_past(
     two: Any, address: str, tmp_path: Path
 ) -> None:

@@ -202,6 +202,19 @@ def test_what_is_redacted_leaves_a_row_valid(client: Client) -> None:
         assert "555-0100" not in str(row)
 
 
+def test_a_greeting_that_is_scored_too_low_is_not_taught(client: Client) -> None:
+    session = chat(client, said("Go away."), asked("Why?"), said("Good."))
+    greeting, _, answer = session.get_branch("main")
+    session.label(answer, 1.0)
+    _, [row] = exported(client, "openai", keep=Filter(min_score=0.5))
+    assert all("weight" not in message for message in row["messages"])
+    session.label(greeting, 0.0)
+    _, [row] = exported(client, "openai", keep=Filter(min_score=0.5))
+    assert [message.get("weight") for message in row["messages"]] == [0, None, None]
+    _, rows = exported(client, "tools", keep=Filter(min_score=0.5))
+    assert rows == []
+
+
 def test_a_question_of_blanks_moves_no_score_to_another_answer(client: Client) -> None:
     session = chat(client, asked("  "), said("Bad."), asked("Why?"), said("Good."))
     session.label(session.get_branch("main")[1], 0.0)

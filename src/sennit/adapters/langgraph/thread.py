@@ -33,7 +33,7 @@ class OpenThread:
             if anew:
                 self.known = ThreadState()
             for message in messages:
-                self.known.take(message.id, message.metadata[_LOG])
+                self.known.take(message.id, message.metadata.get(_LOG, {}))
 
     def keys(self) -> list[CheckpointKey]:
         """All its checkpoints."""
@@ -49,7 +49,8 @@ class OpenThread:
     def records(self) -> list[Mapping[str, Any]]:
         """All of its log."""
         branch = self._session.get_branch(_LOG)
-        return [message.metadata[_LOG] for message in branch.messages]
+        noted = (message.metadata.get(_LOG) for message in branch.messages)
+        return [one for one in noted if one is not None]
 
     def drop(self, choose: Callable[[ThreadState], Collection[CheckpointKey]]) -> None:
         """Erase checkpoints; first what others need of them is kept elsewhere."""

@@ -159,12 +159,11 @@ class SennitConversationStore(ConversationStore):
             ],
         )
         new = expected is None
-        with self._lock:
+        with self._lock, _conflicts(record.conversation_id):
             family = self._families.for_writing(
                 record.conversation_id, record.forked_from if new else None
             )
-            with _conflicts(record.conversation_id):
-                family.save(unsaved, expected)
+            family.save(unsaved, expected)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Erase a conversation and the entries no other one needs; raises ConversationConflict."""

@@ -25,10 +25,10 @@ from sennit.api.session import Session
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, shown
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.stores.retention import SHARES
 
 _KEY = "pydantic-ai:"
 _LOG = "pydantic-ai log"
-_ROOT = "shares"  # in the metadata of a session: the key of the one that its conversation is in
 _TRIES = 5
 
 
@@ -90,6 +90,7 @@ class ConversationFamily:
                     begun = self._entries[id] = StoredEntry(id, parent, [message])
                 case {"conversation": str(name), "record": text, "head": head, "revision": now}:
                     self._records[name] = _Record(message.id, now, head, text)
+                    begun = None
                 case _ if begun is not None:
                     begun.messages.append(message)
                 case _:
@@ -238,7 +239,7 @@ class ConversationFamilies:
         """The family of a conversation, if there is one."""
         try:
             session = self._client.session(_KEY + conversation, create=False)
-            root = session.metadata.get(_ROOT)
+            root = session.metadata.get(SHARES)
             if root is not None:
                 session = self._client.session(root, create=False)
         except NotFoundError:
@@ -246,7 +247,10 @@ class ConversationFamilies:
         return self._ready(session)
 
     def for_writing(self, conversation: str, forked_from: str | None) -> ConversationFamily:
-        """The family in which a conversation is, or is to be; raises ValidationError."""
+        """The family in which a conversation is, or is to be.
+
+        Raises ValidationError, and ConflictError or NotFoundError if it is erased meanwhile.
+        """
         if conversation == _LOG:
             raise ValidationError(f"{_LOG!r} is the name of the log; call the conversation else.")
         found = self.of(conversation)
@@ -256,9 +260,12 @@ class ConversationFamilies:
         root = None if family is None else family.session.key
         # Whoever makes this session first decides where the conversation is.
         title = f"{_KEY}{conversation} (in {root})"
-        metadata = None if root is None else {_ROOT: root, "title": title}
-        self._client.session(_KEY + conversation, metadata=metadata)
+        metadata = None if root is None else {SHARES: root, "title": title}
+        session = self._client.session(_KEY + conversation, metadata=metadata)
         made = self.of(conversation)
+        if made is None:  # it says where a conversation was whose session is gone
+            session.describe(metadata or {})
+            made = self.of(conversation)
         if made is None:
             raise ConflictError(f"The conversation {conversation!r} was erased meanwhile.")
         return made
@@ -288,7 +295,7 @@ class ConversationFamilies:
     def all(self) -> Iterator[tuple[datetime, ConversationFamily]]:
         """All families with the time of their last change, the newest first."""
         for one in sessions_under(self._client, _KEY):
-            if one.key is not None and _ROOT not in one.metadata:
+            if one.key is not None and SHARES not in one.metadata:
                 family = self.of(one.key.removeprefix(_KEY))
                 if family is not None:
                     yield one.updated_at, family

@@ -362,7 +362,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 )
         log = self.state.log
         self._warn_of_unheard([log.telling.told(inputs, outputs)])
-        return log.add(inputs, outputs)
+        return log.add(inputs, outputs, log.caught_up())
 
     def pop_turn(self) -> Turn | None:
         """Take the last turn back; None if there is none."""

@@ -78,25 +78,29 @@ def _told(
 
 
 def _scores(said: Sequence[MessageRecord], known: Mapping[UUID, list[Label]]) -> list[float | None]:
-    """Return the score of the answer to each instruction, where there is one."""
-    found: list[list[Label]] = []
+    """Return the score of what was said unasked, then of the answer to each instruction."""
+    found: list[list[Label]] = [[]]
     for record in said:
         content = Message.kept(record.id, record.created, record.body).content
         if content.from_user and asked_message(as_told(content)):
             found.append([])
-        elif found:
+        else:
             found[-1] += known.get(record.id, ())
     return [average(labels) for labels in found]
 
 
 def _weak(chat: Chat, scores: list[float | None], enough: float) -> frozenset[int]:
-    """The answers that fall short: where they stand among the messages."""
+    """The answers that fall short: where they stand among the messages.
+
+    Unlike an answer, what was said unasked, such as a greeting, need not have a score.
+    """
+    unasked = -1
     asked = [at for at, message in enumerate(chat) if message["role"] == "user"]
-    spans = list(pairwise([*asked, len(chat)]))
+    spans = list(pairwise([unasked, *asked, len(chat)]))
     return frozenset(
         at
         for (begin, end), score in zip_longest(spans, scores[: len(spans)])
-        if score is None or score < enough
+        if (begin != unasked if score is None else score < enough)
         for at in range(begin + 1, end)
     )
 
