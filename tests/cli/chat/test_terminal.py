@@ -116,6 +116,19 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     assert "na�ve" in said(tmp_path, "main")[-2]
 
 
+def test_colours_in_what_is_typed_are_left_out(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…", "Fine.", "→rope", "No."), tmp_path) as chat:
+        chat.say("Tell me", "Once…")
+        chat.type(f"\x1b[31mred\x1b[0m rope\r{CTRL_C}")
+        chat.expect("stopped")
+        chat.expect("Fine.")
+        chat.say("Note: rope", "Allow note")
+        chat.say("n \x1b[1mnot\x1b[0m now", "No.")
+        quit_(chat)
+    assert said(tmp_path, "main")[2] == "Instruction: red rope"
+    assert "not now" in said(tmp_path, "main")[-2]
+
+
 def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:
     with terminal(program(tmp_path), tmp_path) as chat:
         chat.expect("›")

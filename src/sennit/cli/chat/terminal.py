@@ -153,7 +153,9 @@ class LineEditor:
     def __init__(self, talk: ChatSession) -> None:
         self._talk = talk
         self._interrupted = False
-        self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
+        self._asking: PromptSession[str] = PromptSession(
+            history=InMemoryHistory(), key_bindings=_keys()
+        )
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             completer=_Commands(talk),
@@ -254,7 +256,11 @@ def _keys() -> KeyBindings:
     def _new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    del _send, _new_line  # the bindings hold them
+    @keys.add(Keys.Vt100MouseEvent)
+    def _ignore(_event: KeyPressEvent) -> None:
+        """Drop what looks like a mouse: pasted colours (ESC[31m) break the usual binding."""
+
+    del _send, _new_line, _ignore  # the bindings hold them
     return keys
 
 
