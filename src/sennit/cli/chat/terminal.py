@@ -264,6 +264,21 @@ def _keys() -> KeyBindings:
     return keys
 
 
+class _FileHistory(FileHistory):
+    """The input history in a file, as far as that can be read and written."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines of the file, the newest first; none if it cannot be read."""
+        with suppress(OSError):
+            return super().load_history_strings()
+        return ()
+
+    def store_string(self, string: str) -> None:
+        """Append a line, unless the disk is full or the file is somebody else's."""
+        with suppress(OSError):
+            super().store_string(string)
+
+
 def _history() -> History:
     """Return the input history, in a file that only its owner can read, where one can be
     written.
@@ -274,7 +289,7 @@ def _history() -> History:
         create_private(file)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(file))
+    return _FileHistory(str(file))
 
 
 @contextmanager
