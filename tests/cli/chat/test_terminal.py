@@ -90,6 +90,16 @@ def test_keys_pressed_during_an_answer_wait_for_the_next_prompt(tmp_path: Path) 
     assert said(tmp_path, "main")[2] == "Instruction: more please"
 
 
+def test_lines_that_cannot_be_kept_for_the_arrow_keys_are_said_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "data" / "sennit" / "chat_history").mkdir(parents=True)
+    with terminal(program(tmp_path, "One.", "Two."), tmp_path) as chat:
+        chat.say("Hello", "One.")
+        chat.say("More", "Two.")
+        quit_(chat)
+    assert "Is a directory" not in chat.shown
+    assert said(tmp_path, "main")[2] == "Instruction: More"
+
+
 def test_alt_enter_starts_a_new_line_and_tab_completes_commands(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "Fine."), tmp_path) as chat:
         chat.expect("›")
@@ -114,6 +124,19 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
         quit_(chat)
     assert said(tmp_path, "main")[0] == "Instruction: caf�"
     assert "na�ve" in said(tmp_path, "main")[-2]
+
+
+def test_colours_in_what_is_typed_are_left_out(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…", "Fine.", "→rope", "No."), tmp_path) as chat:
+        chat.say("Tell me", "Once…")
+        chat.type(f"\x1b[31mred\x1b[0m rope\r{CTRL_C}")
+        chat.expect("stopped")
+        chat.expect("Fine.")
+        chat.say("Note: rope", "Allow note")
+        chat.say("n \x1b[1mnot\x1b[0m now", "No.")
+        quit_(chat)
+    assert said(tmp_path, "main")[2] == "Instruction: red rope"
+    assert "not now" in said(tmp_path, "main")[-2]
 
 
 def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:

@@ -52,6 +52,16 @@ def test_an_exported_folder_is_the_tree(filled: Client, tmp_path: Path) -> None:
         filled.fs.export(tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    "uri", [PROFILE, "viking://session/chat/history/archive_001/messages.jsonl"]
+)
+def test_a_file_is_exported_alone(filled: Client, tmp_path: Path, uri: str) -> None:
+    assert filled.fs.export(tmp_path / "out", uri) == 1
+    [file] = (tmp_path / "out").iterdir()
+    assert file.name == uri.rpartition("/")[2]
+    assert file.read_text().endswith(filled.fs.read(uri))
+
+
 def test_an_unchanged_folder_changes_nothing(filled: Client, tmp_path: Path) -> None:
     filled.fs.export(tmp_path / "out")
     before = everything(filled.fs)

@@ -153,7 +153,9 @@ class LineEditor:
     def __init__(self, talk: ChatSession) -> None:
         self._talk = talk
         self._interrupted = False
-        self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
+        self._asking: PromptSession[str] = PromptSession(
+            history=InMemoryHistory(), key_bindings=_keys()
+        )
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             completer=_Commands(talk),
@@ -254,8 +256,27 @@ def _keys() -> KeyBindings:
     def _new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    del _send, _new_line  # the bindings hold them
+    @keys.add(Keys.Vt100MouseEvent)
+    def _ignore(_event: KeyPressEvent) -> None:
+        """Drop what looks like a mouse: pasted colours (ESC[31m) break the usual binding."""
+
+    del _send, _new_line, _ignore  # the bindings hold them
     return keys
+
+
+class _FileHistory(FileHistory):
+    """The input history in a file, as far as that can be read and written."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines of the file, the newest first; none if it cannot be read."""
+        with suppress(OSError):
+            return super().load_history_strings()
+        return ()
+
+    def store_string(self, string: str) -> None:
+        """Append a line, unless the disk is full or the file is somebody else's."""
+        with suppress(OSError):
+            super().store_string(string)
 
 
 def _history() -> History:
@@ -268,7 +289,7 @@ def _history() -> History:
         create_private(file)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(file))
+    return _FileHistory(str(file))
 
 
 @contextmanager

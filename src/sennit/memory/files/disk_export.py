@@ -53,14 +53,14 @@ def export_folder(
     told: Callable[[str], MemoryRecord],
     progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write files below an address to a new folder; gives how many. Raises ExistsError."""
+    """Write files at or below an address to a new folder; gives how many. Raises ExistsError."""
     skipped = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
     count = 0
     with whole(path) as part:
         make_private_folder(part)
         for entry, say in files:
             names = entry.uri[len(SCHEME) :].split("/")[skipped:]
-            place = part.joinpath(*names)
+            place = part.joinpath(*names or [entry.name])  # of a file, the file itself
             if entry.is_folder:
                 _make_folders(part, place)
                 continue

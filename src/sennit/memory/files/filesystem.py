@@ -72,7 +72,7 @@ class FileSystem:
         return self._tree(place).children(place) if here.is_folder else [here]
 
     def walk(self, uri: str = SCHEME) -> Iterator[FileEntry]:
-        """All that is below a folder, each folder before what is in it."""
+        """All below a folder, each folder before what is in it; of a file, the file itself."""
         for one, _ in self._walk(uri):
             yield one
 
@@ -213,8 +213,6 @@ class FileSystem:
 
     def texts(self, uri: str = SCHEME) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
         """The files below a folder, or a single file, each with a function that reads it."""
-        if uri != SCHEME and not (here := self.stat(uri)).is_folder:
-            return iter([(here, partial(self.read, here.uri))])
         return ((one, say) for one, say in self._walk(uri) if not one.is_folder)
 
     def export(
@@ -223,7 +221,7 @@ class FileSystem:
         uri: str = SCHEME,
         progress: Callable[[int], object] | None = None,
     ) -> int:
-        """Write all below a folder to a new folder on the disk; gives how many files.
+        """Write all below a folder, or a file, to a new folder on the disk; gives how many files.
 
         Kept Markdown begins with a front matter that tells what it rests on. `progress` is told the
         number so far. Raises ExistsError if the path is taken.

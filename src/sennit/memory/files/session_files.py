@@ -66,11 +66,11 @@ class SessionTree:
         return [_entry(uri / name, node) for name, node in found.items()]
 
     def walk(self, uri: Uri) -> Iterator[tuple[FileEntry, Text]]:
-        """All that is below a folder of a session, read once, with what files say."""
+        """All that is below a folder of a session, or a file, read once, with what files say."""
         waiting = [(uri, self._node(uri))]
         while waiting:
             place, node = waiting.pop()
-            if place != uri:
+            if place != uri or not isinstance(node, _Folder):
                 yield _entry(place, node), partial(_text, place, node)
             if isinstance(node, _Folder):
                 waiting += [(place / name, node[name]) for name in reversed(node)]
