@@ -25,6 +25,7 @@ ASSISTANT = {"role": "assistant", "content": "Hello."}
 TALK = [USER, ASSISTANT] * (LIMITS.items // 2 - 1) + [USER]
 TEXT = "word " * (LIMITS.body_bytes // 5 - 100)
 FILE = TEXT[:_MIB]
+DIFFERENT = " ".join(f"{number * 2_654_435_761 % 2**32:x}" for number in range(110_000))
 PARTS = [{"type": "text", "text": "word " * 100}] * LIMITS.parts
 VALUES: dict[str, Any] = {"x": [{}] * (LIMITS.values // 2 - 1000)}
 MCP_VALUES: dict[str, Any] = {"x": [{}] * 4_000}  # of 10,000 that /mcp takes
@@ -250,7 +251,14 @@ def _of_memory(place: Place) -> list[Case]:
         Case("GET /api/files", grep),
         Case("PUT /api/files", "/api/files?uri=viking://resources/big.md", _json({"text": FILE})),
         Case("DELETE /api/files", before=lambda: _removed(place)),
+        Case(
+            "PUT /api/files, different words",
+            "/api/files?uri=viking://resources/different.md",
+            _json({"text": DIFFERENT}),
+        ),
+        Case("DELETE /api/files, different words", before=lambda: _removed(place, DIFFERENT)),
         Case("GET /api/find", f"/api/find?limit=100&q={question}"),
+        Case("GET /api/find, a new message", before=lambda: _unindexed(place)),
         Case("GET /api/search", f"/api/search?limit=100&q={question}&session={place.session}"),
         Case("GET /api/usage", "/api/usage?days=366"),
     ]
@@ -260,9 +268,16 @@ def _forgotten(place: Place) -> tuple[str, bytes]:
     return "/api/forget", _json({"session": place.another().rpartition("/")[2]})
 
 
-def _removed(place: Place) -> str:
-    place.client.put("/api/files?uri=viking://user/gone/big.md", json={"text": FILE})
+def _removed(place: Place, text: str = FILE) -> str:
+    place.client.put("/api/files?uri=viking://user/gone/big.md", json={"text": text})
     return "/api/files?uri=viking://user/gone&recursive=true"
+
+
+def _unindexed(place: Place) -> str:
+    """Find something after a long message was added, which the search has to index first."""
+    path = f"/api/sessions/{place.session}/branches/main/messages"
+    place.client.post(path, json={"role": "user", "text": DIFFERENT}).raise_for_status()
+    return "/api/find?q=bread"
 
 
 def _of_openai(place: Place) -> list[Case]:

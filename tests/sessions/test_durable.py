@@ -27,7 +27,9 @@ from sennit import (
     SystemContent,
     TextPart,
     ToolPart,
+    clock,
 )
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.sessions.test_session import assistant, said, system, user
 
 
@@ -237,6 +239,22 @@ def test_a_session_described_otherwise_is_so_for_everybody(path: Path) -> None:
     assert reopened(path, "chat").metadata == {}
     with pytest.raises(sennit.ValidationError):
         one.describe({"title": object()})
+
+
+def test_a_session_is_read_again_only_after_a_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    read, reads = SQLiteStore.changes, list[object]()
+    monkeypatch.setattr(SQLiteStore, "changes", lambda *given: reads.append(1) or read(*given))
+    one.add_message("user", "Hello")
+    for _ in range(3):
+        two.refresh()
+    assert len(reads) == 1
+    with clock.using(lambda: 0):  # the clock was set back
+        one.add_message("user", "Again")
+    two.refresh()
+    assert said(two.default_branch) == ["Hello", "Again"]
 
 
 def test_a_renamed_branch_is_so_for_everybody_who_refreshes(path: Path) -> None:

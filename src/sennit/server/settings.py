@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
-_OF_LOCAL_USER = {"body_bytes": 8 * 1024 * 1024, "values": 100_000, "items": 10_000}
+_OF_LOCAL_USER = {
+    "body_bytes": 8 * 1024 * 1024,
+    "values": 100_000,
+    "parts": 1_000,
+    "items": 10_000,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +44,7 @@ class Limits:
     """Maximum time for the head of a request, from the first byte or a new connection on."""
     values: int = 20_000
     """Maximum number of JSON values in a body."""
-    parts: int = 1_000
+    parts: int = 500
     """Maximum number of parts in one message."""
     items: int = 1_000
     """Maximum number of items or messages in one request."""

@@ -168,7 +168,7 @@ class ClientCore(Generic[_S]):
             if await to_thread(_is_there, found):
                 return None
             self.let_go(uid)  # deleted elsewhere
-        record = _new(uid, key, metadata)
+        record = await to_thread(_new, uid, key, metadata) if metadata else _new(uid, key, None)
         session = self._opened(record, self._keeper(uid, record))
         try:
             branch = await session.acreate_branch(

@@ -16,7 +16,7 @@ from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.grants import Grants
 from sennit.sessions.segments import Segment
-from sennit.stores.base import circular
+from sennit.stores.base import circular, no_session
 from sennit.stores.group_commit import GroupCommitter, Outcome, Wake
 from sennit.stores.records.sessions import (
     BranchHead,
@@ -135,6 +135,13 @@ class SessionRepository:
         if self._new is not None:
             return Snapshot(self._new, [], [], [])
         return self.store.load(self.owner, self.session)
+
+    def last_write(self) -> int:
+        """Return the time of the last write, which no other write has; raises NotFoundError."""
+        found = self.store.find_session(self.owner, self.session)
+        if found is None:
+            raise no_session(self.session)
+        return found.updated
 
     def changes(self, known: Mapping[UUID, int]) -> Snapshot:
         """Return changes beyond these segments and lengths."""

@@ -86,6 +86,7 @@ class SessionData(Element):
         self._elsewhere: UUID | None = None  # the one that another program was faster to begin
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._archives = ArchiveIndex()
+        self._seen: int | None = None  # the last write that was taken in
 
     @cached_property
     def _conversations(self) -> Conversations:
@@ -282,6 +283,8 @@ class SessionData(Element):
 
     def _refreshed(self, keeper: SessionRepository) -> bool:
         """Read what is new and take it in; False if something changed here while it was read."""
+        if keeper.last_write() == self._seen:
+            return True
         with self.lock:
             edition, after = keeper.edition, self._archives.number
             known = {one.id: one for branch in self._branches for one, _ in branch._tail.chain()}
@@ -313,6 +316,7 @@ class SessionData(Element):
     ) -> None:
         """Be as the store says."""
         self._moved()
+        self._seen = found.session.updated
         self._metadata = MappingProxyType(found.session.metadata)
         self._messages.take(found.messages)
         segments_from(found.segments, known)

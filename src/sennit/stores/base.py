@@ -113,6 +113,8 @@ class Store(FileStore, TextSearchStore, VectorStore, Protocol):
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         """Make changes, all or none; gives the head before each Append and TakeLease, in order.
 
+        The time at which the session was changed grows with each write, whatever the clock says:
+        whoever has a session open reads it again only then.
         An Append whose messages all stand on the branch already is taken for one whose
         acknowledgement was lost: nothing is added, and the head says where they begin.
         Raises NotFoundError if the session, a branch or a message is not there, ConflictError if a

@@ -39,7 +39,7 @@ Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 _T = TypeVar("_T")
 _A = TypeVarTuple("_A")
 FEW = 64
-SMALL = 65_536
+SMALL = 16_384
 """Bytes of a body up to which it is decoded on the event loop."""
 
 _encoder = msgspec.json.Encoder()

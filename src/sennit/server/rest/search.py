@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
@@ -95,7 +96,7 @@ async def find(call: HTTPRequest) -> Matches:
     found = await call.caller.client.afind(
         query.q, query.target_uri, query.limit, explain=query.explain, category=categories
     )
-    return Matches(matches=[_match(one) for one in found])
+    return Matches(matches=await _shown(call, found))
 
 
 @routes.get(
@@ -112,8 +113,13 @@ async def search(call: HTTPRequest) -> SearchedShape:
     found = await client.asearch(query.q, query.session, query.limit, branch=query.branch)
     return SearchedShape(
         queries=[QueryShape(text=one.text, category=one.category) for one in found.queries],
-        matches=[_match(one) for one in found.matches],
+        matches=await _shown(call, found.matches),
     )
+
+
+async def _shown(call: HTTPRequest, found: Sequence[Match]) -> list[MatchShape]:
+    sources = sum(len(one.evidence) for one in found)
+    return await call.build(sources, lambda: [_match(one) for one in found])
 
 
 def _match(one: Match) -> MatchShape:

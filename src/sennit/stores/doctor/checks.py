@@ -203,7 +203,11 @@ class IntegrityCheck:
 def findings(opened: AbstractContextManager[StoreInspector], *, mend: bool) -> list[Finding]:
     """Make all checks; with `mend`, mend what each one finds."""
     with opened as patient:
-        return list(_found(patient, mend=mend))
+        found = list(_found(patient, mend=mend))
+        if found and mend:  # who has a session open looks whether it was written to
+            touch = "UPDATE {at}sessions SET updated = updated + 1"
+            patient.tell(touch.format(**patient.dialect))
+        return found
 
 
 def _found(patient: StoreInspector, *, mend: bool) -> Iterator[Finding]:

@@ -218,7 +218,7 @@ class InMemorySession:
             self._undo.clear()
             self._saved.clear()
             self._loose.clear()
-        updated = max(self.session.updated, clock.now_us())
+        updated = max(self.session.updated + 1, clock.now_us())
         self.session = replace(self.session, updated=updated)
         return heads
 

@@ -80,7 +80,7 @@ LOCK_SESSIONS: Final = """
       ON s.owner = given.owner AND s.id = given.id
     ORDER BY s.no FOR UPDATE OF s"""
 TOUCH_SESSION: Final = """
-    UPDATE sennit.sessions SET updated = greatest(updated, %s), unindexed = unindexed OR %s
+    UPDATE sennit.sessions SET updated = greatest(updated + 1, %s), unindexed = unindexed OR %s
     WHERE owner = %s AND id = %s RETURNING no"""
 DESCRIBE_SESSION: Final = "UPDATE sennit.sessions SET metadata = %s WHERE owner = %s AND no = %s"
 DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s"
@@ -90,7 +90,7 @@ DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %
 # A message takes its number after the row of the session was locked, as its row comes from there.
 APPEND: Final = """
     WITH session AS (
-        UPDATE sennit.sessions SET updated = greatest(updated, $1::bigint), unindexed = true
+        UPDATE sennit.sessions SET updated = greatest(updated + 1, $1::bigint), unindexed = true
         WHERE owner = $2::integer AND id = $3::uuid RETURNING no
     ), branch AS (
         UPDATE sennit.branches SET length = length + 1, checksum =
@@ -137,7 +137,7 @@ TAKE: Final = """
         INSERT INTO sennit.journals (owner, session, branch)
         SELECT $1, session, $3 FROM found WHERE journal IS NULL
     ), touched AS (
-        UPDATE sennit.sessions s SET updated = greatest(s.updated, $5::bigint)
+        UPDATE sennit.sessions s SET updated = greatest(s.updated + 1, $5::bigint)
         FROM found WHERE s.owner = $1 AND s.no = found.session
     )
     SELECT f.tail, f.length, f.version, lease.token, f.seq, f.commits::bigint, lease.expires,
@@ -180,7 +180,7 @@ NOTE: Final = """
               WHERE c.times <> g.known)
     ), session AS (
         UPDATE sennit.sessions s
-        SET updated = greatest(s.updated, $1::bigint), unindexed = s.unindexed OR fit.more > 0
+        SET updated = greatest(s.updated + 1, $1::bigint), unindexed = s.unindexed OR fit.more > 0
         FROM fit WHERE s.owner = $2 AND s.no = fit.session
     ), branch AS (
         UPDATE sennit.branches b SET length = b.length + fit.more, checksum = fit.rolled[fit.more]

@@ -60,7 +60,7 @@ class SessionRecord:
     """The sender of what is added with the role "user"."""
     created: int
     updated: int
-    """When it last changed, in microseconds like all times here."""
+    """When it last changed, in microseconds like all times here; larger with each write."""
     metadata: dict[str, Any]
 
 

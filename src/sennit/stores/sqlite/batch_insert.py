@@ -15,6 +15,7 @@ from sennit.stores.checksums import START, entry_checksums
 from sennit.stores.sqlite import statements as sql
 
 _AT_ONCE = 16  # each number of rows is a statement of its own, and a connection keeps some
+_MANY = 128  # rows of one statement where there are so many: each one takes the GIL from others
 
 
 class InsertBuffer:
@@ -56,8 +57,10 @@ def add_rows(
     if len(rows) == 1:
         connection.execute(statement, rows[0])
         return
-    for start in range(0, len(rows), _AT_ONCE):
-        part = rows[start : start + _AT_ONCE]
+    start = 0
+    while start < len(rows):
+        part = rows[start : start + (_MANY if len(rows) - start >= _MANY else _AT_ONCE)]
+        start += len(part)
         values = tuple(chain.from_iterable(part))
         connection.execute(_of_rows(statement, len(part)), values)
 

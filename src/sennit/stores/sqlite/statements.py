@@ -32,7 +32,7 @@ LIST_SESSIONS = """
               AND instr(folded(json_extract(metadata, '$.title')), folded(:contains)) > 0)
       AND (updated, id) < (:updated, :id)
     ORDER BY updated DESC, id DESC LIMIT :limit"""
-TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
+TOUCH_SESSION = "UPDATE sessions SET updated = max(updated + 1, ?) WHERE owner = ? AND no = ?"
 DESCRIBE_SESSION = """
     UPDATE sessions SET metadata = ?1, checksum = row_checksum(id, key, sender, created, ?1)
     WHERE owner = ?2 AND no = ?3"""
