@@ -152,7 +152,7 @@ class Run:
         self._note_steered(self.steered)
         if left is not None:
             self._take_steered(left)
-        self.progress.pending = _still_open(self.request.pending(), self.aim.say)
+        self.progress.pending = _still_open(self.request, self.aim.say)
         for message in self.aim.say:
             answers = isinstance(message.content, ActionResponseContent)
             self.tell(ToolCompleted if answers else MessageCompleted, new=message)
@@ -497,13 +497,13 @@ class Run:
         )
 
 
-def _still_open(pending: list[Message], said: Sequence[Message]) -> list[Message]:
+def _still_open(request: Request, said: Sequence[Message]) -> list[Message]:
     """The calls that lack a result also after what is said; a new instruction passes them by."""
-    if not pending or any(one.content.from_user for one in said):
+    if any(one.content.from_user for one in said):
         return []
     contents = (one.content for one in said)
     answered = {one.request_id for one in contents if isinstance(one, ActionResponseContent)}
-    return [one for one in pending if not answered & {str(one.id), _call_id(one)}]
+    return [one for one in request.pending() if not answered & {str(one.id), _call_id(one)}]
 
 
 def _call_id(message: Message) -> str | None:

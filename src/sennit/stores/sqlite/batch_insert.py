@@ -1,7 +1,8 @@
 """Batched inserts for SQLite: a third less time than row by row.
 
-Most of a transaction is new messages at the end of branches, of one session or of many. Their rows
-gather here, and are written together before anyone asks for them.
+Most of a transaction is new messages at the end of branches, of one session or of many, and what
+their runs note. The rows gather here, and are written together before anyone asks for them. Each
+statement lets another thread have the interpreter, and then waits for it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,22 @@ class InsertBuffer:
         self.connection = connection
         self.messages: list[tuple[object, ...]] = []
         self.entries: list[tuple[int, int, int, int, int]] = []
+        self.events: list[tuple[object, ...]] = []
+        self.runs: dict[tuple[int, int, int], tuple[object, ...]] = {}
+        self.leases: dict[tuple[int, int, bytes], tuple[object, ...]] = {}
+
+    def write_journals(self) -> None:
+        """Write runs, events and leases, each row as it was put last."""
+        for statement, rows in ((sql.PUT_RUN, self.runs), (sql.PUT_LEASE, self.leases)):
+            if rows:
+                add_rows(self.connection, statement, [(*key, *row) for key, row in rows.items()])
+                rows.clear()
+        if self.events:
+            add_rows(self.connection, sql.ADD_EVENT, self.events)
+            self.events.clear()
 
     def write_down(self) -> None:
-        """Write all of it; raises sqlite3.IntegrityError if an id is there already."""
+        """Write messages and entries; raises sqlite3.IntegrityError if an id is there already."""
         if self.messages:
             add_rows(self.connection, sql.ADD_MESSAGE, self.messages)
             self.messages.clear()
@@ -37,8 +51,8 @@ class InsertBuffer:
 
     def forget(self) -> None:
         """Write none of it: the transaction is undone."""
-        self.messages.clear()
-        self.entries.clear()
+        for rows in (self.messages, self.entries, self.events, self.runs, self.leases):
+            rows.clear()
 
 
 def roll_again(connection: sqlite3.Connection, owner: int, segment: int, first: int) -> None:

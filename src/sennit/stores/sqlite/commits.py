@@ -146,12 +146,6 @@ class CommitTable:
         """Take a message out of the commit that covers it."""
         self._run(sql.DELETE_ARCHIVED, (*self._key, number))
 
-    def forget_all(self) -> None:
-        """Erase all commits and uses of the session."""
-        for statement in (sql.DELETE_ALL_ARCHIVED, sql.DELETE_USES, sql.DELETE_COMMITS):
-            self._run(statement, self._key)
-        self._last = 0
-
     def copy(self, found: CommitsRecord) -> None:
         """Take over what another store has."""
         for use in found.uses:

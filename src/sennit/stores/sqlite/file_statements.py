@@ -94,7 +94,6 @@ ADD_COMMIT = """
 CHANGE_COMMIT = """
     UPDATE commits SET state = ?, body = ?, version = ?
     WHERE owner = ? AND session = ? AND id = ?"""
-DELETE_COMMITS = "DELETE FROM commits WHERE owner = ? AND session = ?"
 
 ARCHIVED = """
     SELECT a.number, m.id FROM archived a JOIN messages m ON m.no = a.message
@@ -116,7 +115,6 @@ ADD_ARCHIVED = """
     INSERT INTO archived (owner, session, message, number, pos)
     SELECT owner, session, no, ?, ? FROM messages WHERE owner = ? AND session = ? AND id = ?"""
 DELETE_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ? AND message = ?"
-DELETE_ALL_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ?"
 
 USES = """
     SELECT id, branch, created, head, body, number FROM uses
@@ -142,4 +140,3 @@ RENAME = tuple(
 COMMITS_NAMING = """
     SELECT s.id, c.id FROM commits c JOIN sessions s ON s.owner = c.owner AND s.no = c.session
     WHERE c.owner = ? AND EXISTS (SELECT 1 FROM json_each(?) WHERE instr(c.body, value) > 0)"""
-DELETE_USES = "DELETE FROM uses WHERE owner = ? AND session = ?"

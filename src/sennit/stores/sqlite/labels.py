@@ -37,7 +37,3 @@ class LabelTable:
     def forget_message(self, number: int) -> None:
         """Erase what was thought of a message."""
         self._run(sql.DELETE_LABELS_OF, (*self._key, number))
-
-    def forget_all(self) -> None:
-        """Erase all labels of the session."""
-        self._run(sql.DELETE_LABELS, self._key)

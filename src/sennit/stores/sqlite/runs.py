@@ -31,7 +31,7 @@ from sennit.stores.records.sessions import (
 )
 from sennit.stores.run_rules import lost_lease, new_events, no_run, started_elsewhere
 from sennit.stores.sqlite import statements as sql
-from sennit.stores.sqlite.batch_insert import add_rows
+from sennit.stores.sqlite.batch_insert import InsertBuffer
 
 _LONGEST = 600_000_000  # microseconds; leases of runs last 30 s
 _OVER = 1
@@ -106,6 +106,9 @@ class _Journal:
     key: tuple[int, int]
     lease: Lease | None
     last: int
+    newest: RunRecord | None
+    count: int
+    """The number of the newest run; 0 if there is none."""
     runs: dict[int, int]
     """The numbers of the runs that were asked for."""
 
@@ -113,8 +116,8 @@ class _Journal:
 class JournalWriter:
     """Notes runs and events of one session."""
 
-    def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
-        self._connection, self._run = connection, connection.execute
+    def __init__(self, rows: InsertBuffer, owner: int, session: int) -> None:
+        self._rows, self._run = rows, rows.connection.execute
         self._owner, self._session = owner, session
         self._known: dict[int, _Journal] = {}
 
@@ -123,30 +126,33 @@ class JournalWriter:
         journal = self._held(change.run.branch, change.token)
         self._put(journal, change.run)
         if change.release and journal.lease is not None:
-            self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
-            journal.lease = leases.ended(journal.lease)
+            self._put_lease(journal, leases.ended(journal.lease))
 
     def take(self, change: TakeLease, commits: int) -> LeaseGrant:
         """Take the lease of a branch; raises ConflictError if it is held."""
-        key = (self._owner, self._session, change.branch.bytes)
         journal, branch = self._journal(change.branch), change.branch
         lease = leases.taken(journal.lease, branch, change.holder, change.ttl, leases.ticks())
-        self._run(sql.PUT_LEASE, (*key, *lease_row(lease)))
-        journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
+        self._put_lease(journal, lease)
+        if len(journal.runs) > 1:  # whoever had it before notes no more
+            self._rows.write_journals()
+            journal.runs.clear()
         if not journal.key[1]:
+            key = (self._owner, self._session, branch.bytes)
             journal.key = (self._owner, self._run(sql.ADD_JOURNAL, key).fetchone()[0])
-            return LeaseGrant(lease, journal.last, None, commits)
-        rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
-        return LeaseGrant(lease, journal.last, next(iter(_runs(branch, rows)), None), commits)
+        return LeaseGrant(lease, journal.last, journal.newest, commits)
+
+    def _put_lease(self, journal: _Journal, lease: Lease) -> None:
+        journal.lease = lease
+        self._rows.leases[self._owner, self._session, lease.branch.bytes] = lease_row(lease)
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
-        values = (run.state, run.created, run.updated, run.body)
         number = self._number(journal, run.id)
-        if number is not None:
-            self._run(sql.CHANGE_RUN, (*values, *journal.key, number))
-        else:
-            named = (*journal.key, *journal.key, run.id.bytes, *values)
-            journal.runs[run.id.int] = self._run(sql.ADD_RUN, named).fetchone()[0]
+        if number is None:
+            number = journal.runs[run.id.int] = journal.count = journal.count + 1
+        if number == journal.count:
+            journal.newest = run
+        values = (run.id.bytes, run.state, run.created, run.updated, run.body)
+        self._rows.runs[*journal.key, number] = values
 
     def add_events(self, change: AddEvents, numbers: Mapping[int, int]) -> None:
         """Keep events; raises ConflictError if the lease was lost or a number is another's.
@@ -178,19 +184,17 @@ class JournalWriter:
     def _add(
         self, journal: _Journal, events: Sequence[EventRecord], numbers: Mapping[int, int]
     ) -> None:
-        rows: list[tuple[object, ...]] = []
         for event in events:
             run = self._number(journal, event.run)
             if run is None:
                 raise no_run(event.run)
             message = event.message
             about = None if message is None else numbers.get(message.int, message.bytes)
-            rows.append((*journal.key, event.seq, run, about, event.body))
-        if rows:
-            add_rows(self._connection, sql.ADD_EVENT, rows)
-            journal.last = events[-1].seq
+            self._rows.events.append((*journal.key, event.seq, run, about, event.body))
+            journal.last = event.seq
 
     def _there(self, journal: _Journal, events: Sequence[EventRecord]) -> list[EventRecord]:
+        self._rows.write_journals()
         first = min(event.seq for event in events)
         return _events(self._run(sql.EVENTS, (*journal.key, first - 1, -1)))
 
@@ -215,15 +219,18 @@ class JournalWriter:
             row = self._run(sql.ADD_JOURNAL, key).fetchone()
         found = (self._owner, row[0] if row else 0)  # 0 is no journal
         last = self._run(sql.LAST_EVENT, found).fetchone()[0]
-        return _Journal(found, lease_from(branch, lease) if lease else None, last, {})
+        rows = self._run(sql.RUNS, (*found, 1)).fetchall()
+        newest, count = (_runs(branch, rows)[0], rows[0][0]) if rows else (None, 0)
+        held = lease_from(branch, lease) if lease else None
+        return _Journal(found, held, last, newest, count, {})
 
     def begin(self, branch: UUID) -> None:
         """Know that nothing was noted on a branch yet, which has just been added."""
-        self._known[branch.int] = _Journal((self._owner, 0), None, 0, {})
+        self._known[branch.int] = _Journal((self._owner, 0), None, 0, None, 0, {})
 
     def _number(self, journal: _Journal, run: UUID) -> int | None:
         number = journal.runs.get(run.int)
-        if number is None:
+        if number is None and journal.count:
             row = self._run(sql.FIND_RUN, (*journal.key, run.bytes)).fetchone()
             if row is None:
                 return None
@@ -234,10 +241,11 @@ class JournalWriter:
         """Take over what another store has noted; nobody need hold the branch."""
         key = (self._owner, self._session, noted.branch.bytes)
         number = self._run(sql.ADD_JOURNAL, key).fetchone()[0]
-        journal = _Journal((self._owner, number), None, 0, {})
+        journal = _Journal((self._owner, number), None, 0, None, 0, {})
         for run in noted.runs:
             self._put(journal, run)
         self._add(journal, noted.events, {})
+        self._rows.write_journals()
 
     def forget_lease(self, branch: UUID) -> None:
         """Look again who holds a branch, and where its journal ends."""
@@ -245,23 +253,23 @@ class JournalWriter:
 
     def forget_messages(self, messages: Iterable[UUID], numbers: Sequence[int]) -> None:
         """Erase what speaks of these; `numbers` are theirs, as far as they were there."""
-        self._known.clear()
+        self._forget_known()
         starts = [(self._owner, self._session, number) for number in numbers]
-        self._connection.executemany(sql.DELETE_STARTS_OF, starts)
+        self._rows.connection.executemany(sql.DELETE_STARTS_OF, starts)
         names = dumps([*numbers, *(message.hex.upper() for message in messages)]).decode()
         key = (self._owner, self._owner, self._session)
         self._run(sql.DELETE_EVENTS_ABOUT, (*key, names))
 
     def forget_branch(self, branch: UUID) -> None:
-        """Erase all that was noted on a branch."""
-        self._known.clear()
+        """Erase all that was noted on a branch, and who holds it."""
+        self._forget_known()
         key = (self._owner, self._session, branch.bytes)
+        self._run(sql.DELETE_LEASE, key)
         self._forget(self._run(sql.FIND_JOURNAL, key).fetchall())
 
-    def forget_all(self) -> None:
-        """Erase all that was noted in the session."""
+    def _forget_known(self) -> None:
+        self._rows.write_journals()
         self._known.clear()
-        self._forget(self._run(sql.ALL_JOURNALS, (self._owner, self._session)).fetchall())
 
     def _forget(self, journals: list[Any]) -> None:
         for number, *_ in journals:
@@ -272,7 +280,7 @@ class JournalWriter:
 def _runs(branch: UUID, rows: Iterable[Any]) -> list[RunRecord]:
     return [
         RunRecord(id_from_bytes(uid), branch, state, created, updated, body)
-        for uid, state, created, updated, body in rows
+        for _, uid, state, created, updated, body in rows
     ]
 
 

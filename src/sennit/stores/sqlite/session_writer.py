@@ -102,7 +102,7 @@ class SessionWriter:
         self._heads: list[BranchHead] = []
         self._tails: dict[int, _Tail] = {}  # where branches end
         self._empty = empty  # whether there is certainly no branch yet
-        self._journals = JournalWriter(connection, owner, session)
+        self._journals = JournalWriter(rows, owner, session)
         self._commits = CommitTable(connection, owner, session, empty=empty)
         self._labels = LabelTable(connection, owner, session)
         self._detached = DetachedTable(connection, owner, session)
@@ -435,7 +435,6 @@ class SessionWriter:
         self._detached.watch([row[0]])
         self._detached.replaced(row[5], None)
         self._run(sql.DELETE_BRANCH, key)
-        self._run(sql.DELETE_LEASE, key)
         self._journals.forget_branch(uid)
 
     def _erase(self, uids: Sequence[UUID]) -> None:

@@ -154,12 +154,9 @@ FIND_LEASE = """
     SELECT holder, token, expires, clock, wall FROM leases
     WHERE owner = ? AND session = ? AND branch = ?"""
 PUT_LEASE = """
-    INSERT INTO leases (owner, session, branch, holder, token, expires, clock, wall)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET holder = excluded.holder, token = excluded.token,
-        expires = excluded.expires, clock = excluded.clock, wall = excluded.wall"""
+    REPLACE INTO leases (owner, session, branch, holder, token, expires, clock, wall)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 END_LEASE = "UPDATE leases SET expires = 0 WHERE owner = ? AND session = ? AND branch = ?"
-DELETE_LEASES = "DELETE FROM leases WHERE owner = ? AND session = ?"
 DELETE_LEASE = "DELETE FROM leases WHERE owner = ? AND session = ? AND branch = ?"
 
 LABELS = """
@@ -173,7 +170,6 @@ PUT_LABEL = """
 DELETE_LABEL = """
     DELETE FROM labels WHERE owner = ? AND session = ? AND message = ? AND judge = ?"""
 DELETE_LABELS_OF = "DELETE FROM labels WHERE owner = ? AND session = ? AND message = ?"
-DELETE_LABELS = "DELETE FROM labels WHERE owner = ? AND session = ?"
 
 STARTS = """
     SELECT m.id, c.times FROM starts c JOIN messages m ON m.no = c.message AND m.owner = c.owner
@@ -193,7 +189,6 @@ PUT_STARTS = """
 DELETE_STARTS_OF = "DELETE FROM starts WHERE owner = ? AND session = ? AND message = ?"
 
 FIND_JOURNAL = "SELECT no FROM journals WHERE owner = ? AND session = ? AND branch = ?"
-ALL_JOURNALS = "SELECT no FROM journals WHERE owner = ? AND session = ?"
 ADD_JOURNAL = "INSERT INTO journals (owner, session, branch) VALUES (?, ?, ?) RETURNING no"
 DELETE_JOURNAL = "DELETE FROM journals WHERE owner = ? AND no = ?"
 
@@ -202,20 +197,16 @@ FIND_RUN = """
     SELECT no FROM runs INDEXED BY runs_id
     WHERE owner = ?1 AND journal = ?2 AND substr(id, 13) = substr(?3, 13) AND id = ?3"""
 RUNS = """
-    SELECT id, state, created, updated, body FROM runs
+    SELECT no, id, state, created, updated, body FROM runs
     WHERE owner = ? AND journal = ? ORDER BY no DESC LIMIT ?"""
 LAST_RUNS = """
-    SELECT j.branch, r.id, r.state, r.created, r.updated, r.body FROM journals j
+    SELECT j.branch, r.no, r.id, r.state, r.created, r.updated, r.body FROM journals j
     CROSS JOIN runs r ON r.owner = j.owner AND r.journal = j.no AND r.no = (
         SELECT max(l.no) FROM runs l WHERE l.owner = j.owner AND l.journal = j.no)
     WHERE j.owner = ? AND j.session = ?"""
-ADD_RUN = """
-    INSERT INTO runs (owner, journal, no, id, state, created, updated, body)
-    VALUES (?, ?, (SELECT coalesce(max(no), 0) + 1 FROM runs WHERE owner = ? AND journal = ?),
-            ?, ?, ?, ?, ?) RETURNING no"""
-CHANGE_RUN = """
-    UPDATE runs SET state = ?, created = ?, updated = ?, body = ?
-    WHERE owner = ? AND journal = ? AND no = ?"""
+PUT_RUN = """
+    REPLACE INTO runs (owner, journal, no, id, state, created, updated, body)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 DELETE_RUNS = "DELETE FROM runs WHERE owner = ? AND journal = ?"
 
 ADD_EVENT = """

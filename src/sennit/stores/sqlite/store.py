@@ -456,6 +456,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
     def _settle(self, used: Iterable[SessionWriter]) -> None:
         """Write down all that is left of a transaction, and when these sessions were changed."""
         self._rows.write_down()
+        self._rows.write_journals()
         now = clock.now_us()
         self._writer.executemany(sql.TOUCH_SESSION, [(now, *writer.key) for writer in used])
 

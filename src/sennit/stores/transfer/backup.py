@@ -111,7 +111,7 @@ def _put_back(copy: SQLiteStore, whole: SessionDump) -> None:
         connection.executemany(
             _SET_VERSION, [(one.version, *home, one.id.bytes) for one in found.branches]
         )
-        journals = JournalWriter(connection, *home)
+        journals = JournalWriter(copy._rows, *home)
         for noted in whole.journals:
             journals.copy(noted)
         CommitTable(connection, *home).copy(whole.commits)
