@@ -11,7 +11,6 @@ from asyncio import timeout
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID
 
 from sennit.errors import AccessError, NotFoundError
 from sennit.ids import new_id
@@ -165,7 +164,8 @@ def _kept(turn: SpecialTurn, seen: _Seen, result: Return) -> SpecialOutcome:
     if not result.success or strategy is PersistenceStrategy.EPHEMERAL:
         return SpecialOutcome(result)
     if strategy is PersistenceStrategy.PERSIST_ALL:
-        return SpecialOutcome(result, tuple(_chosen(turn, (*seen.new, *said))))
+        new = [_marked(message, turn) for message in seen.new]
+        return SpecialOutcome(result, tuple(_chosen(turn, (*new, *said))))
     if strategy is PersistenceStrategy.PERSIST_RESULT:
         passes = answer is not None and turn.chosen.passes(answer)
         return SpecialOutcome(result, (answer,) if answer is not None and passes else ())
