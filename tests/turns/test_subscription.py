@@ -9,10 +9,12 @@ import pytest
 
 import sennit
 from sennit import Tool
+from sennit.messages.codec import loads
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.branch_lease import take_away
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
 from sennit.turns.subscription import Subscription
 from tests.talking import PLAIN, Talk, add, in_short
@@ -143,6 +145,35 @@ def test_following_goes_on_with_the_next_run() -> None:
             return heard
 
     assert asyncio.run(watch()).count("start") == 2
+
+
+def test_following_misses_nothing_after_a_run_that_lost_its_branch(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "sennit.db") as client:
+        lost = asyncio.Event()
+
+        async def reply(_: ModelRequest) -> str:
+            await lost.wait()
+            return "one two three"
+
+        talk = Talk(reply, "Here.", "There.", session=client.session("chat"), chunk=1)
+        runs = RunRepository(talk.branch)
+
+        async def watch() -> list[int]:
+            async with Subscription(runs, 0, follow=True) as joined:
+                async with talk.conversation().events(None, PLAIN) as events:
+                    await anext(events)
+                    heard = [(await anext(joined)).seq]
+                    await take_away(runs, str(loads(runs.runs()[0].body)["holder"]))
+                    lost.set()
+                    assert (await events.result).stop_reason == "error"
+                for _ in range(2):
+                    await talk.conversation().say("Go on.")
+                    while heard[-1] < runs.last_seq():
+                        heard.append((await anext(joined)).seq)
+                return heard
+
+        heard = asyncio.run(watch())
+        assert heard == list(range(1, len(heard) + 1))
 
 
 def test_a_suspended_run_is_gone_on_with() -> None:

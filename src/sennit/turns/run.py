@@ -478,11 +478,12 @@ class Run:
             self.tell(Interjected, message=message, put=message)
 
     def _failed_at_last(self, result: Return, error: Exception) -> Return:
-        """Show the end of a run that can note nothing more, so not by way of the journal."""
+        """Show the end of a run that can note nothing more: no number, as others have used it."""
         if result.error is not error:
             told = Notice("error", type(error).__name__, str(error))
             result = replace(result.worse(told), error=error)
-        self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
+        result = replace(result, seq=0)
+        self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
 
     def _metrics(self) -> Metrics:

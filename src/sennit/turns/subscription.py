@@ -93,9 +93,9 @@ def way_of(runs: RunRepository, when_busy: WhenBusy) -> MakeWay | None:
 
 
 def tell_joined(runs: RunRepository, holder: str, events: list[AnyEvent]) -> None:
-    """Pass on what has happened on a branch; the end of a run that was refused has no number."""
-    refused = bool(events) and not events[0].seq
-    if _ears and not refused:
+    """Pass on what has happened on a branch; an end that is not stored has no number."""
+    unstored = bool(events) and not events[0].seq
+    if _ears and not unstored:
         with _lock:
             ears = list(_ears.get(runs.place, ()))
         for ear in ears:
