@@ -115,8 +115,9 @@ def _holder(runs: RunRepository) -> str:
     if last is None or last.state != "running":
         return ""
     holder = str(loads(last.body).get("holder", ""))
-    alive = holder in _running if is_own(holder) else not is_dead(holder)
-    return holder if alive else ""
+    if is_own(holder):
+        return holder if holder in _running else ""
+    return holder if not is_dead(holder) and runs.is_leased() else ""
 
 
 def _listen(place: Hashable) -> _Ear:
