@@ -10,10 +10,11 @@ import pytest
 
 import sennit
 from sennit import InstructionContent, Message, MessageQueued, Tool
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk
+from tests.talking import PLAIN, Talk, in_short
 
 
 def ask_first() -> str:
@@ -114,6 +115,35 @@ def test_another_thread_waits_until_it_is_kept(tmp_path: Path) -> None:
         assert [one.content.words for one in session.default_branch.messages][-2:] == [
             "In feet, please.", "Three feet."
         ]  # fmt: skip
+
+
+def test_what_is_said_to_a_run_that_waits_for_its_branch_is_kept_at_once(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client, sennit.open(tmp_path / "a.db") as other:
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def reply(_: ModelRequest) -> str:
+            asked.set()
+            await answered.wait()
+            return "First."
+
+        session = client.session("a")
+        first = session.conversation("main", model=ScriptedModel([reply]))
+        second = session.conversation("main", model=ScriptedModel(["Second."]))
+
+        async def work() -> list[str]:
+            running = asyncio.create_task(first.say("One?"))
+            await asked.wait()
+            waiting = asyncio.create_task(second.say("Two?", SessionOptions(when_busy="wait")))
+            await asyncio.sleep(0)
+            await second.asteer("In feet, please.")
+            kept = [in_short(one) for one in other.session("a").default_branch.messages]
+            answered.set()
+            await asyncio.gather(running, waiting)
+            return kept
+
+        assert asyncio.run(work()) == ["user One?", "user In feet, please."]
+        said = [in_short(one) for one in session.default_branch.messages]
+        assert said[2:] == ["says First.", "user Two?", "says Second."]
 
 
 def test_what_is_said_to_a_run_that_waits_is_taken_in_when_it_goes_on() -> None:

@@ -9,13 +9,18 @@ import pytest
 
 import sennit
 from sennit import Tool
+from sennit.ids import new_id
+from sennit.messages.codec import dumps, loads
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.run_repository import RunRepository
-from sennit.stores.records.sessions import EventRecord
+from sennit.stores.records.sessions import EventRecord, PutRun, RunRecord
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.branch_lease import take_away
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
-from sennit.turns.subscription import Subscription
+from sennit.turns.subscription import Subscription, is_under_way
 from tests.talking import PLAIN, Talk, add, in_short
+
+pytest_plugins = ("tests.durable",)
 
 
 def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None:
@@ -143,6 +148,53 @@ def test_following_goes_on_with_the_next_run() -> None:
             return heard
 
     assert asyncio.run(watch()).count("start") == 2
+
+
+def test_following_misses_nothing_after_a_run_that_lost_its_branch(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "sennit.db") as client:
+        lost = asyncio.Event()
+
+        async def reply(_: ModelRequest) -> str:
+            await lost.wait()
+            return "one two three"
+
+        talk = Talk(reply, "Here.", "There.", session=client.session("chat"), chunk=1)
+        runs = RunRepository(talk.branch)
+
+        async def watch() -> list[int]:
+            async with Subscription(runs, 0, follow=True) as joined:
+                async with talk.conversation().events(None, PLAIN) as events:
+                    await anext(events)
+                    heard = [(await anext(joined)).seq]
+                    await take_away(runs, str(loads(runs.runs()[0].body)["holder"]))
+                    lost.set()
+                    assert (await events.result).stop_reason == "error"
+                for _ in range(2):
+                    await talk.conversation().say("Go on.")
+                    while heard[-1] < runs.last_seq():
+                        heard.append((await anext(joined)).seq)
+                return heard
+
+        heard = asyncio.run(watch())
+        assert heard == list(range(1, len(heard) + 1))
+
+
+def test_a_run_of_another_machine_is_over_when_its_lease_has_expired(address: str) -> None:
+    with sennit.open(address) as client:
+        branch = client.session("chat").default_branch
+        runs = RunRepository(branch)
+        lease = runs.acquire("elsewhere.1.7.7/run", 60_000_000)
+        run = RunRecord(new_id(), branch.id, "running", 1, 1, dumps({"holder": lease.holder}))
+
+        async def watch() -> list[AnyEvent]:
+            await runs.write((), [PutRun(run, lease.token)])
+            assert is_under_way(runs)
+            runs.renew(lease, 0)
+            assert not is_under_way(runs)
+            async with Subscription(runs, 0) as joined:
+                return [one async for one in joined]
+
+        assert asyncio.run(watch()) == []
 
 
 def test_a_suspended_run_is_gone_on_with() -> None:

@@ -34,14 +34,14 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """All of a branch up to a message becomes what is kept of it, and what is put there."""
+    """All of a branch up to a message becomes what is not dropped, and what is put there."""
 
     through: UUID | None
     """The last message that is replaced; None to put something before all others."""
-    keep: tuple[UUID, ...]
-    """Those up to there that stay."""
+    drop: frozenset[UUID]
+    """Those up to there that do not stay."""
     put: tuple[Message, ...]
-    """New messages, which come after those."""
+    """New messages, which come after those that stay."""
     aside: UUID | None = None
     """The id of a new branch that holds what was there; None for no such branch."""
 
@@ -69,8 +69,9 @@ def _rewrite_once(
 ) -> Branch | None:
     above = _above(branch, plan)
     tail = branch._tail
+    kept = [uid for uid in tail.between(0, above) if uid not in plan.drop]
     rest = tail.between(above, tail.total)
-    order = [*plan.keep, *(message.id for message in plan.put), *rest]
+    order = [*kept, *(message.id for message in plan.put), *rest]
     if plan.aside is None:
         _become(branch, plan, order, None, also)
         return None

@@ -145,6 +145,13 @@ class RunRepository:
             return
         keeper.store.release(keeper.owner, keeper.session, lease)
 
+    def is_leased(self) -> bool:
+        """Return whether some process holds the branch in the store."""
+        keeper = self._keeper
+        return keeper is not None and keeper.store.is_leased(
+            keeper.owner, keeper.session, self.branch.id
+        )
+
     async def write(
         self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]
     ) -> None:

@@ -168,6 +168,10 @@ class Store(FileStore, TextSearchStore, VectorStore, Protocol):
         """Give a lease back; one that was lost is left alone."""
         ...
 
+    def is_leased(self, owner: Owner, session: UUID, branch: UUID) -> bool:
+        """Return whether someone holds the lease of a branch, which has not expired."""
+        ...
+
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
         """The runs of a branch, the newest first; raises NotFoundError if the session is not there.
 

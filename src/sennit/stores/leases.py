@@ -24,7 +24,7 @@ def ticks() -> int:
 
 def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> Lease:
     """The lease for a new holder, after `last`; raises ConflictError while another holds it."""
-    if last is not None and last.holder != holder and last.expires > now:
+    if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
             f"Branch {branch} is busy: {last.holder!r} runs a turn on it. Try again when that has "
@@ -49,6 +49,11 @@ def is_held(last: Lease | None, lease: Lease) -> bool:
     if last is None or last.expires == 0:
         return False
     return (last.holder, last.token) == (lease.holder, lease.token)
+
+
+def is_live(last: Lease | None, now: int) -> bool:
+    """Return whether anyone holds a branch whose last lease is this one."""
+    return last is not None and last.expires > now
 
 
 def ended(lease: Lease) -> Lease:

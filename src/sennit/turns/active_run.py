@@ -45,7 +45,7 @@ class ActiveRun:
 
     async def _steer(self, message: Message) -> bool:
         taken = self.run.steer(message)
-        if taken and self.run.under_way:
+        if taken:
             await self.run.settle()
         return taken
 

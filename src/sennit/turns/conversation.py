@@ -203,8 +203,9 @@ class ConversationSession:
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
 
-        Without one, it is put on the branch at once. Called from another thread than the run's, it
-        returns when what was said is kept; on the run's own loop, that is with its next event.
+        Without one, or while it waits for its branch, it is put on the branch at once. Called from
+        another thread than the run's, it returns when what was said is kept; on the run's own loop,
+        that is with its next event.
         """
         message = self._instruction(text)
         if self.steer_run(message) is None:

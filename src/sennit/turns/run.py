@@ -149,8 +149,6 @@ class Run:
         self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
         if left is not None:
             self._drop_drafts(left) if resumed else self._keep_drafts(left)
-        self._note_steered(self.steered)
-        if left is not None:
             self._take_steered(left)
         self.progress.pending = _still_open(self.request, self.aim.say)
         for message in self.aim.say:
@@ -217,15 +215,17 @@ class Run:
         self.steered.extendleft(reversed(said))
 
     def steer(self, message: Message) -> bool:
-        """Have something taken in before the model is asked again; False if it is too late."""
-        if self.ended:
+        """Have something taken in before the model is asked again; False if it is not under way.
+
+        One that still waits for its branch could only remember it, and a crash would lose it.
+        """
+        if not self.under_way:
             return False
         if message.id in self._heard or message.id in self.request.session.messages:
             raise ExistsError(f"Message {message.id} has been said already; read the branch.")
         self._heard.add(message.id)
         self.steered.append(message)
-        if self.begun:
-            self._note_steered([message])
+        self._note_steered([message])
         return True
 
     def _note_steered(self, messages: Iterable[Message]) -> None:
@@ -478,11 +478,12 @@ class Run:
             self.tell(MessageInterjected, message=message, put=message)
 
     def _failed_at_last(self, result: Return, error: Exception) -> Return:
-        """Show the end of a run that can note nothing more, so not by way of the journal."""
+        """Show the end of a run that can note nothing more: no number, as others have used it."""
         if result.error is not error:
             told = Notice("error", type(error).__name__, str(error))
             result = replace(result.worse(told), error=error)
-        self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
+        result = replace(result, seq=0)
+        self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
 
     def _metrics(self) -> Metrics:

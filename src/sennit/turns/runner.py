@@ -119,7 +119,6 @@ class Runner:
         finally:
             if self._current is not None and self._current.run is run:
                 self._current = None
-            await self._keep_unseen(run)
             await observers.finish()
             watching.clear()  # they know the run, and it them: so nothing has to look for that
         return replace(result, messages=(*result.messages, *late)) if late else result
@@ -133,12 +132,6 @@ class Runner:
             if when_busy == "interrupt":
                 current.cancel("now")
             await sleep(_LOOK)
-
-    async def _keep_unseen(self, run: Run) -> None:
-        """Put on the branch what people said to a run that never began."""
-        while run.steered and not run.begun:
-            message = run.steered.popleft()
-            await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: UnfinishedRun | None) -> Return:
         starting = current_task()

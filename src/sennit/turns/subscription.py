@@ -93,9 +93,9 @@ def way_of(runs: RunRepository, when_busy: WhenBusy) -> MakeWay | None:
 
 
 def tell_joined(runs: RunRepository, holder: str, events: list[AnyEvent]) -> None:
-    """Pass on what has happened on a branch; the end of a run that was refused has no number."""
-    refused = bool(events) and not events[0].seq
-    if _ears and not refused:
+    """Pass on what has happened on a branch; an end that is not stored has no number."""
+    unstored = bool(events) and not events[0].seq
+    if _ears and not unstored:
         with _lock:
             ears = list(_ears.get(runs.place, ()))
         for ear in ears:
@@ -115,8 +115,9 @@ def _holder(runs: RunRepository) -> str:
     if last is None or last.state != "running":
         return ""
     holder = str(loads(last.body).get("holder", ""))
-    alive = holder in _running if is_own(holder) else not is_dead(holder)
-    return holder if alive else ""
+    if is_own(holder):
+        return holder if holder in _running else ""
+    return holder if not is_dead(holder) and runs.is_leased() else ""
 
 
 def _listen(place: Hashable) -> _Ear:

@@ -386,6 +386,62 @@ def test_a_special_turn_waits_for_a_run_of_another_conversation(session: Session
     assert talk.said == ["user Go.", "says Done.", "says A title."]
 
 
+def test_two_replacements_at_once_leave_the_run_under_way_as_it_is(session: Session) -> None:
+    together = asyncio.Barrier(2)
+    results: list[Return] = []
+
+    async def short(_: ModelRequest) -> str:
+        await together.wait()
+        return "In short."
+
+    async def look() -> str:
+        """Have it summarised twice in the middle of a run."""
+        both = (conversation.execute_special_turn(summarize()) for _ in range(2))
+        results.extend(await asyncio.gather(*both))
+        return "seen"
+
+    call = [ToolCall("look", {}, "c1")]
+    talk = talked(call, short, short, "Done.", session=session, tools=[look])
+    talk.say("Go on.")
+    conversation = talk.conversation()
+    assert conversation.run().text == "Done."
+    assert sorted(one.success for one in results) == [False, True]
+    assert talk.said == [
+        "says In short.",
+        "user Go on.",
+        "call look",
+        "result seen",
+        "says Done.",
+    ]
+
+
+def test_a_message_removed_while_a_replacement_waits_does_not_come_back(session: Session) -> None:
+    gate = asyncio.Event()
+
+    async def slow(_: ModelRequest) -> str:
+        await gate.wait()
+        return "Done."
+
+    talk = talked(slow, "In short.", session=session)
+    talk.say("Last.")
+    running, other = talk.conversation(), talk.conversation()
+    keeping = summarize(filter=InteractionFilter.allow("user"))
+
+    async def both() -> Return:
+        async with running.events(None, PLAIN) as events:
+            await anext(events)  # it has begun
+            waiting = asyncio.create_task(other.execute_special_turn(keeping))
+            while len(talk.model.requests) < 4:
+                await asyncio.sleep(0)
+            talk.branch.popleft()
+            gate.set()
+            await events.result
+            return await waiting
+
+    assert asyncio.run(both()).success
+    assert talk.said == ["user More.", "says In short.", "user Last.", "says Done."]
+
+
 @pytest.mark.parametrize(
     ("reply", "streaming", "code"),
     [
@@ -570,8 +626,9 @@ def test_a_special_turn_makes_no_call_of_the_conversation_it_sees(
 
 
 @pytest.mark.parametrize("approved", [False, True], ids=["asked about", "left pending"])
+@pytest.mark.parametrize("as_message", [False, True], ids=["text", "message"])
 def test_the_instruction_of_a_special_turn_leaves_a_pending_call_pending(
-    session: Session, approved: bool
+    session: Session, approved: bool, as_message: bool
 ) -> None:
     made: list[int] = []
 
@@ -584,7 +641,11 @@ def test_the_instruction_of_a_special_turn_leaves_a_pending_call_pending(
     call = [ToolCall("fire", {"times": 1}, "c1")]
     talk = Talk(call, "A title.", "Done.", tools=[tool], session=session)
     talk.run(SessionOptions(process_tools=not approved))
-    special(talk, SpecialTurn(instruction="Find a title.", strategy=ALL, tools=()))
+    asked = Message(InstructionContent(instruction="Find a title."))
+    asks = {"interactions": [asked]} if as_message else {"instruction": "Find a title."}
+    special(talk, SpecialTurn(**asks, name="title", strategy=ALL, tools=()))
+    marks = [one.metadata.get("special_turn") for one in talk.branch.messages]
+    assert marks == [None, None, "title", "title"]
     conversation = talk.conversation()
     if approved:
         result = conversation.run()

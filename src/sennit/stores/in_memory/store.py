@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit.closing import Closing
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import dumps
+from sennit.stores import leases
 from sennit.stores.base import AFTER_ALL, no_session, session_taken
 from sennit.stores.in_memory.files import FileLog
 from sennit.stores.in_memory.search import scored
@@ -310,6 +311,11 @@ class MemoryStore(Closing):
             kept = self._of(owner).get(session)
             if kept is not None:
                 kept.log.release(lease)
+
+    def is_leased(self, owner: Owner, session: UUID, branch: UUID) -> bool:
+        with self._step():
+            last = self._kept(owner, session).log.leases.get(branch)
+            return leases.is_live(last, leases.ticks())
 
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
         with self._step():

@@ -371,6 +371,19 @@ class PostgresStore(PostgresMemory, Closing):
         with suppress(NotFoundError):
             self._database.change(release)
 
+    def is_leased(self, owner: Owner, session: UUID, branch: UUID) -> bool:
+        """Return whether someone holds the lease of a branch, which has not expired."""
+
+        def is_leased(connection: Connection) -> bool:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            last = _last_lease(connection, (number, row[0], branch))
+            return leases.is_live(last, lease_clock(connection))
+
+        return self._database.read(is_leased)
+
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
         """The runs of a branch, the newest first."""
         return self._journal(owner, session, branch, lambda journal: journal.runs())

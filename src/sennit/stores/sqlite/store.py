@@ -542,6 +542,12 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             if leases.is_held(_last_lease(connection, key, lease.branch), lease):
                 connection.execute(sql.END_LEASE, key)
 
+    def is_leased(self, owner: Owner, session: UUID, branch: UUID) -> bool:
+        """Return whether someone holds the lease of a branch, which has not expired."""
+        with self._reading() as connection:
+            key = self._branch_key(connection, owner, session, branch)
+            return leases.is_live(_last_lease(connection, key, branch), leases.ticks())
+
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
         """The runs of a branch, the newest first."""
         with self._journal(owner, session, branch) as journal:

@@ -45,6 +45,9 @@ class _Door:
         """Take the lease; with a `ttl` of 0 it has expired by the time of the next call."""
         return self.store.acquire(self.scene.owner, self.scene.id, self.main.id, holder, ttl)
 
+    def is_leased(self) -> bool:
+        return self.store.is_leased(self.scene.owner, self.scene.id, self.main.id)
+
     def renew(self, lease: Lease) -> Lease:
         return self.store.renew(self.scene.owner, self.scene.id, lease, _TTL)
 
@@ -100,6 +103,17 @@ def a_holder_whose_wall_clock_is_ahead_holds_no_longer(store: Store) -> None:
         with clock.using(lambda: ahead):
             door.acquire("ada", ttl=0)
         door.acquire("bob")
+
+
+def a_branch_is_leased_until_its_lease_ends(store: Store) -> None:
+    with _door(store) as door:
+        found = [door.is_leased()]
+        lease = door.acquire("ada")
+        found.append(door.is_leased())
+        door.release(lease)
+        found.append(door.is_leased())
+        door.acquire("ada", ttl=0)
+        same([*found, door.is_leased()], [False, True, False, False], "Whether it is leased")
 
 
 def a_released_lease_can_be_taken_over(store: Store) -> None:

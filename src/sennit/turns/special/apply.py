@@ -99,6 +99,9 @@ async def put(
         while True:
             run = running()
             if run is not None:
+                await run.settle()  # what others replace is checked against, and cannot fail it
+                if not run.under_way:
+                    continue
                 outcome.check(branch)
                 outcome.put_on_branch(run.tell)
                 await run.settle()

@@ -28,6 +28,7 @@ async def greet(run: Run, conduct: Conduct) -> None:
     run.progress.usage += outcome.result.metrics.usage
     if not outcome.put:
         raise _failure(outcome.result, "The model did not greet")
+    await run.journal.placed()  # what special turns have replaced meanwhile
     run.tell(MessageCompleted, new=outcome.put[0], rewrite=_before_the_turn(run, outcome.put))
     run.progress.greets = False
     run.progress.answered = not run.request.unanswered()
@@ -40,8 +41,7 @@ def _before_the_turn(run: Run, put: tuple[Message, ...]) -> Rewrite | None:
     start = unfinished_from(history)
     if all(message.content.empty for message in history[start:]):
         return None
-    above = tuple(message.id for message in history[:start])
-    return Rewrite(above[-1] if above else None, above, put)
+    return Rewrite(history[start - 1].id if start else None, frozenset(), put)
 
 
 async def make_room(run: Run, conduct: Conduct) -> None:
@@ -59,6 +59,7 @@ async def make_room(run: Run, conduct: Conduct) -> None:
         if outcome.leaves_something or not _too_long(outcome.result):
             break
         upto = _halfway(history[:upto])
+    await run.journal.placed()  # what special turns have replaced meanwhile
     _take(run, outcome)
 
 

@@ -11,7 +11,6 @@ from asyncio import timeout
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID
 
 from sennit.errors import AccessError, NotFoundError
 from sennit.ids import new_id
@@ -70,7 +69,7 @@ async def perform(
         StreamingOptions() if streaming else None,
         _nobody,
     )
-    return _kept(turn, seen, await _said(turn, run, conduct), request.branch)
+    return _kept(turn, seen, await _said(turn, run, conduct))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ async def _said(turn: SpecialTurn, run: Run, conduct: Conduct) -> Return:
     return result
 
 
-def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> SpecialOutcome:
+def _kept(turn: SpecialTurn, seen: _Seen, result: Return) -> SpecialOutcome:
     said = [_marked(message, turn) for message in result.body.interactions]
     result = replace(result, body=Body(tuple(said)))
     answer = _answer(said)
@@ -165,14 +164,15 @@ def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> Spe
     if not result.success or strategy is PersistenceStrategy.EPHEMERAL:
         return SpecialOutcome(result)
     if strategy is PersistenceStrategy.PERSIST_ALL:
-        return SpecialOutcome(result, tuple(_chosen(turn, (*seen.new, *said))))
+        new = [_marked(message, turn) for message in seen.new]
+        return SpecialOutcome(result, tuple(_chosen(turn, (*new, *said))))
     if strategy is PersistenceStrategy.PERSIST_RESULT:
         passes = answer is not None and turn.chosen.passes(answer)
         return SpecialOutcome(result, (answer,) if answer is not None and passes else ())
     if answer is None:
         told = f"Special turn {turn.name!r} gave an empty answer; nothing was replaced."
         return SpecialOutcome(result.worse(Notice("error", "empty", told)))
-    return _replacing(turn, seen, result, answer, branch)
+    return _replacing(turn, seen, result, answer)
 
 
 def _chosen(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
@@ -193,25 +193,15 @@ def _asked_for(message: Message, calls: set[str]) -> bool:
     return not isinstance(content, ActionResponseContent) or content.request_id in calls
 
 
-def _replacing(
-    turn: SpecialTurn, seen: _Seen, result: Return, answer: Message, branch: Branch
-) -> SpecialOutcome:
+def _replacing(turn: SpecialTurn, seen: _Seen, result: Return, answer: Message) -> SpecialOutcome:
     aside = new_id()
-    replaced = {one.id for one in seen.above} - {one.id for one in _chosen(turn, seen.above)}
+    kept = {one.id for one in _chosen(turn, seen.above)}
+    replaced = frozenset(one.id for one in seen.above if one.id not in kept)
     count, through = len(replaced), seen.above[-1].id
     message = _noted(answer, {REPLACED: {"branch_id": str(aside), "count": count}})
-    plan = Rewrite(through, _kept_upto(branch, through, replaced), (message,), aside)
+    plan = Rewrite(through, replaced, (message,), aside)
     said = tuple(message if one is answer else one for one in result.body.interactions)
     return SpecialOutcome(replace(result, body=Body(said)), (), plan, count)
-
-
-def _kept_upto(branch: Branch, through: UUID, replaced: set[UUID]) -> tuple[UUID, ...]:
-    """Return the messages kept before a replacement: those not replaced, and archived ones."""
-    with branch.session.lock:
-        if through not in branch:
-            return ()  # rewritten meanwhile: then the answer fits nowhere
-        history = branch[: branch.index(through) + 1]
-    return tuple(uid for uid in history if uid not in replaced and uid != branch.system_id)
 
 
 def _answer(said: Sequence[Message]) -> Message | None:
