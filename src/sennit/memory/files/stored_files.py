@@ -222,6 +222,8 @@ class StoredTree:
             new = Uri(target.scope, target.names + old.names[len(source.names) :])
             end = "/" if file.path.endswith("/") else ""
             owner, path = self.realm.locate(new)
+            if category_at(owner, path) is Category.PROFILE and not _is_in_lines(file):
+                raise ValidationError(f"The profile is kept line by line: write to {str(new)!r}.")
             changes += self._moving(file, owner, path + end)
             moved[str(old)] = str(new)
         rename(self.realm, moved)  # first: who is cut off then can move them again
@@ -252,3 +254,8 @@ class StoredTree:
             for number, version in enumerate(versions, 1)
         ]
         return changes
+
+
+def _is_in_lines(file: FileRecord) -> bool:
+    """Return whether a file says its facts, as a profile does that was moved away."""
+    return file.latest.body.decode() == profile.lines_of(profile.facts_in(file.latest.info))
