@@ -301,13 +301,12 @@ class Memory(MemoryReader):
 
     def _think(self, archived: ArchivedMessages) -> Digest:
         if self._model is None:
-            return digest_by_rules(archived.messages, archived.similar, injected=archived.injected)
+            return digest_by_rules(archived.messages, archived.similar)
         return asyncio.run(
             digest(
                 archived.messages,
                 archived.similar,
                 model=self._model,
-                injected=archived.injected,
                 prompts=self._prompts,
             )
         )
