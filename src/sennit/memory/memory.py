@@ -100,7 +100,7 @@ class Memory(MemoryReader):
         lately = self.realm.store.list_sessions(
             self.realm.user, contains=None, before=None, limit=_LATELY
         )
-        for record in lately:
+        for record in reversed(lately):  # what was said last changes what was said before
             if clock.now_us() - record.updated < (policy.idle or 0) * 1_000_000:
                 continue
             with suppress(NotFoundError):  # it was deleted meanwhile
