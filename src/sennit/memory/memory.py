@@ -202,8 +202,8 @@ class Memory(MemoryReader):
                 return self._finishing.finish(commit, messages)
             except NotFoundError:
                 raise
-            except ConflictError as error:
-                return self._finishing.fail(commit, str(error))
+            except ConflictError as error:  # nothing is wrong with it: whoever comes next tries again
+                return self._finishing.put_back(commit, str(error))
             except StoreError as error:  # then nothing can be noted either: it stays open
                 return failed(self._finishing.found(commit)[1], str(error))
             except Exception as error:

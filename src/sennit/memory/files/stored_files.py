@@ -40,7 +40,6 @@ ALWAYS: dict[Scope, tuple[str, ...]] = {
     "session": (),
 }
 MAX_TEXT = 1 << 20
-_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class StoredTree:
             self.realm.store.change_files([self.next_version(uri, file, body, did)])
             return self.entry(uri)
 
-        return again(write, repr(str(uri)), tries=_TRIES)
+        return again(write, repr(str(uri)))
 
     def next_version(self, uri: Uri, file: FileRecord | None, body: str, did: str) -> PutFile:
         """The change that lets a file say something."""
