@@ -502,6 +502,18 @@ def test_a_commit_of_another_agent_is_undone_with_its_memories(store: Store) -> 
     assert memories(coder) == {}
 
 
+def test_uses_are_taken_back_from_the_agent_that_they_were_counted_for(store: Store) -> None:
+    skill = "viking://agent/skills/search"
+    ada, coder = agents = [Client(store, user="ada", agent=name) for name in ("helper", "coder")]
+    tasks: list[str] = []
+    for one, key in zip(agents, ("hers", "its"), strict=True):
+        one.fs.write(skill, "How to search.")
+        one.session(key).used(contexts=[skill])
+        tasks.append(said_on(one, SPRING, key, "Where is it?"))
+    ada.undo_commit(tasks[1])
+    assert [one.fs.stat(skill).active_count for one in (ada, coder)] == [1, 0]
+
+
 def test_what_a_model_was_about_to_write_goes_with_what_it_was_shown(place: Place) -> None:
     told = {"memories": [{"category": "preferences", "content": "I like tea.", "evidence": [1]}]}
     joined = {"candidate": 1, "action": "MERGE", "known": "A", "text": ""}

@@ -146,6 +146,7 @@ class CommitFinalizer:
         times, skills = counted(uses, messages)
         counts = counting(realm, times)
         body = {
+            "agent": realm.agent_name,
             "result": _told(record, digest, drafts, len(times)),
             "abstract": summarize.abstract(digest.summary),
             "overview": summarize.markdown(digest.summary),

@@ -81,7 +81,7 @@ def undo(realm: MemoryScope, commit: UUID) -> UndoResult:
         written = _files(realm, realm.store.written_by(realm.user, commit))
         undone, changes = _undoing(realm, record, written)
         body: dict[str, Any] = loads(record.body)
-        changes += _discounting(realm, body)
+        changes += _discounting(realm.of_agent(body.get("agent", realm.agent_name)), body)
         kept = {name: body[name] for name in ("abstract", "overview", "result") if name in body}
         change = PutCommit(commit, "undone", dumps(kept), record.version)
         realm.store.change_files(changes, EndCommit(realm.user, session, change))
