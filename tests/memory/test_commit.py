@@ -33,6 +33,7 @@ from sennit.stores.postgres.store import PostgresStore
 from sennit.stores.records.files import PutFile, VersionRecord
 from sennit.stores.records.sessions import Owner
 from sennit.stores.sqlite.store import SQLiteStore
+from sennit.testing import faults
 from tests.memory.remembering import PROFILE, TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]
@@ -421,6 +422,23 @@ def test_commits_of_two_sessions_at_once_lose_no_fact(
         profile = one.fs.read("viking://user/memories/profile.md")
         assert "Ada" in profile
         assert "Lisbon" in profile
+
+
+@pytest.mark.parametrize(("writes", "status"), [(10, "committed"), (30, "pending")])
+def test_a_commit_goes_on_while_others_write_to_the_same_memories(
+    client: Client, writes: int, status: str
+) -> None:
+    left = iter(range(writes))
+
+    def write(_: str) -> None:
+        if (number := next(left, None)) is not None:
+            client.fs.write(PROFILE, f"- I have {number} cats.")
+
+    talk(client.session("chat"), "My name is Ada.")
+    with faults.arm("memory.commit: write", write, at=None):
+        assert client.session("chat").commit()["status"] == status
+    client.finish_commits()
+    assert client.fs.read(PROFILE).splitlines()[-1] == "- My name is Ada."
 
 
 def test_async_callers_commit_too(client: Client) -> None:

@@ -66,6 +66,22 @@ def test_what_was_injected_is_counted_and_nothing_of_it_is_learnt(client: Client
     assert client.memory.get(PROFILE).active_count == 1
 
 
+def test_what_is_recalled_for_a_message_does_not_hide_what_the_message_says(client: Client) -> None:
+    tea, coffee = "My favourite drink is tea.", "My favourite drink is coffee."
+    now, later = (
+        turn(client.session(key), tea, *["I see."] * number)
+        for key, number in (("now", 3), ("later", 1))
+    )
+    for talk, text in ((now, ""), (now, coffee), (now, tea), (later, "")):
+        if text:
+            talk.say(text)
+        ask(client, talk)
+        talk.session.commit(branch=talk.branch)
+        assert [*memories(client).values()] == [f"{text or tea}\n"]
+    client.forget(session="now")
+    assert [*memories(client).values()] == [f"{tea}\n"]
+
+
 def test_a_message_recalled_from_elsewhere_is_not_learnt_from_the_answer(client: Client) -> None:
     client.session("before").add_message("user", "My sister Grace owns a kiln.")
     session = client.session("now")

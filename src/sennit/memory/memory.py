@@ -100,7 +100,7 @@ class Memory(MemoryReader):
         lately = self.realm.store.list_sessions(
             self.realm.user, contains=None, before=None, limit=_LATELY
         )
-        for record in lately:
+        for record in reversed(lately):  # what was said last changes what was said before
             if clock.now_us() - record.updated < (policy.idle or 0) * 1_000_000:
                 continue
             with suppress(NotFoundError):  # it was deleted meanwhile
@@ -202,8 +202,8 @@ class Memory(MemoryReader):
                 return self._finishing.finish(commit, messages)
             except NotFoundError:
                 raise
-            except ConflictError as error:
-                return self._finishing.fail(commit, str(error))
+            except ConflictError as error:  # nothing is wrong with it: whoever comes next tries again
+                return self._finishing.put_back(commit, str(error))
             except StoreError as error:  # then nothing can be noted either: it stays open
                 return failed(self._finishing.found(commit)[1], str(error))
             except Exception as error:
@@ -301,13 +301,12 @@ class Memory(MemoryReader):
 
     def _think(self, archived: ArchivedMessages) -> Digest:
         if self._model is None:
-            return digest_by_rules(archived.messages, archived.similar, injected=archived.injected)
+            return digest_by_rules(archived.messages, archived.similar)
         return asyncio.run(
             digest(
                 archived.messages,
                 archived.similar,
                 model=self._model,
-                injected=archived.injected,
                 prompts=self._prompts,
             )
         )

@@ -1,7 +1,7 @@
 """Retry of work that lost an optimistic-locking race (ConflictError).
 
 A write is refused with ConflictError if what it was decided on has changed since. Then it is looked
-at again and decided anew, a few times but not for ever.
+at again and decided anew, often enough for a dozen writers at once but not for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sennit.errors import ConflictError
 _T = TypeVar("_T")
 
 
-def retry_on_conflict(work: Callable[[], _T], what: str, *, tries: int = 5) -> _T:
+def retry_on_conflict(work: Callable[[], _T], what: str, *, tries: int = 20) -> _T:
     """Do some work that reads before it writes; raises ConflictError if others always win."""
     for _ in range(tries):
         with suppress(ConflictError):

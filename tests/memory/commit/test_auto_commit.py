@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -112,6 +112,23 @@ def test_a_pause_whose_end_no_program_saw_is_made_up_for_by_the_next(tmp_path: P
         assert done.wait(30)
     with sennit.open(tmp_path / "a.db") as client:
         assert archives(client)[0] == "archive_001"
+
+
+def test_of_pauses_that_no_program_saw_the_first_is_made_up_for_first(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        for key, text in (("one", "I live in Lisbon."), ("two", "I moved to Berlin.")):
+            client.session(key).add_message("user", text)
+    both = Semaphore(0)
+    with (
+        clock.using(lambda: time.time_ns() + 3601 * 10**9),
+        faults.arm("memory.commit: finished", lambda _: both.release(), at=None),
+        sennit.open(tmp_path / "a.db") as client,
+    ):
+        client.memory.auto(AutoCommit(idle=0.01))
+        assert both.acquire(timeout=30)
+        assert both.acquire(timeout=30)
+        profile = client.fs.read("viking://user/memories/profile.md")
+        assert profile.splitlines()[-1] == "- I moved to Berlin."
 
 
 def test_a_session_deleted_meanwhile_is_no_trouble() -> None:

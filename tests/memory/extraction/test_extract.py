@@ -90,6 +90,11 @@ def test_injected_texts_are_not_read_wherever_they_stand() -> None:
     assert [one.text for one in extract_by_rules(conversation).candidates] == ["I like jazz."]
 
 
+def test_a_sign_tells_what_is_said_from_what_was_injected() -> None:
+    conversation = read([user("I like C. I like C++.")], injected=["I like C++."])
+    assert [one.text for one in extract_by_rules(conversation).candidates] == ["I like C."]
+
+
 def test_what_the_assistant_says_of_the_user_is_not_taken() -> None:
     assert texts(assistant("I like tea. You live in Rome. Your dog is called Rex.")) == []
 

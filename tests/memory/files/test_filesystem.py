@@ -124,6 +124,20 @@ def test_a_move_overwrites_nothing_and_goes_not_into_itself(client: Client) -> N
         client.fs.mv("viking://user/nothing", "viking://user/x")
 
 
+def test_only_what_was_the_profile_moves_to_its_place(client: Client) -> None:
+    profile = "viking://user/memories/profile.md"
+    client.fs.write(NOTE, "I keep bees.")
+    with pytest.raises(ValidationError, match="line by line"):
+        client.fs.mv(NOTE, profile)
+    talk(client.session("chat"), "My name is Ada.")
+    client.session("chat").commit()
+    client.fs.mv(profile, "viking://user/aside.md")
+    client.fs.mv("viking://user/aside.md", profile)
+    talk(client.session("chat"), "I live in Lisbon.")
+    client.session("chat").commit()
+    assert client.fs.read(profile).splitlines()[2:] == ["- My name is Ada.", "- I live in Lisbon."]
+
+
 def test_what_is_not_there_is_not_found(client: Client) -> None:
     for ask in (client.fs.read, client.fs.stat, client.fs.ls, client.fs.rm, client.fs.abstract):
         for uri in ("viking://user/x.md", "viking://session/nobody", "viking://session/nobody/x"):

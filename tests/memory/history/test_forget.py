@@ -116,6 +116,27 @@ def test_forgetting_by_address(client: Client) -> None:
         client.forget(uri="viking://session/one/history")
 
 
+@pytest.mark.parametrize("how", ["forget", "rm", "rm the folder"])
+def test_what_was_merged_into_an_erased_memory_does_not_come_back(place: Place, how: str) -> None:
+    with sennit.open(place.address, user="ada") as client:
+        said_on(client, SPRING, "one", "I like xylophone tea.")
+        said_on(client, SPRING + DAY, "two", "I like tea with honey.")
+        commit = said_on(client, SPRING + 2 * DAY, "three", "I like xylophone tea with honey.")
+        [uri] = memories(client)
+        for key in ("one", "two"):  # what they said is remembered all the same
+            client.delete_session(key)
+        if how == "forget":
+            client.fs.mv(uri, "viking://user/memories/preferences/drink.md")
+            client.forget(uri="viking://user/memories/preferences/drink.md")
+        else:
+            erased = uri if how == "rm" else "viking://user/memories/preferences"
+            client.fs.rm(erased, recursive=True)
+        client.undo_commit(commit)
+        assert memories(client) == {}
+        client.delete_session("three")
+        assert place.traces() == []
+
+
 def test_one_thing_is_forgotten_at_a_time_and_ones_own_alone(client: Client) -> None:
     for wrong in ({}, {"user": "ada", "session": "chat"}):
         with pytest.raises(ValidationError, match="one of"):
@@ -481,6 +502,18 @@ def test_a_commit_of_another_agent_is_undone_with_its_memories(store: Store) -> 
     assert memories(coder) == {}
 
 
+def test_uses_are_taken_back_from_the_agent_that_they_were_counted_for(store: Store) -> None:
+    skill = "viking://agent/skills/search"
+    ada, coder = agents = [Client(store, user="ada", agent=name) for name in ("helper", "coder")]
+    tasks: list[str] = []
+    for one, key in zip(agents, ("hers", "its"), strict=True):
+        one.fs.write(skill, "How to search.")
+        one.session(key).used(contexts=[skill])
+        tasks.append(said_on(one, SPRING, key, "Where is it?"))
+    ada.undo_commit(tasks[1])
+    assert [one.fs.stat(skill).active_count for one in (ada, coder)] == [1, 0]
+
+
 def test_what_a_model_was_about_to_write_goes_with_what_it_was_shown(place: Place) -> None:
     told = {"memories": [{"category": "preferences", "content": "I like tea.", "evidence": [1]}]}
     joined = {"candidate": 1, "action": "MERGE", "known": "A", "text": ""}
@@ -520,6 +553,16 @@ def test_one_line_of_the_profile_is_forgotten_alone(place: Place) -> None:
         for gone in (f"{PROFILE}#{uid}", "viking://user/nothing.md#fact"):
             with pytest.raises(NotFoundError, match="no line"):
                 client.forget(uri=gone)
+
+
+def test_what_a_forgotten_line_of_the_profile_had_replaced_holds_again(client: Client) -> None:
+    said_on(client, SPRING, "one", "I live in Lisbon.", "I'm allergic to nuts.")
+    said_on(client, SPRING + DAY, "two", "I moved to Berlin.", "I'm allergic to nuts and milk.")
+    diff = json.loads(client.fs.read("viking://session/two/history/archive_001/memory_diff.json"))
+    for one in diff["memories"]:
+        client.forget(uri=one["uri"])
+    assert client.fs.read(PROFILE).splitlines()[2:] == ["- I live in Lisbon."]
+    assert "nuts" not in str(client.memory.history(PROFILE))
 
 
 def test_what_was_forgotten_is_not_brought_back_by_whoever_had_read_it(client: Client) -> None:

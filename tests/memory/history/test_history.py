@@ -62,6 +62,13 @@ def test_a_preference_has_its_time(client: Client) -> None:
     assert second.valid_to is None
 
 
+def test_a_merged_memory_held_since_the_first_of_what_it_joins(client: Client) -> None:
+    texts = ("I like green tea.", "I like tea with honey.", "I like green tea with honey.")
+    for day, text in enumerate(texts):
+        said_on(client, SPRING + day * DAY, f"day {day}", text)
+    assert [one.text.strip() for one in client.memory.at(SPRING + DAY / 2)] == [texts[-1]]
+
+
 def test_memories_are_listed_by_category(client: Client) -> None:
     talk(client.session("chat"), *TALK)
     client.session("chat").commit()

@@ -69,6 +69,14 @@ def test_memories_are_found_by_meaning_too(client: Client) -> None:
     assert [one.uri for one in found] == ["viking://agent/memories/cases/stain.md"]
 
 
+def test_a_memory_that_became_part_of_another_is_not_found_by_meaning(client: Client) -> None:
+    for text in ("I like green tea.", "I like tea with honey.", "I like green tea with honey."):
+        talk(client.session(text), text)
+        client.session(text).commit()
+    found = client.find("cup", category="preferences")
+    assert [one.abstract for one in found] == ["I like green tea with honey."]
+
+
 def test_an_append_waits_for_no_embedder(client: Client, meaning: Meaning) -> None:
     talk(client.session("chat"), "We sold the automobile")
     assert meaning.asked == []

@@ -23,8 +23,6 @@ from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.commits import AddCommit, ArchiveRecord, CommitRecord
 
-_TRIES = 20
-
 
 def archive(
     session: SessionCore, keeper: SessionRepository, branch: Branch, keep_recent: int, body: bytes
@@ -45,7 +43,7 @@ def archive(
         session.note_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
 
-    return retry_on_conflict(archived, "the commits of this session", tries=_TRIES)
+    return retry_on_conflict(archived, "the commits of this session")
 
 
 def _next(

@@ -80,7 +80,7 @@ class _Draft:
     is_new: bool = False
     """Whether what it says was said in this very batch."""
     merged_into: str = ""
-    """The URI of the memory that it became part of; then it says nothing any more."""
+    """The id of the memory that it became part of; then it says nothing any more."""
 
 
 class FileChangeSet:
@@ -162,8 +162,9 @@ class FileChangeSet:
             self._replaced.append(self._put(draft))
             draft.number += 1
         into.evidence = tuple(dict.fromkeys((*into.evidence, *draft.evidence)))
+        into.valid_from = min(into.valid_from, draft.valid_from)
         draft.evidence = (*draft.evidence, *self._evidence(decision.candidate))
-        draft.text, draft.merged_into, draft.did = "", uri, "merged"
+        draft.text, draft.merged_into, draft.did = "", str(into.id), "merged"
         draft.valid_from, draft.is_new = self._since(decision.candidate), True
         self.written.append(
             WrittenChange("merged", str(draft.category), other, draft.number, f"now part of {uri}")

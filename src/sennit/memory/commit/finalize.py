@@ -22,7 +22,7 @@ import msgspec
 from sennit import clock, failpoints
 from sennit.errors import ConflictError
 from sennit.memory.commit.file_changes import FileChangeSet, WrittenChange
-from sennit.memory.commit.injected_context import injected_texts
+from sennit.memory.commit.injected_context import with_injected
 from sennit.memory.commit.result import CommitResult, archive_name, result_of
 from sennit.memory.commit.similar import SimilarMemories
 from sennit.memory.commit.usage import counted, counting
@@ -52,9 +52,8 @@ class ArchivedMessages:
     """The messages that a commit covers, ready for extraction."""
 
     messages: Sequence[Message]
+    """With texts that were put into prompts, marked as injected: nobody has said those."""
     similar: Callable[[Candidate], Sequence[KnownMemory]]
-    injected: Sequence[str]
-    """Texts that were put into prompts: never to be taken for what the user said."""
 
 
 Thinking = Callable[[ArchivedMessages], Digest]
@@ -147,6 +146,7 @@ class CommitFinalizer:
         times, skills = counted(uses, messages)
         counts = counting(realm, times)
         body = {
+            "agent": realm.agent_name,
             "result": _told(record, digest, drafts, len(times)),
             "abstract": summarize.abstract(digest.summary),
             "overview": summarize.markdown(digest.summary),
@@ -186,9 +186,7 @@ class CommitFinalizer:
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
         archived = ArchivedMessages(
-            messages,
-            SimilarMemories(drafts.realm, drafts),
-            injected_texts(drafts.realm, messages, uses),
+            with_injected(drafts.realm, messages, uses), SimilarMemories(drafts.realm, drafts)
         )
         digest = self._think(archived)
         failpoints.reach("memory.commit: thought")

@@ -9,16 +9,18 @@ such lines into what users say, so a message is known with the day and the speak
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError
+from sennit.memory.commit.usage import RECALLED
 from sennit.memory.history.evidence import said_in
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import loads
+from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.stores.records.commits import UseRecord
@@ -26,7 +28,33 @@ from sennit.stores.records.commits import UseRecord
 _ABSTRACT = re.compile(r"viking://session/([^/]+)/history/archive_(\d{1,9})/\.abstract\.md")
 
 
-def injected_texts(
+def with_injected(
+    realm: MemoryScope, messages: Sequence[Message], uses: Iterable[UseRecord]
+) -> list[Message]:
+    """Return messages, and among them, marked as such, what was injected into prompts.
+
+    What was recalled for a message stands behind it: nobody had it when the message was written.
+    """
+    entries = {message.id for message in messages}
+    anywhere: list[UseRecord] = []
+    behind: dict[UUID, list[UseRecord]] = {}
+    for use in uses:
+        here = use.head in entries and loads(use.body).get(RECALLED)
+        (behind.setdefault(use.head, []) if here and use.head else anywhere).append(use)
+    found = [*map(_marked, _injected(realm, messages, anywhere))]
+    known = {use.body for use in anywhere}
+    for message in messages:
+        new = [use for use in behind.get(message.id, ()) if use.body not in known]
+        known.update(use.body for use in new)
+        found += [message, *map(_marked, _injected(realm, (), new))]
+    return found
+
+
+def _marked(text: str) -> Message:
+    return Message(InstructionContent(instruction=text), metadata={"injected": True})
+
+
+def _injected(
     realm: MemoryScope, messages: Iterable[Message], uses: Iterable[UseRecord]
 ) -> list[str]:
     """Return the texts of contexts that were sent with messages or recorded as used."""

@@ -207,6 +207,20 @@ def without_sources(
     return [_outlived(fact, gone) for fact in kept]
 
 
+def without_fact(facts: Sequence[ProfileFact], uid: str) -> list[ProfileFact]:
+    """The facts without one and those merged into it; what it had replaced holds again."""
+    known = {fact.id: fact for fact in facts}
+
+    def is_part(fact: ProfileFact | None) -> bool:
+        while fact is not None and fact.id != uid:
+            by = known.get(fact.replaced_by or "")
+            fact = by if by is not None and by.merged else None
+        return fact is not None
+
+    gone = {fact.id: fact for fact in facts if is_part(fact)}
+    return [_outlived(fact, gone) for fact in facts if fact.id not in gone]
+
+
 def _outlived(fact: ProfileFact, gone: Mapping[str, ProfileFact]) -> ProfileFact:
     """Give a fact as it is when some are gone: it holds again if all that took its place are."""
     last, by = fact, fact.replaced_by

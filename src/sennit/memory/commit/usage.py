@@ -26,6 +26,8 @@ from sennit.sessions.branch import Branch
 from sennit.stores.records.commits import UseRecord
 from sennit.stores.records.files import CountUses
 
+RECALLED = "recalled"
+"""Marks what was recalled for a message, which was there before."""
 _SKILL = {"uri", "input", "output", "success"}
 
 
@@ -51,7 +53,7 @@ def recalled(
     head, now = _head(branch), clock.now_us()
     uses: list[UseRecord] = []
     for uri, source in found:
-        body = {"uri": uri}
+        body: dict[str, Any] = {"uri": uri, RECALLED: True}
         if source is not None:
             body |= {"session": str(source.session), "message": str(source.message)}
         made = dumps(body)

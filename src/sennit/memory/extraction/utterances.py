@@ -10,13 +10,13 @@ quoted: code, quote marks, quoted lines and tagged blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from sennit.memory.extraction.terms import folded
+from sennit.memory.extraction.terms import folded, tokens
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
@@ -92,14 +92,18 @@ class Utterances:
 
 
 def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Utterances:
-    """Read utterances from messages; `injected` are texts that a program inserted itself."""
-    known = _Injected(list(injected))
+    """Read utterances from messages; `injected` are texts that a program inserted itself.
+
+    A message marked as injected is not read, nor is what it says in those after it.
+    """
+    known = _Injected(injected)
     said: list[Utterance | ToolUse] = []
     calls: dict[str, tuple[Message, ActionRequestContent]] = {}
     for message in messages:
-        if message.metadata.get("injected"):
-            continue
         content = message.content
+        if message.metadata.get("injected"):
+            known.add(content.words)
+            continue
         match content:
             case InstructionContent():
                 said += _uttered(message, "user", content.words, known)
@@ -123,9 +127,16 @@ def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Utterance
 class _Injected:
     """Texts that a program put into prompts, to be known again where it pastes them elsewhere."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._sentences = frozenset(_plain(one) for text in texts for one in sentences(text))
-        self._whole = "\n".join(map(_plain, texts))
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._sentences: set[str] = set()
+        self._whole: list[str] = []
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        """Know a text from now on."""
+        self._sentences.update(map(_plain, sentences(text)))
+        self._whole.append(_plain(text))
 
     def __bool__(self) -> bool:
         return bool(self._sentences)
@@ -134,7 +145,8 @@ class _Injected:
         """Return whether it is one of theirs, or what a prompt left of one that it cut off."""
         if _plain(sentence) in self._sentences:
             return True
-        return "…" in sentence and all(_plain(one) in self._whole for one in sentence.split("…"))
+        cut_off = [_plain(one) for one in sentence.split("…")]
+        return len(cut_off) > 1 and all(any(one in text for text in self._whole) for one in cut_off)
 
 
 def _uttered(
@@ -166,7 +178,7 @@ def _tool_use(
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", folded(text)))
+    return " ".join(tokens(folded(text)))
 
 
 def own_words(text: str) -> str:

@@ -40,7 +40,6 @@ ALWAYS: dict[Scope, tuple[str, ...]] = {
     "session": (),
 }
 MAX_TEXT = 1 << 20
-_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class StoredTree:
             self.realm.store.change_files([self.next_version(uri, file, body, did)])
             return self.entry(uri)
 
-        return retry_on_conflict(write, repr(str(uri)), tries=_TRIES)
+        return retry_on_conflict(write, repr(str(uri)))
 
     def next_version(self, uri: Uri, file: FileRecord | None, body: str, did: str) -> PutFile:
         """The change that lets a file say something."""
@@ -222,6 +221,8 @@ class StoredTree:
             new = Uri(target.scope, target.names + old.names[len(source.names) :])
             end = "/" if file.path.endswith("/") else ""
             owner, path = self.realm.locate(new)
+            if category_at(owner, path) is Category.PROFILE and not _is_in_lines(file):
+                raise ValidationError(f"The profile is kept line by line: write to {str(new)!r}.")
             changes += self._moving(file, owner, path + end)
             moved[str(old)] = str(new)
         rename(self.realm, moved)  # first: who is cut off then can move them again
@@ -252,3 +253,8 @@ class StoredTree:
             for number, version in enumerate(versions, 1)
         ]
         return changes
+
+
+def _is_in_lines(file: FileRecord) -> bool:
+    """Return whether a file says its facts, as a profile does that was moved away."""
+    return file.latest.body.decode() == profile.lines_of(profile.facts_in(file.latest.info))

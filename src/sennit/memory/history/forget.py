@@ -25,7 +25,7 @@ from sennit.memory.extraction.values import abstract_of
 from sennit.memory.files.entry import nothing_at
 from sennit.memory.history.evidence import said_by
 from sennit.memory.naming import has_fact, unname
-from sennit.memory.scope import PROFILE, MemoryScope, is_merged
+from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import text
@@ -81,7 +81,7 @@ def undo(realm: MemoryScope, commit: UUID) -> UndoResult:
         written = _files(realm, realm.store.written_by(realm.user, commit))
         undone, changes = _undoing(realm, record, written)
         body: dict[str, Any] = loads(record.body)
-        changes += _discounting(realm, body)
+        changes += _discounting(realm.of_agent(body.get("agent", realm.agent_name)), body)
         kept = {name: body[name] for name in ("abstract", "overview", "result") if name in body}
         change = PutCommit(commit, "undone", dumps(kept), record.version)
         realm.store.change_files(changes, EndCommit(realm.user, session, change))
@@ -217,23 +217,38 @@ def forget_files(realm: MemoryScope, uri: Uri) -> ForgetResult:
 
 
 def erase_files(realm: MemoryScope, files: Sequence[FileRecord]) -> None:
-    """Erase files with their history, and what sessions have noted of them."""
+    """Erase files with their history, those merged into them, and what sessions noted of them."""
+    files = _with_merged(realm, files)
     unname(realm, files, leaving=True)
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
     unname(realm, files)  # somebody may have used them in between
     realm.store.scrub()
 
 
+def _with_merged(realm: MemoryScope, files: Sequence[FileRecord]) -> list[FileRecord]:
+    """The files, and the memories that became part of one of them: they hold some of its words."""
+    found = list(files)
+    merged: dict[str, list[FileRecord]] = {}
+    for owner in realm.store.owned_by(realm.user) if files else ():
+        for one in filter(is_merged, realm.store.list_files(owner, "")):
+            merged.setdefault(one.latest.info[MERGED_INTO], []).append(one)
+    for file in found:
+        found += merged.pop(str(file.id), ())
+    return found
+
+
 def forget_fact(realm: MemoryScope, uri: Uri, fact: str) -> ForgetResult:
-    """Erase one line of the profile, from all that it ever said."""
+    """Erase one line of the profile, and those merged into it, from all that it ever said."""
 
     def erase() -> FileRecord:
         file = realm.find(uri)
         versions = [] if file is None else realm.store.file_versions(file.owner, file.id)
-        holding = {one.number for one in versions if has_fact(one, fact)}
-        if file is None or not holding:
+        if file is None or not any(has_fact(one, fact) for one in versions):
             raise NotFoundError(f"There is no line {fact!r} in {str(uri)!r}.")
-        left = [one for one in profile.facts_in(file.latest.info) if one.id != fact]
+        known = profile.facts_in(file.latest.info)
+        left = profile.without_fact(known, fact)
+        gone = {fact, *(one.id for one in known)} - {one.id for one in left}
+        holding = {one.number for one in versions if any(has_fact(one, uid) for uid in gone)}
         realm.store.change_files(_rebuilt(file, versions, holding, left))
         return file
 

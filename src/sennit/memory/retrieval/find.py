@@ -29,7 +29,7 @@ from sennit.memory.retrieval.ranking import (
     together,
     used,
 )
-from sennit.memory.scope import MemoryScope
+from sennit.memory.scope import MemoryScope, is_merged
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
 from sennit.messages.json_values import text
 from sennit.stores.records.files import FileRecord
@@ -234,7 +234,8 @@ class _Search:
         for under, owners in by_path.items():
             asked = self._asked_files(tuple(owners), under, places)
             hits = self._realm.store.file_hits(asked)
-            found += [hit for hit in hits if _is_within(hit.file.path, under)]
+            within = (hit for hit in hits if _is_within(hit.file.path, under))
+            found += [hit for hit in within if not is_merged(hit.file)]
         return found
 
     def _asked_files(
