@@ -278,3 +278,29 @@ def test_who_says_the_same_without_the_conversation_does_not_change_it() -> None
         assert items(chat, made.id) == before
         api.items.create(made.id, items=[assistant("Another.")])
         assert items(chat, made.id) == [*before, ("assistant", "Another.")]
+
+
+def test_a_response_stays_what_it_is_when_items_said_for_it_are_deleted() -> None:
+    with served("The bowline.", "It holds.") as chat:
+        conversations, responses = chat.openai.conversations, chat.openai.responses
+        name = conversations.create().id
+        said = [{"role": "user", "content": one} for one in ("Name", "a", "knot.")]
+        first = responses.create(model="sage", conversation=name, input=said)
+        responses.create(model="sage", conversation=name, input="Why?")
+        for item in list(conversations.items.list(name, order="asc"))[1:3]:
+            conversations.items.delete(item.id, conversation_id=name)
+        assert responses.retrieve(first.id).output_text == "The bowline."
+        responses.delete(first.id)
+        assert chat.said(name.removeprefix("conv_")) == ["Why?", "It holds."]
+
+
+def test_a_response_ends_where_the_model_did_whatever_the_assistant_says_next() -> None:
+    with served("The bowline.", "It holds.") as chat:
+        first = chat.openai.responses.create(model="sage", input="Name a knot.")
+        said = [
+            {"role": "assistant", "content": "Or a hitch."},
+            {"role": "user", "content": "Why?"},
+        ]
+        then = {"previous_response_id": first.id, "input": said}
+        chat.openai.responses.create(model="sage", **then)
+        assert chat.openai.responses.retrieve(first.id).output_text == "The bowline."
