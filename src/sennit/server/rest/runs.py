@@ -476,6 +476,7 @@ def endpoints() -> list[Endpoint]:
             body=CancelRequest,
             answer=Cancelled,
             status=202,
+            stops=True,
         ),
         Endpoint(
             method="POST",
