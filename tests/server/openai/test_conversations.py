@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import BadRequestError, NotFoundError
+from openai import BadRequestError, ConflictError, NotFoundError
 
 from sennit.server.http.tokens import add_token, new_token
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import Chat, client, served
-from tests.serving import serving
+from tests.serving import Gate, Talker, serving
 
 KNOT = {"type": "message", "role": "user", "content": "Name a knot."}
 KIND = {"role": "system", "content": "Be kind."}
@@ -304,3 +304,21 @@ def test_a_response_ends_where_the_model_did_whatever_the_assistant_says_next() 
         then = {"previous_response_id": first.id, "input": said}
         chat.openai.responses.create(model="sage", **then)
         assert chat.openai.responses.retrieve(first.id).output_text == "The bowline."
+
+
+def test_a_response_that_is_deleted_leaves_no_answer_behind() -> None:
+    gate = Gate()
+    with serving(models=[Talker(gate=gate)]) as server, client(server) as openai:
+        name = openai.conversations.create(items=[KNOT]).id
+        asked = {"model": "talker", "input": "Say secret.", "conversation": name}
+        stream = openai.responses.create(**asked, stream=True)
+        response = next(stream).response.id
+        gate.reached()
+        with pytest.raises(ConflictError):
+            openai.responses.delete(response)
+        gate.open()
+        assert list(stream)[-1].type == "response.completed"
+        openai.responses.delete(response)
+        assert [one.content[0].text for one in openai.conversations.items.list(name)] == [
+            "Name a knot."
+        ]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.errors import NotFoundError
+from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.openai.derived_sessions import SOURCE
@@ -29,6 +29,7 @@ from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_a
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.recovery import unfinished
+from sennit.turns.subscription import is_under_way
 
 _PREFIX = "resp_"
 
@@ -196,13 +197,16 @@ def copied_on(
 def delete_response(caller: Caller, kept: StoredResponse) -> None:
     """Erase what was said and answered, in one step; a session made for it alone goes instead.
 
-    What was remembered of it stays: forgetting needs the scope "admin".
+    What was remembered of it stays: forgetting needs the scope "admin". Raises ConflictError while
+    it is being answered, as the answer would stay.
     """
     session = kept.session
     gone = [*kept.said, *kept.answer.messages]
     if session.metadata == SOURCE and _holds_only(session, gone):
         caller.open.drop(session.id)
         caller.client.delete_session(session.id)
+    elif not kept.answer.messages and is_under_way(RunRepository(kept.branch)):
+        raise ConflictError("The response is being answered; delete it when that has ended.")
     else:
         session.remove_messages(gone, forget=False)
 
