@@ -19,7 +19,7 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
-from sennit.sessions.retry_on_conflict import again
+from sennit.sessions.retry_on_conflict import retry_on_conflict
 
 _Key = TypeVar("_Key", bound=Hashable)
 _T = TypeVar("_T")
@@ -55,7 +55,7 @@ class BranchHandle:
 
     def take_off(self, work: Callable[[], _T]) -> _T:
         """Do some work that takes messages off, again where another process was faster."""
-        return again(work, f"the branch {self.branch!r}", tries=_TRIES)
+        return retry_on_conflict(work, f"the branch {self.branch!r}", tries=_TRIES)
 
     def clear(self) -> None:
         """Leave nothing on the branch but its system message; other branches keep theirs."""

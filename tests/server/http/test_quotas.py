@@ -46,6 +46,18 @@ def test_a_user_stores_so_many_bytes_and_can_delete_some(tmp_path: Path) -> None
         assert say(ada, branch_of(ada)).status_code == 201
 
 
+def test_a_user_over_the_quota_can_stop_a_run(tmp_path: Path) -> None:
+    gate = Gate()
+    with guests(tmp_path, Talker(gate=gate), owner_bytes=5_000) as inn:
+        ada = inn.enter("ada")
+        branch, other = branch_of(ada), branch_of(ada)
+        assert ada.post(f"{branch}/runs", json={"text": "Hello there"}).status_code == 202
+        gate.reached()
+        while say(ada, other).status_code == 201:
+            pass
+        assert ada.post(f"{branch}/cancel", json={}).json() == {"cancelled": True}
+
+
 @pytest.mark.parametrize("scope", ["user", "agent", "resources"])
 def test_files_of_every_scope_count_as_stored(tmp_path: Path, scope: str) -> None:
     with guests(tmp_path, owner_bytes=5_000) as inn:

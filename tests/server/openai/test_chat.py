@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from http.client import HTTPConnection
 from pathlib import Path
+from signal import SIGKILL
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -31,7 +32,8 @@ from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import client, served
-from tests.serving import Gate, Talker, serving
+from tests.served import served as served_apart
+from tests.serving import Gate, Running, Talker, serving
 
 USER = {"role": "user", "content": "Name a knot."}
 WEATHER = {
@@ -581,6 +583,59 @@ def test_a_request_that_another_server_answers_is_waited_for(tmp_path: Path) -> 
         gate.open()
         assert again.result().strip() == first.result().strip() == "You said: Name a knot."
         assert other.asked == 0
+
+
+def test_a_request_that_failed_is_answered_where_it_was_said_however_often_it_is_sent() -> None:
+    failure = ModelError("Busy.", kind="overloaded")
+    with served(failure, "The sheet bend.", "The bowline.") as chat:
+
+        def ask(said: str) -> str:
+            headers = {"Idempotency-Key": said, "X-Sennit-Session": "knots"}
+            return chat.ask(user(said), extra_headers=headers).choices[0].message.content
+
+        with pytest.raises(APIStatusError):
+            ask("First?")
+        assert ask("Second?") == "The sheet bend."
+        assert [ask("First?"), ask("Second?"), ask("First?")] == [
+            "The bowline.",
+            "The sheet bend.",
+            "The bowline.",
+        ]
+        assert [one["content"] for one in chat.asked()] == ["First?"]
+
+
+def test_an_answer_that_was_cut_off_is_given_whole_when_it_is_asked_for_again() -> None:
+    long = "Over, under, through. " * 400
+    with served(long, "The bowline.", "Yes.", chunk=20, delay=0.002) as chat:
+        named = {"Idempotency-Key": "k", "X-Sennit-Session": "knots"}
+        stream = chat.ask(USER, stream=True, extra_headers=named)
+        for _ in range(3):
+            next(stream)
+        stream.close()
+        for _ in range(2):
+            chunks = list(chat.ask(USER, stream=True, extra_headers=named))
+            said = "".join(one.choices[0].delta.content or "" for one in chunks)
+            assert said == "The bowline."
+        assert chat.said("knots") == [USER["content"], "The bowline."]
+        assert len(chat.model.requests) == 2
+
+
+@pytest.mark.slow
+def test_an_answer_that_a_crash_cut_off_is_given_whole_by_the_next_server(tmp_path: Path) -> None:
+    def ask(server: Running) -> Any:
+        body = {"model": "talker", "messages": [USER], "stream": True}
+        return client(server).chat.completions.create(
+            **body, extra_headers={"Idempotency-Key": "k"}
+        )
+
+    with served_apart(tmp_path / "s.db", 5) as server:
+        stream = ask(server)
+        while not next(stream).choices[0].delta.content:
+            pass
+        server.end(SIGKILL)
+    with served_apart(tmp_path / "s.db") as server:
+        said = ["".join(c.choices[0].delta.content or "" for c in ask(server)) for _ in range(2)]
+        assert [one.strip() for one in said] == ["You said: Name a knot."] * 2
 
 
 def test_two_at_once_with_one_key_are_answered_once() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import BadRequestError, NotFoundError
+from openai import BadRequestError, ConflictError, NotFoundError
 
 from sennit.server.http.tokens import add_token, new_token
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import Chat, client, served
-from tests.serving import serving
+from tests.serving import Gate, Talker, serving
 
 KNOT = {"type": "message", "role": "user", "content": "Name a knot."}
 KIND = {"role": "system", "content": "Be kind."}
@@ -278,3 +278,47 @@ def test_who_says_the_same_without_the_conversation_does_not_change_it() -> None
         assert items(chat, made.id) == before
         api.items.create(made.id, items=[assistant("Another.")])
         assert items(chat, made.id) == [*before, ("assistant", "Another.")]
+
+
+def test_a_response_stays_what_it_is_when_items_said_for_it_are_deleted() -> None:
+    with served("The bowline.", "It holds.") as chat:
+        conversations, responses = chat.openai.conversations, chat.openai.responses
+        name = conversations.create().id
+        said = [{"role": "user", "content": one} for one in ("Name", "a", "knot.")]
+        first = responses.create(model="sage", conversation=name, input=said)
+        responses.create(model="sage", conversation=name, input="Why?")
+        for item in list(conversations.items.list(name, order="asc"))[1:3]:
+            conversations.items.delete(item.id, conversation_id=name)
+        assert responses.retrieve(first.id).output_text == "The bowline."
+        responses.delete(first.id)
+        assert chat.said(name.removeprefix("conv_")) == ["Why?", "It holds."]
+
+
+def test_a_response_ends_where_the_model_did_whatever_the_assistant_says_next() -> None:
+    with served("The bowline.", "It holds.") as chat:
+        first = chat.openai.responses.create(model="sage", input="Name a knot.")
+        said = [
+            {"role": "assistant", "content": "Or a hitch."},
+            {"role": "user", "content": "Why?"},
+        ]
+        then = {"previous_response_id": first.id, "input": said}
+        chat.openai.responses.create(model="sage", **then)
+        assert chat.openai.responses.retrieve(first.id).output_text == "The bowline."
+
+
+def test_a_response_that_is_deleted_leaves_no_answer_behind() -> None:
+    gate = Gate()
+    with serving(models=[Talker(gate=gate)]) as server, client(server) as openai:
+        name = openai.conversations.create(items=[KNOT]).id
+        asked = {"model": "talker", "input": "Say secret.", "conversation": name}
+        stream = openai.responses.create(**asked, stream=True)
+        response = next(stream).response.id
+        gate.reached()
+        with pytest.raises(ConflictError):
+            openai.responses.delete(response)
+        gate.open()
+        assert list(stream)[-1].type == "response.completed"
+        openai.responses.delete(response)
+        assert [one.content[0].text for one in openai.conversations.items.list(name)] == [
+            "Name a knot."
+        ]

@@ -130,11 +130,14 @@ class Endpoint:
     """The type of what it gives; None if that is nothing, or no JSON."""
     status: int = 200
     media: str = JSON
+    stops: bool = False
+    """Whether it only stops something, which a full quota must not prevent."""
 
     @property
     def adds(self) -> bool:
         """True if it may store something, for which the caller's quota is asked."""
-        return self.scope in ("write", "run") and self.method in ("POST", "PUT")
+        changes = self.scope in ("write", "run") and self.method in ("POST", "PUT")
+        return changes and not self.stops
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -148,6 +151,7 @@ class EndpointOptions(TypedDict, total=False):
     answer: Any
     status: int
     media: str
+    stops: bool
 
 
 class Routes(list[Endpoint]):

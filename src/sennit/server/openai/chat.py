@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from asyncio import to_thread
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -22,6 +23,7 @@ from sennit.server.openai.request_metadata import (
     once_of,
     remembers,
 )
+from sennit.server.openai.stored_responses import place_again
 from sennit.server.openai.translate import (
     ClientMessages,
     ModelAnswer,
@@ -73,7 +75,7 @@ async def complete(call: HTTPRequest) -> Response:
             return _repeated(call, ask, place)
         if not ask.stream or not streams:
             place, result = await while_there(call.receive, answered(place, wanted))
-            return _whole(call, ask, answer_in(result, place.say), where(place))
+            return _whole(call, ask, answer_in(result, place), where(place))
         pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
         return ChunkStream(pieces, stack.pop_all(), call.limits, where(place))
 
@@ -103,8 +105,7 @@ async def _place(
     if once is not None:
         kept = await once.kept(said, named)
         if kept is not None:
-            branch, answer = kept.branch, kept.answer
-            return answer if answer.messages else BranchLocation(branch, (), branch.tail.total)
+            return kept.answer if kept.answer.whole else await to_thread(place_again, kept)
         notes |= once.notes
     place = await place_of(call.caller, said, named, anew=once is not None)
     if once is not None:
@@ -114,13 +115,12 @@ async def _place(
     return anchored(place, place.say[0].id if once is None else once.uid, notes)
 
 
-def answer_in(result: Return, said: Sequence[Message]) -> ModelAnswer:
-    """Return the model's answer in a run that began with these messages."""
+def answer_in(result: Return, place: BranchLocation) -> ModelAnswer:
+    """Return the model's answer in a run at a place."""
     interactions = result.body.interactions
-    if said:
-        last = next(at for at, one in enumerate(interactions) if one.id == said[-1].id)
-        interactions = interactions[last + 1 :]
-    return ModelAnswer(tuple(interactions))
+    last = place.say[-1].id if place.say else place.last
+    said = next((at for at, one in enumerate(interactions, 1) if one.id == last), 0)
+    return ModelAnswer(tuple(interactions[said:]))
 
 
 def where(place: BranchLocation) -> dict[str, str]:

@@ -80,6 +80,8 @@ class BranchLocation(msgspec.Struct, frozen=True):
     """What was told of a conversation that was found by that."""
     again: Callable[[], Awaitable[BranchLocation]] | None = None
     """Looks for it once more, in the store, if it was known here and is not there any more."""
+    resumes: bool = False
+    """Whether the last run of the branch is gone on with."""
 
     @property
     def session(self) -> Session:
@@ -304,23 +306,7 @@ def _known_by_name(
     return BranchLocation(branch, sent.messages, None, system=_new_system(sent))
 
 
-async def said_before(
-    caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
-) -> Branch | None:
-    """The branch that has a message; None if no session meant here has it."""
-    return await to_thread(_said_before, caller, sent, named, uid)
-
-
-def _said_before(
-    caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
-) -> Branch | None:
-    for session in _asked_in(caller, sent, named, uid):
-        if uid in session.messages:
-            return next((one for one in session.branches if uid in one), None)
-    return None
-
-
-def _asked_in(
+def asked_in(
     caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
 ) -> Iterator[Session]:
     """The sessions in which a request may have been taken in that is sent again."""
@@ -490,7 +476,7 @@ def _with_content(message: Message, content: InstructionContent) -> Message:
 def anchored(place: BranchLocation, uid: UUID, metadata: Mapping[str, object]) -> BranchLocation:
     """The same with an id and notes for the first thing that is new, to find it again by."""
     first, *rest = place.say
-    noted = {**first.metadata, **metadata, "said": len(place.say)}
+    noted = {**first.metadata, **metadata, "said": [one.id.hex for one in rest]}
     named = Message(first.content, sender=first.sender, id=uid, metadata=noted)
     again = None if place.again is None else partial(_anchored_again, place.again, uid, metadata)
     return replace(place, say=(named, *rest), again=again)

@@ -22,8 +22,8 @@ from sennit.server.http.endpoint import HTTPRequest
 from sennit.server.http.errors import HTTPError
 from sennit.server.openai.chat_schemas import CommonRequest, bad
 from sennit.server.openai.derived_sessions import derived_id
-from sennit.server.openai.locate import NamedSession, said_before
-from sennit.server.openai.stored_responses import StoredResponse
+from sennit.server.openai.locate import NamedSession, asked_in
+from sennit.server.openai.stored_responses import StoredResponse, stored_in
 from sennit.server.openai.translate import ClientMessages
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
@@ -103,16 +103,19 @@ class IdempotentRequest:
             self.check(known[1])
         over = False
         while True:
-            branch = await said_before(self.caller, sent, named, self.uid)
-            if branch is None:
+            kept = await to_thread(self._said, sent, named)
+            if kept is None:
                 return None
-            kept = StoredResponse.at(branch, self.uid)
             self.check(kept.first.metadata.get("request"))
-            if over or kept.answer.messages:
+            if over or kept.answer.whole:
                 return kept
-            over = not await to_thread(is_under_way, RunRepository(branch))
+            over = not await to_thread(is_under_way, RunRepository(kept.branch))
             if not over:
                 await sleep(_LOOK)
+
+    def _said(self, sent: ClientMessages, named: NamedSession | None) -> StoredResponse | None:
+        sessions = asked_in(self.caller, sent, named, self.uid)
+        return next(filter(None, (stored_in(one, self.uid) for one in sessions)), None)
 
     def check(self, noted: Any) -> None:
         """Raise HTTPError 422 if the key was used for another request."""

@@ -43,6 +43,7 @@ from sennit.server.openai.stored_responses import (
     delete_response,
     find_response,
     place_after,
+    place_again,
     response_id,
 )
 from sennit.server.openai.translate import (
@@ -93,7 +94,7 @@ async def create(call: HTTPRequest) -> Response:
         answer = begun.answer
         if answer is None and not (ask.stream and streams):
             place, result = await while_there(call.receive, answered(begun.place, wanted))
-            answer = answer_in(result, place.say)
+            answer = answer_in(result, place)
         if answer is not None and not ask.stream:
             return ok(begun.head.answered(answer))
         events = ResponseEvents(begun.head)
@@ -157,7 +158,7 @@ async def _begun(
     if once is not None:
         kept = await once.kept(sent, named)
         if kept is not None:
-            return _again(kept)
+            return await to_thread(_again, kept)
     if before is not None:
         place = await place_after(call.caller, before, sent)
     else:
@@ -219,9 +220,9 @@ def _new(
 
 def _again(kept: StoredResponse) -> _Begun:
     """A response that was asked for before; one that came to nothing is tried again."""
-    answer = kept.answer
-    place = BranchLocation(kept.branch, (), kept.branch.tail.total)
-    return _Begun(kept.head, place, answer if answer.messages else None)
+    if kept.answer.whole:
+        return _Begun(kept.head, BranchLocation(kept.branch, (), kept.end), kept.answer)
+    return _Begun(kept.head, place_again(kept))
 
 
 @routes.get(

@@ -12,13 +12,14 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.errors import NotFoundError
+from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.openai.derived_sessions import SOURCE
@@ -26,6 +27,9 @@ from sennit.server.openai.locate import BranchLocation, begin_apart, continued
 from sennit.server.openai.response_builder import ResponseHead
 from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_at, check_calls
 from sennit.sessions.branch import Branch
+from sennit.sessions.run_repository import RunRepository
+from sennit.turns.recovery import unfinished
+from sennit.turns.subscription import is_under_way
 
 _PREFIX = "resp_"
 
@@ -77,7 +81,9 @@ class StoredResponse:
 
     @property
     def _count(self) -> int:
-        return self.first.metadata.get("said", 1)
+        """The number of input messages, without those that were removed since."""
+        rest = set(self.first.metadata.get("said", ()))
+        return 1 + sum(1 for _ in takewhile(lambda one: one.id.hex in rest, self.since[1:]))
 
     @property
     def said(self) -> Sequence[Message]:
@@ -128,11 +134,34 @@ def _response(session: Session, first: UUID) -> StoredResponse | None:
         return None
     if "response" not in session.messages[first].metadata:
         return None
-    # Forks have it too; it was said on the oldest.
+    return stored_in(session, first)
+
+
+def stored_in(session: Session, first: UUID) -> StoredResponse | None:
+    """The response for which a message was said first, on the oldest branch with all of it.
+
+    Forks have it too; one that was cut off may have been answered on a fork.
+    """
     holding = [branch for branch in session.branches if first in branch]
-    if not holding:
-        return None
-    return StoredResponse.at(min(holding, key=lambda one: one.created_us), first)
+    holding.sort(key=lambda one: one.created_us)
+    found = (StoredResponse.at(branch, first) for branch in holding)
+    oldest = next(found, None)
+    if oldest is None or oldest.answer.whole:
+        return oldest
+    return next((one for one in found if one.answer.whole), oldest)
+
+
+def place_again(kept: StoredResponse) -> BranchLocation:
+    """Return where a response is answered that came to nothing or was cut off.
+
+    What was left of the answer is erased if nothing was said since.
+    """
+    branch, cut, at = kept.branch, kept.answer.messages, kept.before + len(kept.said)
+    left = unfinished(RunRepository(branch))
+    resumes = left is not None and any(one.id == kept.first.id for one in left.said)
+    if cut and kept.end == branch.tail.total:
+        kept.session.remove_messages(cut, forget=False)
+    return BranchLocation(branch, (), at, last=kept.said[-1].id, resumes=resumes)
 
 
 async def place_after(caller: Caller, kept: StoredResponse, sent: ClientMessages) -> BranchLocation:
@@ -168,13 +197,16 @@ def copied_on(
 def delete_response(caller: Caller, kept: StoredResponse) -> None:
     """Erase what was said and answered, in one step; a session made for it alone goes instead.
 
-    What was remembered of it stays: forgetting needs the scope "admin".
+    What was remembered of it stays: forgetting needs the scope "admin". Raises ConflictError while
+    it is being answered, as the answer would stay.
     """
     session = kept.session
     gone = [*kept.said, *kept.answer.messages]
     if session.metadata == SOURCE and _holds_only(session, gone):
         caller.open.drop(session.id)
         caller.client.delete_session(session.id)
+    elif not kept.answer.messages and is_under_way(RunRepository(kept.branch)):
+        raise ConflictError("The response is being answered; delete it when that has ended.")
     else:
         session.remove_messages(gone, forget=False)
 

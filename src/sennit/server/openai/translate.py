@@ -306,6 +306,12 @@ class ModelAnswer:
         return self._noted.get("finish_reason")
 
     @property
+    def whole(self) -> bool:
+        """True if there is one and it was not cut off."""
+        reasons = {one.metadata.get("finish_reason") for one in self.messages}
+        return bool(reasons) and reasons.isdisjoint(("cancelled", "interrupted"))
+
+    @property
     def usage(self) -> Usage:
         """The usage."""
         return Usage(**self._noted.get("usage", {}))
@@ -315,7 +321,12 @@ def answer_at(messages: Iterable[Message]) -> ModelAnswer:
     """Return the model's answer at the beginning of messages; empty if another role speaks
     there.
     """
-    return ModelAnswer(tuple(takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages)))
+    found: list[Message] = []
+    for one in takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages):
+        found.append(one)
+        if "usage" in one.metadata:  # the last of what was said in one turn
+            break
+    return ModelAnswer(tuple(found))
 
 
 def _words(content: MessageContent) -> str:

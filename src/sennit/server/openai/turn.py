@@ -72,7 +72,10 @@ async def answered(place: BranchLocation, wanted: TurnOptions) -> tuple[BranchLo
     """The end of a run that was not watched, and where it ran; raises Problem if it failed."""
     while True:
         place, conversation = await _prepared(place, wanted)
-        result = await conversation.say(place.say, ONE_ANSWER, at=place.at, last=place.last)
+        if place.resumes:
+            result = await conversation.resume(ONE_ANSWER)
+        else:
+            result = await conversation.say(place.say, ONE_ANSWER, at=place.at, last=place.last)
         if not _elsewhere(result, place):
             _note(place, result)
             return place, sound(result)
@@ -87,7 +90,10 @@ async def watched(place: BranchLocation, wanted: TurnOptions) -> AsyncGenerator[
     while True:
         place, conversation = await _prepared(place, wanted)
         result = Return()
-        begun = conversation.events(ONE_ANSWER, say=place.say, at=place.at, last=place.last)
+        how: dict[str, Any] = (
+            {"resume": True} if place.resumes else {"at": place.at, "last": place.last}
+        )
+        begun = conversation.events(ONE_ANSWER, say=place.say or None, **how)
         async with begun as watch:
             async for event in watch:
                 if isinstance(event, RunEnded):

@@ -397,6 +397,7 @@ async def watch(call: HTTPRequest) -> EventStreamResponse:
     body=CancelRequest,
     answer=Cancelled,
     status=202,
+    stops=True,
 )
 async def cancel(call: HTTPRequest) -> Cancelled:
     """Stop the run that is under way here; raises HTTPError 409 if it is in another program."""
