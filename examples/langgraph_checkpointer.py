@@ -1,4 +1,4 @@
-"""A LangGraph whose threads are kept by Sennit (`pip install 'sennit[langgraph]' langgraph`)."""
+"""A LangGraph checkpointer on a Sennit store (`pip install 'sennit[langgraph]' langgraph`)."""
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph

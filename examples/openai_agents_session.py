@@ -1,4 +1,4 @@
-"""A session of the OpenAI Agents SDK on a branch (`pip install 'sennit[openai-agents]'`)."""
+"""An OpenAI Agents SDK session on a branch (`pip install 'sennit[openai-agents]'`)."""
 
 import asyncio
 

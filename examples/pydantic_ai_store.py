@@ -1,4 +1,4 @@
-"""Conversations of Pydantic AI that last and fork (`pip install 'sennit[pydantic-ai]'`)."""
+"""Durable Pydantic AI conversations with forks (`pip install 'sennit[pydantic-ai]'`)."""
 
 import asyncio
 

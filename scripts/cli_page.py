@@ -18,17 +18,17 @@ PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 _TOP = """\
 # Command line
 
-`sennit` is the program (`pip install 'sennit[cli]'`, or `make chat` in this folder, which leaves it
-in `.venv/bin`). [Chat](chat.md) tells more of the conversation itself. Exit codes: 0 if all went
-well, 1 if not (with one line that says why), 2 for a wrong option, 130 after an interrupt.
+Install the `sennit` program with `pip install 'sennit[cli]'`, or run `make chat` in this folder,
+which installs it in `.venv/bin`. [Chat](chat.md) describes the chat in detail. Exit codes: 0 for
+success, 1 for an error (with a one-line message), 2 for a wrong option, 130 after an interrupt.
 
-Shell completion knows the commands, your sessions and their branches:
+Shell completion covers the commands, your sessions and their branches:
 
 ```sh
-sennit --install-completion     # for the shell you are in; open a new one afterwards
+sennit --install-completion     # for the current shell; open a new one afterwards
 ```
 
-This page is written by `make docs` from the program.
+This page is generated from the program by `make docs`.
 """
 
 

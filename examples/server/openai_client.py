@@ -1,7 +1,7 @@
-"""OpenAI's own client, pointed at Sennit: nothing but its address differs.
+"""OpenAI's official client with Sennit: only its base URL changes.
 
-The server runs here in a thread, with a model that says what it is told to. Elsewhere it would be
-`sennit serve`, and the address http://127.0.0.1:8765/v1.
+The server runs here in a thread with a scripted model. Usually it is `sennit serve`, and the base
+URL is http://127.0.0.1:8765/v1.
 """
 
 from threading import Thread
@@ -26,7 +26,7 @@ with OpenAI(base_url=address, api_key="none") as client:
         model="sage", input="Why that one?", previous_response_id=first.id
     )
     print(why.output_text)
-    other = client.responses.create(  # continued a second time: a fork
+    other = client.responses.create(  # continuing it a second time makes a fork
         model="sage", input="Name another.", previous_response_id=first.id
     )
     print(other.output_text)

@@ -67,5 +67,5 @@ def test_files_that_cannot_be_tools_are_explained(mine: str, tmp_path: Path) -> 
         tools_at(str(empty))
     with pytest.raises(InvalidTypeError, match="underscore"):
         tools_at(str(untyped))
-    with pytest.raises(ExistsError, match="two tools 'add'"):
+    with pytest.raises(ExistsError, match="Duplicate tool name 'add'"):
         tools_named([mine, f"{mine}:add"])

@@ -73,7 +73,7 @@ def test_a_commit_that_failed_says_so_and_can_be_tried_again(
         broken.setattr(CommitFinalizer, "_digest", fails)
         ran = run("commit", "first")
     assert ran.exit_code == 1
-    assert "failed: nothing to remember" in ran.stdout
+    assert "failed: no memories found" in ran.stdout
     assert "no thoughts" in ran.stdout
     task = ran.stdout.split()[-1]
     assert f"sennit memory retry {task}" in ran.stdout
@@ -93,7 +93,7 @@ def test_memories_are_listed_with_what_was_said(committed: dict[str, Any]) -> No
 
 def test_what_held_at_some_time_is_listed(committed: dict[str, Any]) -> None:
     del committed
-    assert run("memory", "ls", "--at", "2020-01-01").stderr.startswith("Nothing that is remembered")
+    assert run("memory", "ls", "--at", "2020-01-01").stderr.startswith("No memory was valid")
     (held,) = told("memory", "ls", "--at", "2999-01-01")
     assert "I live in Lisbon." in held["text"]
     assert told("find", "Lisbon", "--at", "2020-01-01", "--category", "profile") == []
@@ -106,7 +106,7 @@ def test_a_memory_whose_session_is_deleted_says_that_the_words_are_gone(
     del committed
     with sennit.open(store) as client:
         client.delete_session("first")
-    assert "no longer kept" in run("memory", "show", PROFILE).stdout
+    assert "was deleted" in run("memory", "show", PROFILE).stdout
     (one,) = told("memory", "ls")
     assert list(one["evidence"][0]) == ["message"]
 
@@ -169,8 +169,11 @@ def test_what_came_from_a_deleted_session_is_forgotten_by_its_name(
         (["commit", "firs"], "Did you mean first?"),
         (["memory", "show", "viking://user/memories/profil.md"], f"Did you mean {PROFILE}?"),
         (["memory", "ls", "--category", "event"], "Did you mean events?"),
-        (["memory", "forget", "--yes"], "Name what to forget"),
-        (["memory", "forget", PROFILE, "--session", "first", "--yes"], "Name what to forget"),
+        (["memory", "forget", "--yes"], "Pass either a URI or --session NAME"),
+        (
+            ["memory", "forget", PROFILE, "--session", "first", "--yes"],
+            "Pass either a URI or --session NAME",
+        ),
         (["memory", "forget", "viking://user/nowhere", "--yes"], "nowhere"),
         (["fs", "cat", "viking://user/../other"], "'..'"),
         (["fs", "ls", "viking://nowhere"], "nowhere"),
@@ -249,7 +252,7 @@ def test_in_a_pipe_too_a_new_session_recognises_who_speaks(tmp_path: Path) -> No
 
 def test_the_chat_shows_nothing_where_nothing_is_remembered() -> None:
     desk = Desk([])
-    assert "Nothing is remembered yet" in desk.type("/memory")
+    assert "No memories yet" in desk.type("/memory")
     assert "Nothing to commit" in desk.type("/commit")
 
 

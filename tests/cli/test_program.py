@@ -76,7 +76,7 @@ def test_looking_at_an_empty_session_makes_no_branch(store: str) -> None:
         client.session("empty")
     assert told("show", "empty", "--store", store)["messages"] == []
     assert run("show", "empty", "--store", store).stdout == ""
-    assert "Nothing has been said" in run("fork", "empty", "--store", store).stderr
+    assert "has no messages yet" in run("fork", "empty", "--store", store).stderr
     assert told("tree", "empty", "--store", store) == []
 
 
@@ -123,7 +123,7 @@ def test_a_tilde_in_an_option_is_the_users_home(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert [one["name"] for one in told("ls", "--store=~/some.db")] == ["rope"]
-    assert told("doctor", "--store=~/some.db")["store"] == "~/some.db (sound)"
+    assert told("doctor", "--store=~/some.db")["store"] == "~/some.db (ok)"
     assert told("token", "create", "--tokens=~/tokens.json")["id"]
     assert (tmp_path / "tokens.json").exists()
     (tmp_path / "mine.py").write_text("def knot() -> str:\n    return 'bowline'\n")
@@ -138,7 +138,7 @@ def test_a_path_that_no_file_can_have_is_one_line() -> None:
 def test_the_doctor_says_what_is_here(store: str) -> None:
     ran = run("doctor", "--store", store)
     assert ran.exit_code == 0
-    assert "(sound)" in ran.stdout
+    assert "(ok)" in ran.stdout
     assert "ready" in ran.stdout
 
 
@@ -148,14 +148,14 @@ def test_the_doctor_finds_and_mends_damage(store: str) -> None:
     hurt = run("doctor", "--store", store)
     assert hurt.exit_code == 1, hurt.stdout
     assert "damaged" in hurt.stdout
-    assert "mended" in run("doctor", "--repair", "--store", store).stdout
+    assert "repaired" in run("doctor", "--repair", "--store", store).stdout
     assert run("doctor", "--store", store).exit_code == 0
 
 
 def test_the_doctor_looks_into_a_database_too(emptied: str) -> None:
     with sennit.open(emptied) as client:
         client.session("rope").add_message("user", "Name a knot")
-    assert told("doctor", "--store", emptied)["store"].endswith("(sound)")
+    assert told("doctor", "--store", emptied)["store"].endswith("(ok)")
 
 
 def test_the_doctor_shows_no_password() -> None:
@@ -217,7 +217,7 @@ def test_without_weights_the_exact_command_is_told(
     ran = run("chat", "--store", str(tmp_path / "chat.db"))
     assert ran.exit_code == 1
     assert "sennit models pull" in ran.stderr
-    assert "not here; get it: sennit models pull smollm2-135m" in run("models", "list").stdout
+    assert "not downloaded; run sennit models pull smollm2-135m" in run("models", "list").stdout
 
 
 def test_without_the_engine_the_exact_command_is_told(
@@ -278,7 +278,7 @@ def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) ->
 def test_what_an_export_leaves_out_is_told_with_the_reason(store: str, tmp_path: Path) -> None:
     options = ["--format", "openai", "--min-score", "0.5", "--store", store]
     ran = run("export", str(tmp_path / "a.jsonl"), *options)
-    assert ran.stderr == "left out: 1 (has no answer that is scored high enough)\n"
+    assert ran.stderr == "skipped: 1 (has no answer that is scored high enough)\n"
     written = told("export", str(tmp_path / "b.jsonl"), *options)
     assert written["left_out"] == {"has no answer that is scored high enough": 1}
 
@@ -287,7 +287,7 @@ def test_an_export_of_preferences_without_any_says_why(store: str, tmp_path: Pat
     options = ["--format", "dpo", "--store", store]
     ran = run("export", str(tmp_path / "a.jsonl"), *options)
     assert ran.exit_code == 0
-    assert "left out: 1 (is an answer without a score)" in ran.stderr
+    assert "skipped: 1 (is an answer without a score)" in ran.stderr
     written = told("export", str(tmp_path / "b.jsonl"), *options)
     assert written["left_out"] == {"is an answer without a score": 1}
 
@@ -304,7 +304,7 @@ def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (["--format", "csv"], "There is no format 'csv'"),
-        (["--min-score", "1"], "An archive holds all"),
+        (["--min-score", "1"], "An archive contains all messages"),
         (["--format", "dpo", "--split", "train"], "got 'train'"),
         (["--format", "dpo", "--strict"], "needs a min_score"),
         (["rop"], "Did you mean rope?"),
@@ -339,8 +339,8 @@ def metric(tmp_path: Path) -> str:
 
 def test_answers_are_scored_by_a_function_of_ones_own(store: str, metric: str) -> None:
     ran = run("score", f"{metric}:knots", "--store", store)
-    assert ran.stdout == "rope  1 answer, 1 on average\n"
-    assert f"Runs the code in {metric}." in ran.stderr
+    assert ran.stdout == "rope  1 answer, mean score 1\n"
+    assert f"Running the code in {metric}." in ran.stderr
     found = told("score", f"{metric}:knots", "rope", "--by", "me", "--store", store)
     assert found == [{"session": "rope", "answers": 1, "mean": 1.0}]
     with sennit.open(store) as client:
@@ -401,7 +401,7 @@ def test_another_message_is_judged_by_its_id(store: str) -> None:
     [
         (["rope", "good"], "got 'good'"),
         (["rope", "nan"], "finite number"),
-        (["rope", "up", "--message", "7"], "There is no message '7' here"),
+        (["rope", "up", "--message", "7"], "There is no message '7'"),
         (["rope", "up", "--message", "0" * 32], "There is no message '000"),
         (["rop", "up"], "Did you mean rope?"),
     ],
@@ -420,8 +420,8 @@ def test_a_label_that_makes_no_sense_says_why_and_is_not_kept(
     [
         ("x.txt", ["--format", "openai"], "ends in .jsonl or .parquet"),
         ("x", ["--format", "openai"], "ends in .jsonl or .parquet"),
-        ("x.txt", [], "ends in .zip, or a folder"),
-        ("x.jsonl", [], "name a --format"),
+        ("x.txt", [], "a .zip file or a folder"),
+        ("x.jsonl", [], "use --format"),
     ],
 )
 def test_export_refuses_endings_that_it_does_not_write(

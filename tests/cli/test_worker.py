@@ -62,7 +62,7 @@ def test_a_worker_tells_of_each_commit_and_ends_when_told_to(served: str, tmp_pa
     with worker(tmp_path, "--store", url, "--concurrency", "2") as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        assert f" committed {task}: 1 remembered, by rules\n" in first
+        assert f" committed {task}: 1 memory, by rules\n" in first
         task = left(url, "I live in Lisbon.")
         assert task in process.stdout.readline()
         with sennit.open(url) as client:

@@ -20,7 +20,7 @@ _FILE = re.compile(r"tests/documents/(test_\d+_\w+\.py)")
 
 def rows() -> list[tuple[str, str, str]]:
     """Test file, what it shows, and the test, for each row of the page."""
-    _, *parts = PAGE.read_text(encoding="utf-8").split("\n## Document ")
+    _, *parts = PAGE.read_text(encoding="utf-8").split("\n## ")
     return [
         (found[1], what, test)
         for part in parts

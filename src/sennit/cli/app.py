@@ -115,23 +115,24 @@ def _version(asked: bool) -> None:
 @app.callback()
 def program(
     _version_asked: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Conversations with language models that branch and last.
+    """Branching, durable conversations with language models.
 
     \b
-    sennit chat                         talk; tomorrow it goes on where you stopped
-    sennit ls                           the sessions you have
-    sennit show chat                    what was said
-    sennit fork chat --at 2 --name b    another way from the second message on
-    sennit tree chat                    the branches of a session
-    sennit diff chat main b             what two of them share, and what not
-    sennit commit chat                  remember what matters of it
-    sennit find "that knot"             search all that was said and is remembered
-    sennit serve                        the same in a browser, and for programs
+    sennit chat                         chat with a model; the next start continues it
+    sennit ls                           list your sessions
+    sennit show chat                    print the messages of a session
+    sennit fork chat --at 2 --name b    create a branch from the second message
+    sennit tree chat                    draw the branches of a session
+    sennit diff chat main b             compare two branches
+    sennit commit chat                  extract long-term memories from a session
+    sennit find "that knot"             search messages and memories
+    sennit serve                        start the HTTP server and the web page
 
-    Everything is in one store, a file of yours unless --store or SENNIT_URL names another. What
-    reads takes --json. sennit COMMAND --help tells more of each; sennit --install-completion
-    teaches your shell the names.
+    Data is stored in a SQLite file in your data folder by default (on Linux
+    ~/.local/share/sennit/sennit.db); use --store or SENNIT_URL for another store. Commands that
+    only read accept --json. Run sennit COMMAND --help for details, and sennit --install-completion
+    to install shell completion.
     """

@@ -24,7 +24,8 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 
 _Branch = Annotated[
-    str, typer.Argument(metavar="BRANCH", help="Its name or id.", autocompletion=branch_names)
+    str,
+    typer.Argument(metavar="BRANCH", help="Name or id of the branch.", autocompletion=branch_names),
 ]
 
 
@@ -35,7 +36,7 @@ def diff(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two branches: what they share, and what each has since."""
+    """Compare two branches: their common messages, and what each has added since."""
     with existing(store) as client:
         session = session_named(client, name)
         found = session.diff(branch_named(session, a), branch_named(session, b))
@@ -62,17 +63,17 @@ def fork(
     branch: BranchOption = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER|ID", help="The last message it keeps; by default all."),
+        typer.Option(metavar="NUMBER|ID", help="Last message to include (default: all)."),
     ] = None,
     new_name: Annotated[
-        str | None, typer.Option("--name", help="What to call it; otherwise a name is made.")
+        str | None, typer.Option("--name", help="Name of the new branch (default: generated).")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fork a branch, to try another way.
+    """Fork a branch.
 
-    The fork shares what was said and copies nothing. Messages have the numbers that show prints.
+    The fork shares the history and copies nothing. Message numbers are those that show prints.
     """
     with existing(store) as client:
         session = session_named(client, name)
@@ -94,20 +95,20 @@ def fork(
         return
     typer.echo(clean(forked.name))
     way = f"--session {quote(clean(name))} --branch {quote(clean(forked.name))}"
-    told = f"{_messages(kept)} of {clean(source.name)}; go on with: sennit chat {way}"
+    told = f"{_messages(kept)} of {clean(source.name)}; continue with: sennit chat {way}"
     typer.echo(told, err=True)
 
 
 def rename(
     name: SessionArgument,
     branch: _Branch,
-    new_name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    new_name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a branch another name.
+    """Rename a branch.
 
-    The branch main keeps its name: all that names no branch goes there.
+    The branch main cannot be renamed: it is the default wherever no branch is named.
     """
     with existing(store) as client:
         found = branch_named(session_named(client, name), branch)
@@ -124,7 +125,7 @@ def _place(branch: Branch, at: str) -> int | str:
     if not at.isdecimal():
         if at not in branch:
             told = f"Branch {branch.name!r} has no message {at!r}"
-            raise NotFoundError(f"{told}; sennit show --json tells their ids.")
+            raise NotFoundError(f"{told}; run sennit show --json to list the ids.")
         return at
     number = int(at)
     if not 1 <= number <= len(branch):

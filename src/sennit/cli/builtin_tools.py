@@ -43,11 +43,11 @@ def calculate(expression: str) -> float:
             exp, abs, round, min, max.
     """
     if len(expression) > _LONGEST:
-        raise ToolError(f"An expression may have {_LONGEST} characters, not {len(expression)}.")
+        raise ToolError(f"An expression may have {_LONGEST} characters, got {len(expression)}.")
     try:
         return _value(ast.parse(expression.strip(), mode="eval").body)
     except SyntaxError as error:
-        raise ToolError(f"{expression!r} is no arithmetic expression: {error.msg}.") from error
+        raise ToolError(f"{expression!r} is not an arithmetic expression: {error.msg}.") from error
     except (ArithmeticError, ValueError, TypeError, RecursionError) as error:
         raise ToolError(f"{expression!r} has no value: {error}.") from error
 
@@ -73,7 +73,7 @@ def _value(node: ast.expr) -> Any:
         case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _FUNCTIONS:
             return _bounded(_FUNCTIONS[name](*map(_value, given)))
         case _:
-            raise ToolError(f"{ast.unparse(node)!r} is no arithmetic that is known here.")
+            raise ToolError(f"{ast.unparse(node)!r} is not supported arithmetic.")
 
 
 def _bounded(number: Any) -> Any:

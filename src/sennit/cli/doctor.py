@@ -46,11 +46,11 @@ class _Examined:
 
 
 def doctor(
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look whether everything is in order; exit code 1 if the store is not."""
+    """Check the installation and the store; the exit code is 1 if the store is damaged."""
     address = settings.default_url() if store is None else store
     examined = _examine(address, repair=repair)
     report = {
@@ -71,9 +71,9 @@ def doctor(
 
 def _examine(address: str, *, repair: bool) -> _Examined:
     if address == ":memory:":
-        return _Examined("ends with the program")
+        return _Examined("in memory only")
     if is_missing(address):
-        return _Examined("not made yet; sennit chat makes it")
+        return _Examined("does not exist yet; sennit chat creates it")
     try:
         with open_client(address) as client:
             findings = tuple(client.doctor(repair=repair))
@@ -81,10 +81,10 @@ def _examine(address: str, *, repair: bool) -> _Examined:
     except SennitError as error:
         return _Examined(str(error), sound=False)
     if not findings:
-        return _Examined("sound", notes=notes)
+        return _Examined("ok", notes=notes)
     if repair and all(one.mendable for one in findings):
-        return _Examined("mended", findings=findings, notes=notes)
-    way = "restore a backup" if repair else "sennit doctor --repair mends what can be mended"
+        return _Examined("repaired", findings=findings, notes=notes)
+    way = "restore a backup" if repair else "sennit doctor --repair repairs what can be repaired"
     return _Examined(f"damaged; {way}", sound=False, findings=findings, notes=notes)
 
 
@@ -101,5 +101,5 @@ def _print(report: dict[str, str], examined: _Examined) -> None:
     for note in examined.notes:
         typer.echo(f"{'note':<12} {clean(note)}")
     for one in examined.findings:
-        mended = "" if one.mendable else " (cannot be mended)"
+        mended = "" if one.mendable else " (cannot be repaired)"
         typer.echo(f"- {clean(one.said)} {one.count}×: {clean(', '.join(one.rows))}{mended}")

@@ -38,34 +38,42 @@ def export(
         ),
     ],
     sessions: Annotated[
-        list[str] | None, typer.Argument(metavar="[SESSION]...", help="By default all.")
+        list[str] | None,
+        typer.Argument(metavar="[SESSION]...", help="Sessions to export (default: all)."),
     ] = None,
     format: Annotated[
-        str, typer.Option(help=f"{ARCHIVE}, which `import` reads, or: {', '.join(FORMATS)}.")
+        str, typer.Option(help=f"{ARCHIVE} (for `sennit import`), or: {', '.join(FORMATS)}.")
     ] = ARCHIVE,
     min_score: Annotated[
-        float | None, typer.Option(help="Leave out answers that were scored lower.")
+        float | None, typer.Option(help="Skip answers with a lower score.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Leave out all that follows such an answer, too.")
+        bool, typer.Option("--strict", help="Also skip everything after such an answer.")
     ] = False,
-    by: Annotated[str | None, typer.Option(help="Whose scores count; by default all.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Use only scores by this judge (default: all).")
+    ] = None,
     split: Annotated[
-        str | None, typer.Option(metavar="NAME=SHARE,…", help="Such as train=0.9,test=0.1.")
+        str | None,
+        typer.Option(
+            metavar="NAME=SHARE,…", help="Write several files, such as train=0.9,test=0.1."
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write sessions to an archive, or as data to train on."""
+    """Export sessions to an archive or to training files."""
     with existing(store) as client, _bar("sessions") as progress:
         named = [session_named(client, one).id for one in sessions] if sessions else None
         if format == ARCHIVE:
             if min_score is not None or strict or by or split:
-                raise ValidationError("An archive holds all; name a --format to choose answers.")
+                raise ValidationError(
+                    "An archive contains all messages; use --format to filter answers."
+                )
             if path.suffix.lower() not in ("", ".zip"):
                 raise ValidationError(
-                    f"An archive is a file that ends in .zip, or a folder; got {str(path)!r}. To "
-                    f"write data to train on, name a --format."
+                    f"An archive is a .zip file or a folder, got {str(path)!r}. To write training "
+                    f"files, use --format."
                 )
             archived = client.export(path, named, progress)
             files, counts = {"all": archived.path}, {"all": archived.messages}
@@ -84,15 +92,15 @@ def export(
     for name, file in files.items():
         typer.echo(f"{file}  {counted(counts[name], what)} of {counted(told, 'session')}")
     for reason, count in (left_out or {}).items():
-        typer.echo(f"left out: {count} ({reason})", err=True)
+        typer.echo(f"skipped: {count} ({reason})", err=True)
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="An archive that `sennit export` wrote.")],
+    path: Annotated[Path, typer.Argument(help="An archive written by `sennit export`.")],
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take in an archive; doing it again changes nothing."""
+    """Import an archive; importing it again changes nothing."""
     with open_client(store) as client, _bar("sessions") as progress:
         taken = client.import_(path, progress)
     if as_json:

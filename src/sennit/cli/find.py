@@ -13,24 +13,34 @@ from sennit.cli.text import clean
 
 
 def find(
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What to look for.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="Words or a question to search for.")
+    ],
     inside: Annotated[
         str | None,
-        typer.Option("--in", metavar="URI", help="Only here, such as viking://user/memories."),
+        typer.Option(
+            "--in", metavar="URI", help="Search only here, such as viking://user/memories."
+        ),
     ] = None,
     category: Annotated[
         list[str] | None,
-        typer.Option("--category", help='Only this kind of memory, or "message"; may be repeated.'),
+        typer.Option("--category", help='Only this memory category, or "message". Repeatable.'),
     ] = None,
-    since: Annotated[datetime | None, typer.Option(formats=DAYS, help="From then on.")] = None,
-    until: Annotated[datetime | None, typer.Option(formats=DAYS, help="Before then.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(formats=DAYS, help="Only from this time on.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(formats=DAYS, help="Only before this time.")
+    ] = None,
     at: AtOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 10,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of results.")] = 10,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show how the score is composed.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find memories and messages, the best first."""
+    """Search memories and messages, best match first."""
     with existing(store) as client:
         found = client.find(
             query,

@@ -18,17 +18,22 @@ from sennit.clock import from_datetime, to_iso
 if TYPE_CHECKING:
     from sennit.memory.files.entry import FileEntry
 
-app = typer.Typer(no_args_is_help=True, help="All that is kept, as files.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="Browse and edit stored data as files.", rich_markup_mode=None
+)
 
 _TOP = "viking://"
 FolderArgument = Annotated[
-    str, typer.Argument(metavar="[URI]", help="Such as viking://user/memories; otherwise all.")
+    str,
+    typer.Argument(
+        metavar="[URI]", help="A folder, such as viking://user/memories (default: all)."
+    ),
 ]
 
 
 @app.command("ls")
 def ls(uri: FolderArgument = _TOP, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """List what is in a folder."""
+    """List the contents of a folder."""
     with existing(store) as client:
         found = client.fs.ls(uri)
     if as_json:
@@ -43,11 +48,11 @@ def ls(uri: FolderArgument = _TOP, store: StoreOption = None, as_json: JsonOptio
 @app.command("tree")
 def tree(
     uri: FolderArgument = _TOP,
-    depth: Annotated[int | None, typer.Option(min=1, help="At most so many folders down.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Maximum depth.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw a folder and all below it."""
+    """Draw a folder as a tree."""
     with existing(store) as client:
         client.fs.ls(uri)  # raises NotFoundError before anything is drawn
         if as_json:
@@ -62,7 +67,7 @@ def cat(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a file says."""
+    """Print a file."""
     with existing(store) as client:
         text = client.fs.read(uri)
     if as_json:
@@ -79,7 +84,7 @@ def grep(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the lines in which a pattern is found; the exit code is 1 if there is none."""
+    """Print the lines that match a pattern; the exit code is 1 if there are none."""
     with existing(store) as client:
         found = client.fs.grep(pattern, uri, ignore_case=ignore_case)
     if as_json:
@@ -92,12 +97,14 @@ def grep(
 
 @app.command("export")
 def export(
-    path: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is not there yet.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet.")
+    ],
     uri: FolderArgument = _TOP,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write files to a folder on the disk, to read and edit them with any editor."""
+    """Export files to a folder on disk, to read and edit them with any editor."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with (
@@ -114,12 +121,14 @@ def export(
 
 @app.command("import")
 def import_(
-    path: Annotated[Path, typer.Argument(metavar="FOLDER", help="As export has written it.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder written by sennit fs export.")
+    ],
     uri: FolderArgument = _TOP,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take in a folder from the disk; what was edited becomes a new version."""
+    """Import a folder from disk; an edited file becomes a new version."""
     with existing(store) as client, Console(stderr=True).status("Reading…"):
         done = asdict(client.fs.import_(path, uri))
     if as_json:

@@ -33,21 +33,21 @@ def label(
         str | None,
         typer.Argument(
             metavar="[up|down|SCORE|none]",
-            help="A thumb, a number, or none to take back what was said. Without it: what there is."
-            " A number below 0 comes after `--`.",
+            help="A thumb, a number, or none to remove the label. Without it, list the labels."
+            " Put a negative number after `--`.",
         ),
     ] = None,
     message: Annotated[
-        str | None, typer.Option(metavar="ID", help="Which message; otherwise the last answer.")
+        str | None, typer.Option(metavar="ID", help="Message to label (default: the last answer).")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help=f"Who judges ({_DEFAULT}); or whose labels to show (all).")
+        str | None, typer.Option(help=f"Name of the judge (default: {_DEFAULT}; all when listing).")
     ] = None,
     branch: BranchOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge the last answer of a branch, or another message; or list what was judged."""
+    """Label the last answer of a branch or another message, or list the labels."""
     with existing(store) as client:
         session = session_named(client, name)
         found = chosen_branch(session, branch)
@@ -61,7 +61,7 @@ def label(
     if as_json:
         print_json(None if given is None else _told(given, judged))
     else:
-        worth = "nothing" if given is None else f"{given.score:g}"
+        worth = "no label" if given is None else f"{given.score:g}"
         typer.echo(f"{worth} by {clean(judge)}: {one_line(said(judged))}")
 
 
@@ -94,7 +94,7 @@ def _number(verdict: str) -> float:
     try:
         return float(verdict)
     except ValueError:
-        told = f"Say up, down, none or a number, got {shown(clean(verdict))}."
+        told = f"A label is up, down, none or a number, got {shown(clean(verdict))}."
         raise ValidationError(told) from None
 
 
@@ -104,7 +104,7 @@ def _message(session: Session, id: str) -> Message:
     except ValueError:
         found = None
     if found is None:
-        told = f"There is no message {shown(clean(id))} here; sennit show --json tells their ids."
+        told = f"There is no message {shown(clean(id))}; run sennit show --json to list the ids."
         raise NotFoundError(told)
     return found
 
@@ -113,7 +113,7 @@ def _last_answer(branch: Branch) -> Message:
     for message in reversed(branch.messages):
         if isinstance(message.content, AssistantResponseContent) and not message.content.empty:
             return message
-    raise NotFoundError(f"Nothing has been answered on branch {branch.name!r} yet.")
+    raise NotFoundError(f"Branch {branch.name!r} has no answer yet.")
 
 
 def _told(label: Label, message: Message) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def tools_named(places: Iterable[str], ask: bool | None = None) -> tuple[Tool, .
     for place in places:
         for tool in tools_at(place):
             if tool.name in found:
-                raise ExistsError(f"There are two tools {tool.name!r}; name one of them otherwise.")
+                raise ExistsError(f"Duplicate tool name {tool.name!r}; rename one of the tools.")
             found[tool.name] = tool if ask is None else tool.with_options(needs_approval=ask)
     return tuple(found.values())
 
@@ -74,7 +74,7 @@ def _all_in(module: ModuleType, place: str) -> list[Tool]:
             except InvalidTypeError as error:
                 raise InvalidTypeError(
                     f"{name!r} in {place!r} cannot be a tool: {error} If it is not meant to be "
-                    f"one, begin its name with an underscore, or name {place}:FUNCTION."
+                    f"one, begin its name with an underscore, or pass {place}:FUNCTION."
                 ) from error
     if not tools:
         raise NotFoundError(f"There is no function in {place!r}; a tool is a typed function.")

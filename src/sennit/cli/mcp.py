@@ -17,18 +17,18 @@ from sennit.services.models.imodel import iModel
 def mcp(
     model: Annotated[
         str | None,
-        typer.Option(help="Who answers continue_session; as for chat. Otherwise nobody."),
+        typer.Option(help="Model that answers continue_session, as for sennit chat."),
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+        str | None, typer.Option(help="Base URL of an API-compatible server.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Let nothing be changed.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,
     store: StoreOption = None,
 ) -> None:
     """Serve sessions and memories as MCP tools on stdin and stdout.
 
-    Name it in the settings of an assistant that takes MCP servers: {"command": "sennit", "args":
-    ["mcp"]}. Over HTTP the same is at /mcp of sennit serve.
+    Add it to the settings of an assistant that supports MCP servers: {"command": "sennit", "args":
+    ["mcp"]}. Over HTTP, sennit serve offers the same at /mcp.
     """
     try:
         from sennit.server.http.tokens import SCOPES, Scope

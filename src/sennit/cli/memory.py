@@ -38,29 +38,37 @@ if TYPE_CHECKING:
     from sennit.memory.history.history import EvidenceSource, MemoryRecord
     from sennit.memory.memory import Memory
 
-app = typer.Typer(no_args_is_help=True, help="What is remembered.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="List, inspect, revert and erase memories.", rich_markup_mode=None
+)
 
 _WIDTH = 100
 UriArgument = Annotated[
-    str, typer.Argument(metavar="URI", help="Such as viking://user/memories/profile.md.")
+    str, typer.Argument(metavar="URI", help="A URI such as viking://user/memories/profile.md.")
 ]
 CommitArgument = Annotated[
-    str, typer.Argument(metavar="COMMIT", help="As sennit commit and sennit memory show name it.")
+    str,
+    typer.Argument(
+        metavar="COMMIT", help="The id printed by sennit commit and sennit memory show."
+    ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option(help="Let a model think, such as openai:gpt-5; otherwise rules do.")
+    str | None,
+    typer.Option(help="Model for extraction, such as openai:gpt-5 (default: built-in rules)."),
 ]
 
 
 def commit(
     name: SessionArgument,
     branch: BranchOption = None,
-    keep_recent: Annotated[int, typer.Option(min=0, help="So many messages stay as they are.")] = 0,
+    keep_recent: Annotated[
+        int, typer.Option(min=0, help="Recent messages to keep in the prompt.")
+    ] = 0,
     model: ModelOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Archive what is new in a session, and remember what matters of it."""
+    """Archive the new messages of a session and extract memories from them."""
     with existing(store) as client:
         session = session_named(client, name)
         where = latest_branch(session) if branch is None else branch_named(session, branch)
@@ -77,7 +85,7 @@ def retry(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try again to finish a commit that failed."""
+    """Retry a commit that failed."""
     with existing(store) as client:
         _think_with(client, model)
         with _working():
@@ -95,7 +103,7 @@ def ls(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what is remembered, and what was said that it rests on."""
+    """List the memories with their evidence."""
     moment, wanted = utc(at), _category(category)
     with existing(store) as client:
         memory = client.memory
@@ -107,14 +115,14 @@ def ls(
     for one in found:
         _print(memory_lines(one, said))
     if not found and at is not None:
-        typer.echo("Nothing that is remembered held then.", err=True)
+        typer.echo("No memory was valid at that time.", err=True)
     elif not found:
-        typer.echo("Nothing is remembered; sennit commit SESSION remembers.", err=True)
+        typer.echo("No memories yet; sennit commit SESSION extracts them.", err=True)
 
 
 @app.command("show")
 def show(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Show one memory: all of it, since when it holds, and what was said."""
+    """Show one memory: its text, its period of validity and its evidence."""
     with existing(store) as client:
         found = _memory(client, uri)
         said = client.memory.evidence([found])
@@ -129,7 +137,7 @@ def show(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = Fals
 
 @app.command("history")
 def history(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Show all versions of a memory, the oldest first, each with what was said."""
+    """Show all versions of a memory, oldest first, each with its evidence."""
     with existing(store) as client:
         _memory(client, uri)
         versions = client.memory.history(uri)
@@ -151,7 +159,7 @@ def undo(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take back what a commit has written; its archive stays."""
+    """Revert what a commit wrote to memory; its archive stays."""
     with existing(store) as client:
         undone = asdict(client.undo_commit(commit_id))
     if as_json:
@@ -159,7 +167,7 @@ def undo(
         return
     _print(f"{did}: {clean(uri)}" for did, uris in undone.items() for uri in uris)
     if not any(undone.values()):
-        typer.echo("There was nothing to take back.", err=True)
+        typer.echo("There was nothing to revert.", err=True)
 
 
 @app.command("forget")
@@ -168,21 +176,21 @@ def forget(
         str | None, typer.Argument(metavar="[URI]", help="A memory, a folder or a session.")
     ] = None,
     session: Annotated[
-        str | None, typer.Option(help="A session, and all that rests on it.")
+        str | None, typer.Option(help="A session, and everything derived from it.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase for good, with all that rests on it; asks first."""
+    """Permanently erase a memory, a folder or a session, with everything derived from it."""
     what = uri or session
     if what is None or (uri is not None and session is not None):
-        raise ValidationError("Name what to forget: a URI, or --session NAME.")
+        raise ValidationError("Pass either a URI or --session NAME.")
     with existing(store) as client:
         if session is None:
             client.fs.stat(what.partition("#")[0])  # what follows names a line of the profile
         if not yes:
-            told = f"Erase {clean(what)} and all that rests on it? It cannot be taken back."
+            told = f"Erase {clean(what)} and everything derived from it? This cannot be undone."
             typer.confirm(told, abort=True, err=True)
         forgotten: ForgetResult = client.forget(uri=uri, session=session)
     if as_json:
@@ -195,11 +203,11 @@ def forget(
 def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
     """Yield the outcome of a commit, and each memory it wrote with its evidence."""
     if not result["archived"]:
-        yield "Nothing to commit: nothing new has been said."
+        yield "Nothing to commit: there are no new messages."
         return
     numbers = ", ".join(f"{n} {did}" for did, n in result["counts"].items() if n)
     thought = f", by {result['method']}" if result["method"] else ""
-    yield f"{result.status}: {numbers or 'nothing to remember'}{thought} ({result['archive']})"
+    yield f"{result.status}: {numbers or 'no memories found'}{thought} ({result['archive']})"
     written = list(_written(memory, result))
     said = memory.evidence(written)
     for one in written:
@@ -208,7 +216,7 @@ def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
     yield from (f"reason: {clean(one)}" for one in result.reasons)
     yield f"commit {result.task_id}"
     if result.status == "failed":
-        yield f"What was said is kept. To try again: sennit memory retry {result.task_id}"
+        yield f"The messages are archived. To retry: sennit memory retry {result.task_id}"
 
 
 def _written(memory: Memory, result: CommitResult) -> Iterator[MemoryRecord]:
@@ -238,7 +246,7 @@ def evidence_lines(
     """
     for source in one.evidence:
         if (words := said.get(source)) is None:
-            yield f"{indent}← said in a session that is no longer kept, or not yours"
+            yield f"{indent}← said in a session that was deleted or is not yours"
             continue
         when = f"{words.said_at.astimezone():%Y-%m-%d %H:%M}"
         told = one_line(words.text, _WIDTH)
@@ -249,7 +257,7 @@ def evidence_lines(
 
 def _about(one: MemoryRecord) -> Iterator[str]:
     until = f" until {one.valid_to.astimezone():%Y-%m-%d}" if one.valid_to else ""
-    yield f"{one.category or 'file'}, holds since {one.valid_from.astimezone():%Y-%m-%d}{until}"
+    yield f"{one.category or 'file'}, valid since {one.valid_from.astimezone():%Y-%m-%d}{until}"
     used = counted(one.active_count, "time")
     yield f"version {one.version}, {one.did}; used {used}"
     if one.commit_id is not None:
@@ -271,7 +279,9 @@ def _category(given: str | None) -> str | None:
     known = [one.value for one in Category]
     if given is None or given in known:
         return given
-    raise ValidationError(f"{given!r} is no category.{nearest(given, known)} One of: {known}.")
+    raise ValidationError(
+        f"Unknown category {given!r}.{nearest(given, known)} Expected one of {known}."
+    )
 
 
 def _memory(client: Client, uri: str) -> MemoryRecord:
@@ -280,7 +290,7 @@ def _memory(client: Client, uri: str) -> MemoryRecord:
         return client.memory.get(uri)
     except NotFoundError as error:
         known = [one.uri for one in client.memory.all()]
-        told = f"{error}{nearest(uri, known)} sennit memory ls lists what is remembered."
+        told = f"{error}{nearest(uri, known)} sennit memory ls lists the memories."
         raise NotFoundError(told) from None
 
 
@@ -292,7 +302,7 @@ def _think_with(client: Client, model: str | None) -> None:
 
 def _working() -> Status:
     """Something that moves while a commit is thought about, on a terminal."""
-    return Console(stderr=True).status("Remembering…")
+    return Console(stderr=True).status("Extracting memories…")
 
 
 def _tell(client: Client, result: CommitResult, as_json: bool) -> None:

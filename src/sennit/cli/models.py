@@ -19,7 +19,9 @@ from sennit.api.local_models import models_list, models_pull
 from sennit.cli.sessions import print_json
 from sennit.cli.targets import JsonOption
 
-app = typer.Typer(no_args_is_help=True, help="Models on this machine.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="List and download local models.", rich_markup_mode=None
+)
 
 _COLUMNS = (
     TextColumn("{task.description}"),
@@ -32,7 +34,7 @@ _COLUMNS = (
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List the weights that are here, and those that can be pulled by name."""
+    """List the downloaded models, and those that can be pulled by name."""
     found = models_list()
     if as_json:
         print_json(
@@ -48,11 +50,11 @@ def list_(as_json: JsonOption = False) -> None:
         )
         return
     for one in found:
-        where = str(one.path) if one.path else f"not here; get it: sennit models pull {one.name}"
+        where = str(one.path) if one.path else f"not downloaded; run sennit models pull {one.name}"
         typer.echo(f"{one.model:<28} {one.size / 1e6:>8,.0f} MB  {where}")
     typer.echo(
-        "Any of them: sennit chat --model MODEL. Models of providers go by provider:name, such as "
-        "openai:gpt-5 or ollama:llama3.2.",
+        "Use one with sennit chat --model MODEL. Models of providers are named provider:model, "
+        "such as openai:gpt-5 or ollama:llama3.2.",
         err=True,
     )
 
@@ -60,14 +62,15 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command("pull")
 def pull(
     model: Annotated[
-        str, typer.Argument(metavar="NAME|URL", help="A name from the list, or a GGUF's address.")
+        str,
+        typer.Argument(metavar="NAME|URL", help="A name from the list, or the URL of a GGUF file."),
     ] = "smollm2-135m",
     sha256: Annotated[
-        str | None, typer.Option(help="The file's SHA-256; needed with an address.")
+        str | None, typer.Option(help="SHA-256 of the file; required with a URL.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Download the weights of a model; what is there already is not fetched again."""
+    """Download a model, unless it is already there."""
     console = Console(stderr=True)
     bar = Progress(*_COLUMNS, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(model.rpartition("/")[2], total=None)

@@ -23,30 +23,31 @@ def score(
         str,
         typer.Argument(
             metavar="FILE.py:FUNCTION",
-            help="Given an example (asked, answered, history, …), says a number. Its file is run.",
+            help="A function from an example (asked, answered, history, …) to a number.",
         ),
     ],
     sessions: Annotated[
-        list[str] | None, typer.Argument(metavar="[SESSION]...", help="By default all.")
+        list[str] | None,
+        typer.Argument(metavar="[SESSION]...", help="Sessions to score (default: all)."),
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="Whose scores they are; by default the function's.")
+        str | None, typer.Option(help="Name of the judge (default: the function's name).")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a metric about every answer, and keep what it says as labels."""
+    """Run a metric on every answer and store the results as labels; this runs the file's code."""
     with existing(store) as client:
         chosen = _named(client, sessions) if sessions else _all(client)
         if (where := metric.rpartition(":")[0]) != "":
-            typer.echo(f"Runs the code in {clean(where)}.", err=True)
+            typer.echo(f"Running the code in {clean(where)}.", err=True)
         judge = function_named(metric, "metric")
         found = [_scored(name, session, judge, by) for name, session in chosen]
     if as_json:
         print_json(found)
         return
     for one in found:
-        mean = "" if one["mean"] is None else f", {one['mean']:.3g} on average"
+        mean = "" if one["mean"] is None else f", mean score {one['mean']:.3g}"
         typer.echo(f"{clean(one['session'])}  {counted(one['answers'], 'answer')}{mean}")
 
 

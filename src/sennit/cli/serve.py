@@ -26,7 +26,7 @@ TokensOption = Annotated[
     typer.Option(
         "--tokens",
         metavar="FILE",
-        help="Who may come in; else a file of yours.",
+        help="Token file (default: tokens.json in your data folder).",
         callback=_at_home,
     ),
 ]
@@ -34,45 +34,49 @@ TokensOption = Annotated[
 
 def serve(
     host: Annotated[
-        str, typer.Option(help="Where to listen; any but loopback needs tokens.")
+        str, typer.Option(help="Address to listen on; any but loopback requires tokens.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
+    ] = 8765,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="As for chat; the first is the default. Repeatable."),
+        typer.Option(help="Model, as for sennit chat; the first is the default. Repeatable."),
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+        str | None, typer.Option(help="Base URL of an API-compatible server.")
     ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FILE.py[:FUNCTION]",
-            help="Functions models may call; also: time, calculator. Repeatable.",
+            help="Functions that models may call, or: time, calculator. Repeatable.",
         ),
     ] = None,
     mcp: Annotated[
         list[str] | None,
-        typer.Option(metavar="COMMAND|URL", help="An MCP server they may use. Repeatable."),
+        typer.Option(
+            metavar="COMMAND|URL", help="MCP server whose tools models may call. Repeatable."
+        ),
     ] = None,
     ask: Annotated[
         bool | None,
-        typer.Option("--ask/--yes", help="Have each tool call approved, or none; else as it says."),
+        typer.Option("--ask/--yes", help="Require approval of all tool calls, or none."),
     ] = None,
     memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Tell models what is remembered.")
+        bool, typer.Option("--memory/--no-memory", help="Add memories to prompts.")
     ] = True,
     tokens: TokensOption = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name it is reached by besides loopback's."),
+        typer.Option(metavar="NAME", help="Additional host name to accept. Repeatable."),
     ] = None,
     shared_space: Annotated[
         list[str] | None,
-        typer.Option(metavar="TENANT", help="Have its users read what it shares. Repeatable."),
+        typer.Option(metavar="TENANT", help="Open the shared space of a tenant. Repeatable."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0, help="Requests per second and token; 0 for any.")
+        float | None, typer.Option(min=0, help="Requests per second and token; 0 for no limit.")
     ] = 100,
     limit: Annotated[
         list[str] | None,
@@ -92,7 +96,7 @@ def serve(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Serve sessions over HTTP: REST and event streams, for programs and browsers."""
+    """Start the HTTP server: REST API, event streams, OpenAI-compatible API, MCP, web page."""
     from sennit.server.http.tokens import default_file
     from sennit.server.run import listen
     from sennit.server.run import serve as run
@@ -117,7 +121,7 @@ def serve(
         check_model(name)
     listener = listen(settings)
     where = f"[{host}]" if ":" in host else host
-    typer.echo(f"Sennit listens at http://{where}:{listener.getsockname()[1]}", err=True)
+    typer.echo(f"Sennit is listening on http://{where}:{listener.getsockname()[1]}", err=True)
     if names == ["local"]:
         typer.echo(f"{TINY} {BETTER.replace('make chat', 'make serve')}", err=True)
     run(settings, listener)

@@ -21,12 +21,14 @@ from sennit.clock import from_datetime, to_iso
 
 SessionArgument = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="Its name or id.", autocompletion=session_names),
+    typer.Argument(
+        metavar="SESSION", help="Name or id of the session.", autocompletion=session_names
+    ),
 ]
 BranchOption = Annotated[
     str | None,
     typer.Option(
-        "--branch", help="Its name; otherwise the one used last.", autocompletion=branch_names
+        "--branch", help="Branch (default: the one used last).", autocompletion=branch_names
     ),
 ]
 
@@ -38,13 +40,14 @@ def print_json(value: Any) -> None:
 
 def ls(
     contains: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="Only names and titles that hold this.")
+        str | None,
+        typer.Argument(metavar="[TEXT]", help="Only names and titles that contain this."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of sessions.")] = 50,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the sessions, the one changed last first."""
+    """List the sessions, most recently changed first."""
     with existing(store) as client:
         found = client.sessions(contains=contains, limit=limit)
     if as_json:
@@ -75,7 +78,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the messages of a branch, with their numbers."""
+    """Print the messages of a branch, numbered."""
     with existing(store) as client:
         session = session_named(client, name)
         found = branch_named(session, branch) if branch else latest_branch(session)

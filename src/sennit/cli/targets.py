@@ -22,12 +22,14 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="PATH|URL",
-        help="A SQLite file or postgresql://…; by default SENNIT_URL, or a file of yours.",
+        help="SQLite file or postgresql:// URL (default: SENNIT_URL, or your data folder).",
     ),
 ]
 DAYS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
 """How a moment is written on the command line."""
-AtOption = Annotated[datetime | None, typer.Option(formats=DAYS, help="As it was then.")]
+AtOption = Annotated[
+    datetime | None, typer.Option(formats=DAYS, help="What was valid at this time.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -35,7 +37,7 @@ def existing(store: str | None) -> Client:
     """A client for a store that is there; reading must not leave an empty file behind."""
     address = settings.default_url() if store is None else store
     if is_missing(address):
-        raise NotFoundError(f"There is no store at {address!r} yet; sennit chat makes one.")
+        raise NotFoundError(f"There is no store at {address!r} yet; sennit chat creates one.")
     return open_client(address)
 
 
@@ -74,7 +76,7 @@ def chosen_branch(session: Session, name: str | None) -> Branch:
     """The branch of that name, or else the one used last; raises NotFoundError."""
     found = latest_branch(session) if name is None else branch_named(session, name)
     if found is None:
-        raise NotFoundError("Nothing has been said in this session yet.")
+        raise NotFoundError("The session has no messages yet.")
     return found
 
 

@@ -13,25 +13,31 @@ from sennit.cli.sessions import print_json
 from sennit.cli.targets import JsonOption
 from sennit.cli.text import clean
 
-app = typer.Typer(no_args_is_help=True, help="Who may use the server, and for what.")
+app = typer.Typer(no_args_is_help=True, help="Create, list and revoke access tokens of the server.")
 
 
 @app.command()
 def create(
-    user: Annotated[str | None, typer.Option(help="Whose sessions it reaches.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="To which tenant they belong.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Under which name models answer.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="User whose data the token can access (default: default).")
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant of the user (default: default).")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Agent name of the answers (default: assistant).")
+    ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, write, run, or admin for all; by default all but admin. Repeatable."
+            help="read, write, run, or admin for all (default: all but admin). Repeatable."
         ),
     ] = None,
-    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    note: Annotated[str, typer.Option(help="A note to recognize the token by.")] = "",
     tokens: TokensOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token and print it, once: it cannot be read again."""
+    """Create a token and print it; it cannot be shown again."""
     from sennit.server.http.tokens import USUAL_SCOPES, add_token, new_token
 
     secret, line = new_token(
@@ -44,14 +50,14 @@ def create(
         print_json({"id": line.id, "token": secret})
         return
     typer.echo(secret)
-    typer.echo(f"Its id is {line.id}. Keep it: it is not shown again.", err=True)
+    typer.echo(f"Token id: {line.id}. Store the token now; it is not shown again.", err=True)
     if first:
-        typer.echo("It is the first: from now on whoever uses the server needs one.", err=True)
+        typer.echo("This is the first token: from now on, the server requires one.", err=True)
 
 
 @app.command("ls")
 def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> None:
-    """List the tokens: what they allow, never what they are."""
+    """List the tokens with their owners and scopes, never their secrets."""
     from sennit.server.http.tokens import SCOPES, read_tokens
 
     path = _file(tokens)
@@ -73,10 +79,10 @@ def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> Non
 
 @app.command()
 def revoke(
-    public: Annotated[str, typer.Argument(metavar="ID", help="As sennit token ls shows it.")],
+    public: Annotated[str, typer.Argument(metavar="ID", help="The id that sennit token ls shows.")],
     tokens: TokensOption = None,
 ) -> None:
-    """Take a token back; a running server notices at once."""
+    """Revoke a token; a running server refuses it immediately."""
     from sennit.server.http.tokens import revoke_token
 
     revoke_token(_file(tokens), public)

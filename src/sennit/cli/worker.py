@@ -28,15 +28,13 @@ if TYPE_CHECKING:
 
 
 def worker(
-    concurrency: Annotated[int, typer.Option(min=1, help="How many commits at once.")] = 1,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="End when nothing is left to do now.")
-    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent commits.")] = 1,
+    drain: Annotated[bool, typer.Option("--drain", help="Exit when the queue is empty.")] = False,
     model: ModelOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Finish what was committed in the background; for PostgreSQL stores, of all users."""
+    """Finish background commits of all users of a PostgreSQL store."""
     _log_to_stderr()
     done = _Done(as_json=as_json)
     work(
@@ -45,7 +43,7 @@ def worker(
         model=None if model is None else partial(iModel, model),
         told=done,
         begun=lambda: typer.echo(
-            f"Working, {concurrency} at a time; SIGTERM or Ctrl-C ends it.", err=True
+            f"Worker started, {concurrency} at a time; stop it with SIGTERM or Ctrl-C.", err=True
         ),
     )
     typer.echo(f"Done: {counted(done.count, 'commit')}.", err=True)
@@ -77,7 +75,8 @@ def _line(result: dict[str, Any]) -> str:
     told = f"{result['status']} {result['task_id']}"
     if result["status"] in ("pending", "failed"):
         return f"{told}: {clean('; '.join(result['reasons']))}"
-    return f"{told}: {result['memories_extracted']} remembered, by {result['method']}"
+    memories = "1 memory" if (n := result["memories_extracted"]) == 1 else f"{n} memories"
+    return f"{told}: {memories}, by {result['method']}"
 
 
 def _log_to_stderr() -> None:

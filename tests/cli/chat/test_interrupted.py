@@ -58,7 +58,7 @@ def test_words_that_were_shown_are_shown_again_and_resume_gives_the_answer_anew(
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "Once there was a knot."), tmp_path) as chat:
         chat.expect("1› Tell me\nOnce upon a time…\nThe answer was interrupted: the program ended.")
-        chat.expect("/resume drops these words and asks the model again")
+        chat.expect("/resume discards this text and asks the model again")
         chat.say("/resume", "Once there was a knot.")
         chat.say("/resume", "No answer was interrupted on this branch.")
         quit_(chat)
@@ -68,7 +68,7 @@ def test_words_that_were_shown_are_shown_again_and_resume_gives_the_answer_anew(
 def test_a_message_instead_of_resume_keeps_the_words(tmp_path: Path) -> None:
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "Sure."), tmp_path) as chat:
-        chat.expect("leaves it as it is.")
+        chat.expect("keeps it as it is.")
         chat.expect("›")
         chat.type("Go on\r")
         assert "Once" not in chat.expect("Sure.")
@@ -96,9 +96,9 @@ def test_a_call_that_was_running_is_told_and_resume_does_not_make_it_again(tmp_p
     killed_in_a_call(tmp_path)
     with terminal(program(tmp_path, "I do not know whether it is written."), tmp_path) as chat:
         chat.expect(NOT_KNOWN)
-        chat.expect("/resume does not make the call again")
-        chat.expect("/retry asks the model again on a fork, which may make the call twice.")
-        chat.say("/approve", "No tool call waits for you.")
+        chat.expect("/resume does not repeat the call")
+        chat.expect("/retry asks the model again on a fork, which may repeat the call.")
+        chat.say("/approve", "No tool call is waiting for approval.")
         chat.expect(NOT_KNOWN)
         chat.say("/resume", "✗ Interrupted: the program ended while this ran")
         chat.expect("I do not know whether it is written.")
@@ -114,7 +114,7 @@ def test_a_call_that_may_be_repeated_is_asked_about_as_a_second_one(
     again = options(tmp_path, "--replay", replay, replies=("Written.",))
     with terminal(again, tmp_path) as chat:
         chat.expect(NOT_KNOWN)
-        chat.expect("/resume asks you whether to make the call a second time.")
+        chat.expect("/resume asks you whether to repeat the call.")
         chat.say("/resume", "was started before. It may have taken effect")
         chat.expect("Allow note")
         assert notes(tmp_path) == "rope\n"
@@ -190,7 +190,7 @@ def test_a_pipe_does_not_speak_over_a_call_that_waits_and_with_yes_leaves_it_und
     again = options(tmp_path, "--yes", replies=("→rope", "Noted."))
     done = piped(tmp_path, "Note: rope\n", *again)
     assert (done.returncode, done.stdout) == (0, "Noted.\n")
-    assert 'note(text="rope") waited for approval and is not made.' in done.stderr
+    assert 'note(text="rope") was waiting for approval and is not run.' in done.stderr
     assert notes(tmp_path) == "rope\n"
 
 

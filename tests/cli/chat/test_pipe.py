@@ -31,7 +31,7 @@ class Bell(StringIO):
         self.rung = Event()
 
     def write(self, text: str) -> int:
-        if "the line waits" in text:
+        if "waiting for it" in text:
             self.rung.set()
         return super().write(text)
 
@@ -171,7 +171,7 @@ def test_two_chats_on_one_session_each_answer_their_own_lines(tmp_path: Path) ->
         assert second[0].result() == 0
     assert pipes[0].out.getvalue() == "ours\n"
     assert pipes[1].out.getvalue() == "theirs\n"
-    assert "Another program is answering on this branch" in pipes[1].notes.getvalue()
+    assert "Another process is answering on this branch" in pipes[1].notes.getvalue()
     said = pipes[1].talk.session.default_branch.messages
     assert [one.content.words for one in said][::2] == ["ours", "theirs"]
 
@@ -223,5 +223,5 @@ def test_a_server_that_cannot_be_reached_or_has_a_tool_of_ours_is_an_error() -> 
         """Another one."""
         return a
 
-    with pytest.raises(ExistsError, match="another tool 'add'"):
+    with pytest.raises(ExistsError, match="Duplicate tool name 'add'"):
         Pipe([], tools=(Tool(add),), servers=servers_named([SERVER])).run(b"Hi\n")

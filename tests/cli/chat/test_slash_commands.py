@@ -73,14 +73,14 @@ def test_switching_shows_where_one_was() -> None:
     assert "Now on main (2 messages)." in shown
     assert "1› Really?" in shown
     assert "Did you mean idea?" in desk.type("/switch idae")
-    assert "Which branch?" in desk.type("/switch")
+    assert "The branch is missing" in desk.type("/switch")
 
 
 def test_the_branch_one_is_on_is_renamed() -> None:
     desk = Desk([])
     assert "keeps its name" in desk.type("/rename idea")
     desk.type("/fork idea")
-    assert "Now on a better idea" in desk.type("/rename a better idea")
+    assert "now named a better idea" in desk.type("/rename a better idea")
     assert desk.branch == "a better idea"
     assert "already a branch named 'main'" in desk.type("/rename main")
     assert "/rename NAME" in desk.type("/rename")
@@ -125,7 +125,7 @@ def test_editing_without_a_text_puts_the_old_one_into_the_line() -> None:
 
 def test_a_number_that_no_message_has_is_one_line() -> None:
     desk = Desk(["1"])
-    assert "not said anything" in desk.type("/edit x")
+    assert "not sent a message" in desk.type("/edit x")
     desk.type("first")
     assert "/history shows their numbers" in desk.type("/edit 7 x")
     assert desk.branch == "main"
@@ -158,10 +158,10 @@ def test_undo_takes_back_the_last_exchange() -> None:
     desk = Desk(["1", "2"])
     desk.type("first")
     desk.type("second")
-    assert desk.type("/undo") == "Taken back: second\n"
+    assert desk.type("/undo") == "Removed: second\n"
     assert desk.said("main") == ["user: Instruction: first", "assistant: 1"]
     desk.type("/undo")
-    assert "not said anything" in desk.type("/undo")
+    assert "not sent a message" in desk.type("/undo")
 
 
 def test_undo_does_not_touch_other_branches() -> None:
@@ -204,13 +204,13 @@ def test_without_tools_the_option_is_named() -> None:
 
 def test_history_has_the_numbers_that_show_fork_and_tree_have() -> None:
     desk = Desk(["one\ntwo"])
-    assert "Nothing has been said yet." in desk.type("/history")
+    assert "There are no messages yet." in desk.type("/history")
     desk.type("/system Be brief.")
     desk.type("Count")
     assert desk.type("/history").splitlines()[-3:] == ["2› Count", "3  one", "two"]
     assert "1  system: Be brief." in desk.type("/history")
     assert desk.step("/edit 2") == Prompt("/edit 2 Count")
-    assert "Message 3 is not one of yours" in desk.type("/edit 3 x")
+    assert "Message 3 is not one of your messages" in desk.type("/edit 3 x")
 
 
 @pytest.mark.parametrize("typed", ["/quit", "/QUIT", "/exit", "/Exit"])
@@ -304,7 +304,7 @@ def test_what_was_taken_back_reaches_no_provider(
 def test_undo_of_what_was_committed_says_so_and_forget_erases_it() -> None:
     desk = Desk(["Noted.", "Hello."])
     desk.type("I prefer mauve tea to coffee.")
-    assert "no more to do" in desk.type("/forget")
+    assert "nothing to erase" in desk.type("/forget")
     desk.type("/commit")
     desk.type("Hi")
     assert "committed before" not in desk.type("/undo")
@@ -312,4 +312,4 @@ def test_undo_of_what_was_committed_says_so_and_forget_erases_it() -> None:
     assert any("mauve" in one.abstract for one in desk.client.find("mauve"))
     assert "Erased 2 messages" in desk.type("/forget")
     assert desk.client.find("mauve") == []
-    assert "no more to do" in desk.type("/forget").replace("\n", " ")
+    assert "nothing to erase" in desk.type("/forget").replace("\n", " ")

@@ -227,7 +227,7 @@ def test_a_model_that_breaks_is_one_line_and_the_talk_goes_on(tmp_path: Path) ->
 
 def test_json_on_a_terminal_is_refused(tmp_path: Path) -> None:
     with terminal(["-m", "sennit", "chat", "--json"], tmp_path) as chat:
-        chat.expect("--json is for programs")
+        chat.expect("--json needs piped input")
         assert chat.end() == 1
 
 
@@ -246,7 +246,7 @@ def test_a_tool_that_asks_is_called_once_it_is_allowed(tmp_path: Path) -> None:
 def test_a_call_that_is_refused_is_not_made_and_the_model_hears_why(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "→rope", "As you wish."), tmp_path) as chat:
         chat.say("Note: rope", "Allow note")
-        chat.say("what?", "y, or n and why")
+        chat.say("what?", "y, or n and a reason")
         chat.say("no, too long", "✗ Not run: denied. too long")
         chat.expect("As you wish.")
         quit_(chat)
@@ -293,11 +293,11 @@ def test_one_decision_after_the_other(tmp_path: Path) -> None:
 
 def test_what_is_left_open_can_be_decided_later_by_a_command(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "→rope", "Noted."), tmp_path) as chat:
-        chat.say("/approve", "No tool call waits for you.")
+        chat.say("/approve", "No tool call is waiting for approval.")
         chat.say("Note: rope", "Allow note")
         chat.expect("›")
         chat.type(CTRL_C)
-        chat.expect("it waits; /approve asks you again")
+        chat.expect("the call stays pending; /approve asks you again")
         chat.say("/approve", "Allow note")
         chat.say("yes", "Noted.")
         quit_(chat)
@@ -332,9 +332,9 @@ def test_a_message_instead_of_a_decision_leaves_the_call_behind(tmp_path: Path) 
         chat.say("Note: rope", "Allow note")
         chat.expect("›")
         chat.type(CTRL_D)
-        chat.expect("it waits")
+        chat.expect("the call stays pending")
         chat.say("Never mind", "Forgotten.")
-        chat.say("/approve", "No tool call waits for you.")
+        chat.say("/approve", "No tool call is waiting for approval.")
         quit_(chat)
     assert notes(tmp_path) == ""
 
@@ -349,11 +349,11 @@ def test_what_was_committed_is_shown_with_its_evidence_and_a_new_session_knows_i
     tmp_path: Path,
 ) -> None:
     with terminal(program(tmp_path, "Nice to meet you."), tmp_path) as chat:
-        chat.say("/memory", "Nothing is remembered yet")
+        chat.say("/memory", "No memories yet")
         chat.say("My name is Ada and I live in Lisbon.", "Nice to meet you.")
         chat.say("/commit", "committed: 2 created, by rules (archive_001)")
         chat.expect("My name is Ada.")
-        chat.say("/commit", "Nothing to commit: nothing new has been said.")
+        chat.say("/commit", "Nothing to commit: there are no new messages.")
         chat.say("/memory", "viking://user/memories/profile.md")
         chat.expect("I live in Lisbon.")
         chat.expect("← user, 2")
@@ -379,13 +379,13 @@ def test_a_commit_that_takes_long_is_left_to_the_background_and_ends_before_the_
     ]
     with terminal(held, tmp_path) as chat:
         chat.say("My name is Ada.", "Nice to meet you.")
-        chat.say("/commit", "Remembering…")
+        chat.say("/commit", "Extracting memories…")
         chat.type(CTRL_C)
-        chat.expect("it goes on in the background")
+        chat.expect("the commit continues in the background")
         chat.say("How are you?", "Fine.")
         chat.expect("›")
         chat.type(CTRL_D)
-        chat.expect("Remembering…")
+        chat.expect("Extracting memories…")
         pipe.write_bytes(b"")
         chat.expect("committed: 1 created, by rules (archive_001)")
         assert chat.end() == 0

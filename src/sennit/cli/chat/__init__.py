@@ -30,11 +30,11 @@ from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 
 TINY = (
-    "The local model (SmolLM2-135M) runs on this machine, without a key. It is tiny: it gets facts "
-    "wrong and makes things up."
+    "The embedded model (SmolLM2-135M) runs on this machine, without an API key. It is tiny: it "
+    "gets facts wrong and makes things up."
 )
 BETTER = (
-    "For better answers add --model openai:gpt-5 (with OPENAI_API_KEY set), or --model "
+    "For better answers use --model openai:gpt-5 (with OPENAI_API_KEY set) or --model "
     'ollama:llama3.2; with make: make chat ARGS="--model …".'
 )
 
@@ -42,59 +42,62 @@ BETTER = (
 def chat(
     session: Annotated[
         str,
-        typer.Option(help="Its name; it goes on where it stopped.", autocompletion=session_names),
+        typer.Option(help="Session; an existing one is continued.", autocompletion=session_names),
     ] = "chat",
     model: Annotated[
         str, typer.Option(help="local, local:FILE.gguf, or provider:model such as openai:gpt-5.")
     ] = "local",
     base_url: Annotated[
-        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+        str | None, typer.Option(help="Base URL of an API-compatible server.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told first.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
     branch: Annotated[
         str | None,
-        typer.Option(help="Otherwise the one used last.", autocompletion=branch_names),
+        typer.Option(help="Branch (default: the one used last).", autocompletion=branch_names),
     ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FILE.py[:FUNCTION]",
-            help="Functions the model may call; also: time, calculator. Repeatable.",
+            help="Functions that the model may call, or: time, calculator. Repeatable.",
         ),
     ] = None,
     mcp: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COMMAND|URL",
-            help="An MCP server whose tools it may call; they ask you first. Repeatable.",
+            help="MCP server whose tools the model may call after your approval. Repeatable.",
         ),
     ] = None,
     ask: Annotated[
         bool | None,
         typer.Option(
-            "--ask/--yes", help="Ask you before each tool call, or never; else as a tool says."
+            "--ask/--yes", help="Ask before each tool call, or never (default: as each tool says)."
         ),
     ] = None,
     memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Tell the model what is remembered of you.")
+        bool, typer.Option("--memory/--no-memory", help="Add memories to the prompt.")
     ] = True,
     other_sessions: Annotated[
         bool,
         typer.Option(
-            "--other-sessions", help="Tell it also what was said in other sessions, word for word."
+            "--other-sessions", help="Add relevant messages of other sessions to the prompt."
         ),
     ] = False,
     commit: Annotated[
-        bool, typer.Option("--commit", help="At the end, remember what matters of the talk.")
+        bool, typer.Option("--commit", help="Extract memories when the chat ends.")
     ] = False,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="How freely to answer.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Maximum answer length in tokens.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="Sampling temperature.")] = None,
     store: StoreOption = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One line of JSON per answer; not on a terminal.")
+        bool,
+        typer.Option("--json", help="Print one line of JSON per answer; only with piped input."),
     ] = False,
 ) -> None:
-    """Talk to a model; with piped input, answer each line."""
+    """Chat with a model; with piped input, answer each line."""
     params = {"max_tokens": max_tokens, "temperature": temperature}
     partner = ChatOptions(
         model=iModel(model, base_url=base_url),
@@ -133,11 +136,11 @@ def start(
     """Open the session and talk, in the way that fits where we are; gives the exit code."""
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if on_terminal and as_json:
-        raise ValidationError("--json is for programs: pipe the messages in, one per line.")
+        raise ValidationError("--json needs piped input, one message per line.")
     new = _is_new(client, name)
     if new and branch not in (None, "main"):
         raise NotFoundError(
-            f"Session {name!r} is new and has no branch {branch!r}; /fork makes one."
+            f"Session {name!r} is new and has no branch {branch!r}; /fork creates one."
         )
     talk = ChatSession(
         client.session(name), partner, branch, remembers=memory, other_sessions=other_sessions

@@ -28,11 +28,11 @@ class BackgroundCommits:
         made = asyncio.create_task(asyncio.to_thread(self._talk.commit))
         self._under_way.append(made)
         impatient = asyncio.create_task(enough.wait())
-        with self._screen.working("Remembering…"):
+        with self._screen.working("Extracting memories…"):
             await asyncio.wait([made, impatient], return_when=asyncio.FIRST_COMPLETED)
         impatient.cancel()
         if not made.done():
-            self._screen.note("(it goes on in the background, and says when it is done)")
+            self._screen.note("(the commit continues in the background; its result is shown later)")
         self.report()
 
     def report(self) -> None:
@@ -52,6 +52,6 @@ class BackgroundCommits:
     async def finish(self) -> None:
         """Wait for all of them."""
         if self._under_way:
-            with self._screen.working("Remembering…"):
+            with self._screen.working("Extracting memories…"):
                 await asyncio.wait(self._under_way)
         self.report()

@@ -189,7 +189,9 @@ class ChatSession:
         for server in self.partner.servers:
             for tool in (await server.connect()).tools:
                 if tools.setdefault(tool.name, tool) is not tool:
-                    raise ExistsError(f"Server {server.name!r} has another tool {tool.name!r}.")
+                    raise ExistsError(
+                        f"Duplicate tool name {tool.name!r} from MCP server {server.name!r}."
+                    )
         self.partner = replace(self.partner, tools=tuple(tools.values()))
 
     async def close(self) -> None:
@@ -224,12 +226,12 @@ class ChatSession:
         """Return the last question, or that of a number; raises OutOfRangeError for any other."""
         asked = self.questions
         if not asked:
-            raise NotFoundError("You have not said anything on this branch yet.")
+            raise NotFoundError("You have not sent a message on this branch yet.")
         if number is None:
             return asked[-1]
         numbered = {self.number(one): one for one in asked}
         if number not in numbered:
-            told = f"Message {number} is not one of yours on this branch"
+            told = f"Message {number} is not one of your messages on this branch"
             raise OutOfRangeError(f"{told}; /history shows their numbers.")
         return numbered[number]
 

@@ -48,7 +48,9 @@ class InterruptedAnswer:
     def reports(self) -> list[str]:
         """Sentences on what has happened."""
         if self.elsewhere:
-            return ["Another program is answering here; /resume takes over once it has ended."]
+            return [
+                "Another process is answering on this branch; /resume takes over once it has ended."
+            ]
         cut = "The answer was interrupted" if self.text else "The answer was interrupted here"
         return [f"{cut}: the program ended.", *(f"{one.call} {one.state}." for one in self.calls)]
 
@@ -58,14 +60,14 @@ class InterruptedAnswer:
         if self.elsewhere:
             return []
         if not self.calls:
-            dropped = "drops these words and " if self.text else ""
-            return [f"/resume {dropped}asks the model again; a new message leaves it as it is."]
+            dropped = "discards this text and " if self.text else ""
+            return [f"/resume {dropped}asks the model again; a new message keeps it as it is."]
         several = len(self.calls) > 1
         resumed = [
             f"/resume {one.on_resume}{f': {one.call}' if several else ''}." for one in self.calls
         ]
         if any(one.uncertain for one in self.calls):
-            resumed.append("/retry asks the model again on a fork, which may make the call twice.")
+            resumed.append("/retry asks the model again on a fork, which may repeat the call.")
         return resumed
 
 
@@ -121,25 +123,25 @@ def _call(request: Message, tools: Mapping[str, Tool], calls: ToolCallStates) ->
     again = calls.may_have_run(request.id)
     uncertain = again and request.id not in calls.returned
     if request.id in calls.returned:
-        state, resumed = "has run, and its result is known", "goes on with the result"
+        state, resumed = "has run, and its result is known", "continues with the result"
     elif again:
         state = "was running when the program ended: it may or may not have taken effect"
         resumed = _again(tool, allowed=decision is not None and decision.approved)
     elif tool is None:
         state, resumed = "has not run", "tells the model that this chat has no such tool"
     elif decision is not None:
-        state = "was allowed and has not run" if decision.approved else "was refused"
-        resumed = "makes the call now" if decision.approved else "tells the model so"
+        state = "was approved and has not run" if decision.approved else "was denied"
+        resumed = "runs the call now" if decision.approved else "tells the model so"
     else:
         state = "has not run"
-        resumed = "asks you about the call" if tool.needs_approval else "makes the call now"
+        resumed = "asks you about the call" if tool.needs_approval else "runs the call now"
     return InterruptedCall(call_text(called(request)), state, resumed, uncertain)
 
 
 def _again(tool: Tool | None, *, allowed: bool) -> str:
     """Say what /resume does about a call that was started."""
     if tool is None or tool.replay == "never":
-        return "does not make the call again; the model is told that it was interrupted"
+        return "does not repeat the call; the model is told that it was interrupted"
     if not allowed and (tool.replay == "ask" or tool.needs_approval):
-        return "asks you whether to make the call a second time"
-    return "makes the call a second time"
+        return "asks you whether to repeat the call"
+    return "repeats the call"

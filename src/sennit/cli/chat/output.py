@@ -74,13 +74,13 @@ class ChatOutput:
             case ReasoningAdded():
                 self._add(event.message_id, event.text, "dim italic")
             case DraftDropped():
-                self.note("(the words above do not count)")
+                self.note("(the text above was discarded)")
             case MessageCompleted() if event.message.id not in self._shown:
                 self._whole(event.message)
             case ToolCalled() | ToolCompleted():
                 self._card(event.message)
             case HistoryReplaced():
-                self.note(f"(a summary now stands for the {event.count} messages above)")
+                self.note(f"(a summary has replaced the {event.count} messages above)")
             case WarningIssued():
                 self.note(event.notice.text)
             case RunEnded():
@@ -116,7 +116,7 @@ class ChatOutput:
         self._close_line()
         self._shown.clear()
         if result.stop_reason == "cancelled":
-            self.note("(stopped; what was said is kept)")
+            self.note("(stopped; the text so far is kept)")
         if result.stop_reason in ("cancelled", "suspended"):  # who waits is asked next
             return
         for notice in result.messages:

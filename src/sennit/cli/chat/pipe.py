@@ -74,33 +74,32 @@ class TextAnswers:
 
     def busy(self) -> None:
         """Say why the next answer takes a while."""
-        self.note("sennit: Another program is answering on this branch; the line waits for it.")
+        self.note("sennit: Another process is answering on this branch; waiting for it.")
 
     def waits(self, talk: ChatSession, calls: list[Message]) -> None:
         """Say what waits for a person, and how to decide."""
         for call in calls:
             self.note(f"sennit: {call_text(called(call))} waits for approval.")
         self.note(
-            f"sennit: No more lines are read. To decide, open the conversation on a terminal, "
-            f"with the same tools: {_chat(talk)}. To allow tools without being asked, say it again "
-            f"with --yes."
+            f"sennit: No more lines are read. To decide, open the chat in a terminal with the same "
+            f"tools: {_chat(talk)}. To run tools without approval, send the line again with --yes."
         )
 
     def left_undone(self, calls: list[Message]) -> None:
         """Say which calls of an earlier line are passed over."""
         for call in calls:
-            self.note(f"sennit: {call_text(called(call))} waited for approval and is not made.")
+            self.note(f"sennit: {call_text(called(call))} was waiting for approval and is not run.")
 
     def interrupted(self, talk: ChatSession, left: InterruptedAnswer) -> None:
         """Say what is left of an answer that did not come to its end."""
         for report in left.reports:
             self.note(f"sennit: {report}")
         if left.text:
-            self.note(f"sennit: It began: {one_line(left.text)}")
+            self.note(f"sennit: Its text so far: {one_line(left.text)}")
         if not left.elsewhere:
             self.note(
-                f"sennit: It stays as it is, and lines are said after it. To go on with it "
-                f"instead, open it on a terminal and type /resume: {_chat(talk)}"
+                f"sennit: It is kept, and the lines are sent after it. To resume it instead, open "
+                f"the chat in a terminal and type /resume: {_chat(talk)}"
             )
 
     def _add(self, message: UUID, text: str) -> None:

@@ -101,15 +101,15 @@ def _obey(talk: ChatSession, screen: ChatOutput, text: str) -> Next:
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is None:
         screen.error(
-            f"There is no command {typed}.{nearest(name, list(COMMANDS))} /help lists them; to say "
-            f"it to the model, begin with two slashes."
+            f"Unknown command {typed}.{nearest(name, list(COMMANDS))} /help lists the commands; to "
+            f"send a message that begins with a slash, type two slashes."
         )
         return Prompt()
     talk.session.refresh()
     return command.run(talk, screen, rest.strip()) or Prompt()
 
 
-@_command("/help", "this list")
+@_command("/help", "show this list")
 def _help(_talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     width = max(len(command.usage) for command in COMMANDS.values())
     for command in COMMANDS.values():
@@ -117,7 +117,7 @@ def _help(_talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     screen.note("Alt-Enter starts a new line, Ctrl-C stops an answer, Ctrl-D quits.")
 
 
-@_command("/fork [NAME]", "go on with the same history on a new branch")
+@_command("/fork [NAME]", "continue with the same history on a new branch")
 def _fork(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     source = talk.branch.name
     screen.note(f"Now on {talk.fork(rest or None).name}, a fork of {source}.")
@@ -131,23 +131,23 @@ def _branches(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
         screen.line(f"{mark} {branch.name} ({counted(len(branch), 'message')})  {last}")
 
 
-@_command("/switch NAME", "go to another branch")
+@_command("/switch NAME", "switch to another branch")
 def _switch(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     if not rest:
-        screen.error("Which branch? Write /switch NAME; /branches lists them.")
+        screen.error("The branch is missing: /switch NAME. /branches lists the branches.")
         return
     branch = talk.switch(rest)
     screen.note(f"Now on {branch.name} ({counted(len(branch), 'message')}).")
     recall(talk, screen)
 
 
-@_command("/rename NAME", "call this branch something else")
+@_command("/rename NAME", "rename this branch")
 def _rename(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     if not rest:
-        screen.error("What is it to be called? Write /rename NAME.")
+        screen.error("The new name is missing: /rename NAME.")
         return
     talk.branch.rename(rest)
-    screen.note(f"Now on {talk.branch.name}, as this branch is called from now on.")
+    screen.note(f"This branch is now named {talk.branch.name}.")
 
 
 @_command("/tree", "draw the branches as a tree of forks")
@@ -156,7 +156,7 @@ def _tree(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     screen.note(f"You are on {talk.branch.name}.")
 
 
-@_command("/edit [N] [TEXT]", "say your last message, or number N, differently, on a fork")
+@_command("/edit [N] [TEXT]", "edit your last message, or number N, on a fork")
 def _edit(talk: ChatSession, screen: ChatOutput, rest: str) -> Next:
     first, _, more = rest.partition(" ")
     numbered = first.isascii() and first.isdigit() and len(first) <= _DIGITS
@@ -178,7 +178,7 @@ def _warn_of_repetition(talk: ChatSession, screen: ChatOutput, question: Message
         )
 
 
-@_command("/resume", "go on with an answer that was interrupted")
+@_command("/resume", "resume an interrupted answer")
 def _resume(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     if talk.pending_approvals():
         return Decide()
@@ -188,7 +188,7 @@ def _resume(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     return Prompt()
 
 
-@_command("/retry", "have the last answer given anew, on a fork")
+@_command("/retry", "regenerate the last answer on a fork")
 def _retry(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     _warn_of_repetition(talk, screen, talk.question())
     if talk.retry():
@@ -196,31 +196,31 @@ def _retry(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     return AskModel()
 
 
-@_command("/undo", "take back your last message and the answer")
+@_command("/undo", "remove your last message and its answer")
 def _undo(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    screen.note(f"Taken back: {one_line(said(talk.undo()))}")
+    screen.note(f"Removed: {one_line(said(talk.undo()))}")
     if talk.committed:
         screen.note(
-            "It was committed before: it stays in its archive, and what was learnt from it stays "
-            "remembered. /forget erases both."
+            "It was committed before: its archive and the memories based on it are kept. /forget "
+            "erases both."
         )
 
 
-@_command("/forget", "erase what you took back last, with what was learnt from it")
+@_command("/forget", "erase committed messages that you removed, and the memories based on them")
 def _forget(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     if not talk.committed:
         screen.note(
-            "Nothing that you took back here had been committed, so there is no more to do."
+            "None of the messages that you removed was committed; there is nothing to erase."
         )
         return
-    screen.note(f"Erased {counted(talk.forget(), 'message')}, and what was learnt from them.")
+    screen.note(f"Erased {counted(talk.forget(), 'message')} and the memories based on them.")
 
 
-@_command("/model", "show which model answers, and how to take another")
+@_command("/model", "show the current model, and how to use another")
 def _model(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     again = f"sennit chat --session {quote(talk.session.key or '')} --model NAME"
     screen.line(talk.partner.model.name)
-    screen.note(f"To go on with another: /quit, then {again}, such as openai:gpt-5.")
+    screen.note(f"To use another model: /quit, then {again}, such as openai:gpt-5.")
 
 
 @_command("/tools", "list the tools the model may call")
@@ -230,26 +230,26 @@ def _tools(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
         screen.line(f"{tool.name}{asks}  {one_line(tool.description)}")
     if not talk.partner.tools:
         screen.note(
-            "No tools. Give it some: sennit chat --tool FILE.py, or our own: --tool time --tool "
-            "calculator"
+            "No tools. Add some with sennit chat --tool FILE.py, or use the built-in ones: --tool "
+            "time --tool calculator"
         )
 
 
-@_command("/approve", "decide about tool calls that wait for you")
+@_command("/approve", "approve or deny pending tool calls")
 def _approve(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     if talk.pending_approvals():
         return Decide()
-    screen.note("No tool call waits for you.")
+    screen.note("No tool call is waiting for approval.")
     show_interruption(talk, screen)
     return Prompt()
 
 
-@_command("/commit", "archive what was said, and remember what matters of it")
+@_command("/commit", "archive the messages and extract memories from them")
 def _commit(_talk: ChatSession, _screen: ChatOutput, _rest: str) -> Next:
     return Remember()
 
 
-@_command("/memory", "show what is remembered of you, and what was said that it rests on")
+@_command("/memory", "show the memories and their evidence")
 def _memory(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     found = talk.session.memory.all()
     said_of = talk.session.memory.evidence(found)
@@ -257,31 +257,31 @@ def _memory(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
         for line in memory_lines(one, said_of):
             screen.line(line)
     if not found:
-        screen.note("Nothing is remembered yet; /commit remembers what matters of this talk.")
+        screen.note("No memories yet; /commit extracts them from this chat.")
     if not talk.remembers:
-        screen.note("This talk does without it (--no-memory).")
+        screen.note("This chat does not use them (--no-memory).")
 
 
-@_command("/system [TEXT]", "show or set what the model is told first; - removes it")
+@_command("/system [TEXT]", "show or set the system message; - removes it")
 def _system(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     if rest:
         talk.instruct(None if rest == "-" else rest)
-        screen.note("The model is told nothing first." if rest == "-" else "Set.")
+        screen.note("System message removed." if rest == "-" else "System message set.")
     elif (told := talk.instructions) is not None:
         screen.line(told)
     else:
         screen.note("There is no system message. Set one: /system TEXT")
 
 
-@_command("/history", "show the whole branch, its messages numbered")
+@_command("/history", "show the whole branch with numbered messages")
 def _history(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     for number, message in enumerate(talk.branch.messages, 1):
         _show(screen, message, number)
     if not len(talk.branch):
-        screen.note("Nothing has been said yet.")
+        screen.note("There are no messages yet.")
 
 
-@_command("/quit", "end; the conversation is kept")
+@_command("/quit", "quit; the conversation is stored")
 def _quit(_talk: ChatSession, _screen: ChatOutput, _rest: str) -> Next:
     return Quit()
 

@@ -47,9 +47,9 @@ from sennit.turns.events import AnyEvent
 
 _NO_TOOL = (
     "This chat was started without its tool: start it with the same --tool or --mcp to decide, or "
-    "say something else to leave the call undone."
+    "send another message to abandon the call."
 )
-_TWICE = "It may have taken effect; if you allow it now, it may happen twice."
+_TWICE = "It may have taken effect; if you approve it now, it may happen twice."
 
 
 async def run(talk: ChatSession, screen: ChatOutput) -> int:
@@ -110,7 +110,7 @@ async def settle(talk: ChatSession, screen: ChatOutput, lines: LineEditor) -> No
                     screen.note(f"{text} was started before. {_TWICE}")
                 decision = await lines.decide(screen, call_in_full(called(call)))
                 if decision is None:
-                    screen.note("(it waits; /approve asks you again)")
+                    screen.note("(the call stays pending; /approve asks you again)")
                     return
                 await talk.decide(call, decision.reason)
             with _listening(talk.cancel):
@@ -202,7 +202,7 @@ class LineEditor:
                 asked = [("", question), ("bold", f"{choice} › ")]
                 line = _readable(await self._asking.prompt_async(FormattedText(asked)))
                 decision = decision_in(line)
-                choice = "y, or n and why; Ctrl-C decides later"
+                choice = "y, or n and a reason; Ctrl-C decides later"
         except (EOFError, KeyboardInterrupt):
             return None
         finally:
