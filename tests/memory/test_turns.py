@@ -72,11 +72,11 @@ def test_what_is_recalled_for_a_message_does_not_hide_what_the_message_says(clie
         turn(client.session(key), tea, *["I see."] * number)
         for key, number in (("now", 3), ("later", 1))
     )
-    for talk, text in ((now, ""), (now, coffee), (now, tea), (later, "")):
+    for one, text in ((now, ""), (now, coffee), (now, tea), (later, "")):
         if text:
-            talk.say(text)
-        ask(client, talk)
-        talk.session.commit(branch=talk.branch)
+            one.say(text)
+        ask(client, one)
+        one.session.commit(branch=one.branch)
         assert [*memories(client).values()] == [f"{text or tea}\n"]
     client.forget(session="now")
     assert [*memories(client).values()] == [f"{tea}\n"]

@@ -202,7 +202,7 @@ class Memory(MemoryReader):
                 return self._finishing.finish(commit, messages)
             except NotFoundError:
                 raise
-            except ConflictError as error:  # nothing is wrong with it: whoever comes next tries again
+            except ConflictError as error:  # nothing is wrong with it: others try again
                 return self._finishing.put_back(commit, str(error))
             except StoreError as error:  # then nothing can be noted either: it stays open
                 return failed(self._finishing.found(commit)[1], str(error))
