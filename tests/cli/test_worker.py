@@ -92,6 +92,23 @@ def test_a_worker_comes_back_to_a_server_that_was_gone(
         assert notes.endswith("Done: 2 commits.\n")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_worker_ends_when_told_to_while_the_server_is_gone(
+    own_server: OwnServer, served: str, tmp_path: Path
+) -> None:
+    left(served, "I live in Lisbon.")
+    with worker(tmp_path, "--store", served) as process:
+        assert process.stdout is not None
+        assert " committed " in process.stdout.readline()
+        own_server.stop()
+        try:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(50) == 0
+        finally:
+            own_server.start()
+
+
 def test_a_drain_ends_by_itself_and_can_tell_programs(served: str) -> None:
     task = left(served, "My name is Ada.")
     ran = CliRunner().invoke(app, ["worker", "--drain", "--json", "--store", served])

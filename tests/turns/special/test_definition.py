@@ -642,7 +642,9 @@ def test_the_instruction_of_a_special_turn_leaves_a_pending_call_pending(
     talk = Talk(call, "A title.", "Done.", tools=[tool], session=session)
     talk.run(SessionOptions(process_tools=not approved))
     asked = Message(InstructionContent(instruction="Find a title."))
-    asks = {"interactions": [asked]} if as_message else {"instruction": "Find a title."}
+    asks: dict[str, Any] = (
+        {"interactions": [asked]} if as_message else {"instruction": "Find a title."}
+    )
     special(talk, SpecialTurn(**asks, name="title", strategy=ALL, tools=()))
     marks = [one.metadata.get("special_turn") for one in talk.branch.messages]
     assert marks == [None, None, "title", "title"]

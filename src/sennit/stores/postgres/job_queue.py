@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 _QUEUE = "sennit"
 _TASK = "sennit.commit"
 _LONGEST_PAUSE = 60.0
+_PATIENCE = 5.0  # seconds for a connection; a worker that is told to stop waits for several
 
 Take = Callable[[int, UUID, int], object]
 """Does a job, given the number of its owner, its commit and how often it was tried before."""
@@ -124,9 +125,10 @@ class QueueWorker:
                 for task in beside:
                     task.cancel()
                 ends = await asyncio.gather(working, *beside, return_exceptions=True)
-            # One that finds nothing to take ends, also while what it is at keeps others waiting.
-            [row] = await app.connector.execute_query_all_async(sql.IS_LEFT)
-            self._left = row["left"]
+            if self._serving.drain:
+                # It ends when it finds nothing to take, though what it is at keeps others waiting.
+                [row] = await app.connector.execute_query_all_async(sql.IS_LEFT)
+                self._left = row["left"]
         for end in ends:
             if isinstance(end, Exception):
                 raise end
@@ -136,6 +138,7 @@ class QueueWorker:
             conninfo=self._url,
             min_size=1,
             max_size=4,
+            timeout=_PATIENCE,
             configure=_find_here,
         )
         app = procrastinate.App(connector=connector)
