@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sennit.errors import ValidationError
 from sennit.messages.content import (
@@ -159,9 +159,10 @@ def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestCon
         except ValueError:
             arguments = {"unreadable": readable(arguments)}
     held = sound(arguments)
-    named: Any = held if isinstance(held, dict) else {"value": held}
+    if not isinstance(held, dict):
+        held = {"value": held}
     asked = None if call_id is None else readable(call_id)
-    return ActionRequestContent.create(readable(function), named, asked)
+    return ActionRequestContent.create(readable(function), cast("dict[str, Any]", held), asked)
 
 
 def result(call_id: str, value: Any, *, failed: bool = False) -> ActionResponseContent:
