@@ -539,7 +539,7 @@ def die_after_a_denial(job: Job, _: Say) -> None:
             asyncio.run(till.conversation.resume())
 
 
-@pytest.mark.parametrize("point", ["journal.before: tool.started", "journal.after: run"])
+@pytest.mark.parametrize("point", ["journal.before: tool.started", "journal.after: tool.started"])
 def test_a_denial_holds_after_a_crash_before_the_first_start(
     nursery: Nursery, tmp_path: Path, point: str
 ) -> None:

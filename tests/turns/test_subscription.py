@@ -142,7 +142,7 @@ def test_following_goes_on_with_the_next_run() -> None:
             heard: list[str] = []
             for _ in range(2):
                 task = asyncio.create_task(talk.conversation().say("Go on."))
-                while (event := await anext(joined)).kind != "end":
+                while (event := await anext(joined)).kind != "run.ended":
                     heard += [event.kind]
                 await task
             return heard

@@ -61,7 +61,7 @@ def test_events_are_seen_while_the_model_is_still_talking(tmp_path: Path) -> Non
             assert first.data["text"] == "You "
             assert server.get(branch).json()["running"] is True
             gate.open()
-            assert list(events)[-1].kind == "end"
+            assert list(events)[-1].kind == "run.ended"
 
 
 def test_a_dropped_connection_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_dropped_connection_loses_nothing_and_repeats_nothing(tmp_path: Path) 
         rest = all_events(server, started["events"], last=seen[-1].seq)
         assert rest[0].seq == seen[-1].seq + 1
         assert [one.seq for one in rest] == list(range(rest[0].seq, rest[-1].seq + 1))
-        said = seen[0].data["text"] + "".join(o.data["text"] for o in rest if o.kind == "text")
+        said = seen[0].data["text"] + "".join(o.data["text"] for o in rest if o.kind == "text.delta")
         assert said == "".join(f"{number} " for number in range(50))
 
 
