@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 
@@ -249,13 +250,9 @@ def _of_memory(place: Place) -> list[Case]:
         ),
         Case("POST /api/forget", before=lambda: _forgotten(place)),
         Case("GET /api/files", grep),
-        Case("PUT /api/files", "/api/files?uri=viking://resources/big.md", _json({"text": FILE})),
+        Case("PUT /api/files", before=_new_file, body=_json({"text": FILE})),
         Case("DELETE /api/files", before=lambda: _removed(place)),
-        Case(
-            "PUT /api/files, different words",
-            "/api/files?uri=viking://resources/different.md",
-            _json({"text": DIFFERENT}),
-        ),
+        Case("PUT /api/files, different words", before=_new_file, body=_json({"text": DIFFERENT})),
         Case("DELETE /api/files, different words", before=lambda: _removed(place, DIFFERENT)),
         Case("GET /api/find", f"/api/find?limit=100&q={question}"),
         Case("GET /api/find, a new message", before=lambda: _unindexed(place)),
@@ -266,6 +263,11 @@ def _of_memory(place: Place) -> list[Case]:
 
 def _forgotten(place: Place) -> tuple[str, bytes]:
     return "/api/forget", _json({"session": place.another().rpartition("/")[2]})
+
+
+def _new_file() -> str:
+    """Name another file each time: to say the same again in one changes nothing."""
+    return f"/api/files?uri=viking://resources/{uuid4().hex}.md"
 
 
 def _removed(place: Place, text: str = FILE) -> str:

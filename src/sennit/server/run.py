@@ -22,7 +22,7 @@ _BACKLOG = 2048
 # Objects made before the new ones are looked through for cycles, how often that happens before
 # those that stayed are looked through again, and how often that happens before all are.
 _COLLECT = (3_000, 2, 500)
-_SWITCH = 0.0001  # seconds that a thread may compute before another one has its turn
+_SWITCH = 0.0005  # seconds that a thread may compute before another one has its turn
 
 
 class Server(uvicorn.Server):
