@@ -17,7 +17,7 @@ from sennit.messages.message import Message
 from sennit.sessions.grants import Grants
 from sennit.sessions.segments import Segment
 from sennit.stores.base import circular
-from sennit.stores.group_commit import GroupCommitter, Outcome, Wake, at_once
+from sennit.stores.group_commit import GroupCommitter, Outcome, Wake
 from sennit.stores.records.sessions import (
     BranchHead,
     BranchRecord,
@@ -98,7 +98,7 @@ class SessionRepository:
         otherwise: Otherwise | None,
         mailbox: LoopBridge,
         finished: Future[None],
-        soon: Callable[[Wake], None] = at_once,
+        soon: Callable[[Wake], None] | None = None,
     ) -> None:
         def done(outcome: Outcome) -> Wake:
             error: Exception | None = None

@@ -33,11 +33,6 @@ _MANY = 64  # messages of a write that others do not wait for
 _BYTES = 65_536
 
 
-def at_once(wake: Wake) -> None:
-    """Wake the writer now, for who has no loop."""
-    wake()
-
-
 class GroupCommitter:
     """Writes for those who do not want to wait; each is told when its write is durable."""
 
@@ -46,7 +41,7 @@ class GroupCommitter:
         self._waiting: list[tuple[Write, Done]] = []
         self._later: list[tuple[Write, Done]] = []  # the next group, if there is anything in it
         self._bell: SimpleQueue[None] = SimpleQueue()  # rung for all that wait, and at the end
-        self._soon: Callable[[Wake], None] = at_once  # whose loop rings it
+        self._soon: Callable[[Wake], None] | None = None  # whose loop rings it
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
@@ -58,13 +53,13 @@ class GroupCommitter:
         self._thread = None
         return []
 
-    def submit(self, write: Write, done: Done, soon: Callable[[Wake], None] = at_once) -> None:
+    def submit(self, write: Write, done: Done, soon: Callable[[Wake], None] | None) -> None:
         """Have a write made; `done` is called in the writer's thread, in the order of commits.
 
-        `soon` calls what wakes the thread, once the caller's loop has run all that is ready.
-
-        It gives what wakes whoever waits. That is called when all of a group know, once for those
-        it is the same for: woken one by one, they would come back one by one, in smaller groups.
+        `soon` wakes that thread once the caller's loop has run all that is ready; None if there is
+        no loop here. `done` gives what wakes whoever waits, which is called when all of a group
+        know, once for those it is the same for: woken one by one, they would come back one by one,
+        in smaller groups.
         """
         with self._lock:
             if self._closed:
@@ -73,7 +68,7 @@ class GroupCommitter:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
             self._waiting.append((write, done))
-            if soon != self._soon:  # nobody waits for another loop
+            if soon is None or soon != self._soon:  # nobody waits for another loop
                 self._bell.put(None)
             elif len(self._waiting) == 1 and not self._later:
                 soon(partial(self._bell.put, None))
