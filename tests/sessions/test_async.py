@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
@@ -449,9 +450,9 @@ def test_a_large_write_lets_those_of_other_owners_go_first_and_keeps_its_owners_
     came_in, groups = list[Any](), list[list[str]]()
     submit = GroupCommitter.submit
 
-    def counting(group: GroupCommitter, write: Any, done: Any) -> None:
-        submit(group, write, done)
-        came_in.append(write)
+    def counting(group: GroupCommitter, *given: Any) -> None:
+        submit(group, *given)
+        came_in.append(given)
         if len(came_in) == 1 + len(waiting):
             all_came_in.set()
 
@@ -476,3 +477,19 @@ def test_a_large_write_lets_those_of_other_owners_go_first_and_keeps_its_owners_
     with Slow() as store, ClientPool(store) as clients:
         assert run(work(clients)) == [long, "after it"]
     assert groups == [["bob"], ["bob", "cleo"], ["ann", "ann"]]
+
+
+def test_a_write_does_not_wait_for_the_loop_of_another_thread() -> None:
+    async def blocking(ann: Session, bob: Session) -> None:
+        first = asyncio.ensure_future(ann.aadd_message("user", "first"))
+        await asyncio.sleep(0)  # it is submitted, and this loop has yet to wake the writer
+        with ThreadPoolExecutor() as pool:
+            pool.submit(run, bob.aadd_message("user", "second")).result(20)
+        await first
+
+    with MemoryStore() as store, ClientPool(store) as clients:
+        sessions = [clients.of(user=name).session("chat") for name in ("ann", "bob")]
+        for session in sessions:
+            session.create_branch("main")
+        run(blocking(*sessions))
+        assert [said(one.branches["main"]) for one in sessions] == [["first"], ["second"]]

@@ -88,7 +88,7 @@ class SessionRepository:
         So is `otherwise` if it is refused; what that gives is tried instead.
         """
         mailbox, finished = self._promised()
-        self._send(changes, apply, otherwise, mailbox, finished)
+        self._send(changes, apply, otherwise, mailbox, finished, mailbox.soon)
         return finished
 
     def _send(
@@ -98,6 +98,7 @@ class SessionRepository:
         otherwise: Otherwise | None,
         mailbox: LoopBridge,
         finished: Future[None],
+        soon: Callable[[Wake], None] | None = None,
     ) -> None:
         def done(outcome: Outcome) -> Wake:
             error: Exception | None = None
@@ -116,7 +117,7 @@ class SessionRepository:
             mailbox.put(finished, error)
             return mailbox.ring
 
-        self.group.submit(Write(self.owner, self.session, changes, self._new), done)
+        self.group.submit(Write(self.owner, self.session, changes, self._new), done, soon)
 
     def _promised(self) -> tuple[LoopBridge, Future[None]]:
         """Return the callback for an outcome, and the future that waits for it."""

@@ -2,7 +2,9 @@
 
 An async caller must not block its loop while a disk turns, and a thread per write costs more than
 the write. So async writes go to one thread per store, which takes all that has come in, makes it
-durable in one transaction, and tells everyone. While it waits for the disk, the next group gathers.
+durable in one transaction, and tells everyone. While it waits for the disk, the next group gathers,
+and a loop wakes the thread when it has run all that was ready: so a group holds what all of that
+has to write, and the two threads have fewer turns.
 The writes of an owner who has a large one among them come after those of all others, in a group of
 their own, so that nobody waits for what another owner has to say at length.
 """
@@ -10,6 +12,7 @@ their own, so that nobody waits for what another owner has to say at length.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeAlias
@@ -37,7 +40,8 @@ class GroupCommitter:
         self._store = store
         self._waiting: list[tuple[Write, Done]] = []
         self._later: list[tuple[Write, Done]] = []  # the next group, if there is anything in it
-        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for all that wait, and at the end
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung for all that wait, and at the end
+        self._soon: Callable[[Wake], None] | None = None  # whose loop rings it
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
@@ -49,11 +53,13 @@ class GroupCommitter:
         self._thread = None
         return []
 
-    def submit(self, write: Write, done: Done) -> None:
+    def submit(self, write: Write, done: Done, soon: Callable[[Wake], None] | None) -> None:
         """Have a write made; `done` is called in the writer's thread, in the order of commits.
 
-        It gives what wakes whoever waits. That is called when all of a group know, once for those
-        it is the same for: woken one by one, they would come back one by one, in smaller groups.
+        `soon` wakes that thread once the caller's loop has run all that is ready; None if there is
+        no loop here. `done` gives what wakes whoever waits, which is called when all of a group
+        know, once for those it is the same for: woken one by one, they would come back one by one,
+        in smaller groups.
         """
         with self._lock:
             if self._closed:
@@ -62,8 +68,11 @@ class GroupCommitter:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
             self._waiting.append((write, done))
-            if len(self._waiting) == 1 and not self._later:
+            if soon is None or soon != self._soon:  # nobody waits for another loop
                 self._bell.put(None)
+            elif len(self._waiting) == 1 and not self._later:
+                soon(partial(self._bell.put, None))
+            self._soon = soon
 
     def close(self) -> None:
         """Finish what was submitted, then stop."""
@@ -76,26 +85,26 @@ class GroupCommitter:
             thread.join()
 
     def _work(self) -> None:
-        while group := self._next_group():
+        while (group := self._next_group()) is not None:
             outcomes = zip(group, self._written(group), strict=True)
             for wake in {done(outcome) for (_, done), outcome in outcomes}:
                 wake()
 
-    def _next_group(self) -> list[tuple[Write, Done]]:
-        """Return the next group of writes; empty when there will be no more."""
+    def _next_group(self) -> list[tuple[Write, Done]] | None:
+        """Return the next group of writes, empty if it was taken already; None at the end."""
         self._bell.get()
         with self._lock:
             group, self._later = self._later, []
             if not group:
                 come_in, self._waiting = self._waiting[:_LARGEST], self._waiting[_LARGEST:]
                 group, self._later = _quick_first(come_in)
-            if self._waiting or self._later:
+            if self._waiting or self._later or self._closed:  # or its loop has ended before
                 self._bell.put(None)
-        return group
+            return None if self._closed and not group else group
 
     def _written(self, group: list[tuple[Write, Done]]) -> list[Outcome]:
         try:
-            return list(self._store.write_many([write for write, _ in group]))
+            return list(self._store.write_many([write for write, _ in group])) if group else []
         except SennitError as error:
             return [error] * len(group)
         except Exception as error:  # or this thread would end, and all would wait for ever

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar
 from weakref import WeakKeyDictionary, ref
@@ -31,6 +32,10 @@ class LoopBridge:
         """Return a future, to be completed with `put`; None if another loop is running."""
         loop = asyncio.get_running_loop()
         return loop.create_future() if loop is self._loop() else None
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Have work done when all that is ready has run; called on the loop, as `promise` is."""
+        asyncio.get_running_loop().call_soon(work)
 
     def put(self, finished: asyncio.Future[None], error: Exception | None) -> None:
         """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""

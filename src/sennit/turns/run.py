@@ -64,6 +64,7 @@ from sennit.turns.step import (
     single_step,
 )
 from sennit.turns.tools.call_state import ToolCallStates
+from sennit.turns.tools.pending_calls import call_id_of
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -504,12 +505,7 @@ def _still_open(request: Request, said: Sequence[Message]) -> list[Message]:
         return []
     contents = (one.content for one in said)
     answered = {one.request_id for one in contents if isinstance(one, ActionResponseContent)}
-    return [one for one in request.pending() if not answered & {str(one.id), _call_id(one)}]
-
-
-def _call_id(message: Message) -> str | None:
-    content = message.content
-    return content.call_id or None if isinstance(content, ActionRequestContent) else None
+    return [one for one in request.pending() if not answered & {str(one.id), call_id_of(one)}]
 
 
 def nobody_stops() -> None:

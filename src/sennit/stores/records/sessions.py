@@ -9,7 +9,7 @@ than frozen dataclasses; they hold nothing that could lead back to them, so no c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -200,11 +200,6 @@ class AddBranch(msgspec.Struct, frozen=True, gc=False):
         """The messages that it names itself: entries of its segment, and its system message."""
         system = self.branch.system
         return [*self.segment.entries, *([] if system is None else [system])]
-
-    def shows_old(self, new: Container[Any], key: Callable[[UUID], Any]) -> bool:
-        """Tell whether it shows messages besides new ones, which are known by a key."""
-        old = any(key(uid) not in new for uid in self.named)
-        return self.segment.base is not None or old
 
 
 class ChangeBranch(msgspec.Struct, frozen=True, gc=False):

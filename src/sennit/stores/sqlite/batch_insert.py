@@ -33,21 +33,16 @@ class InsertBuffer:
     def write_journals(self) -> None:
         """Write runs, events and leases, each row as it was put last."""
         for statement, rows in ((sql.PUT_RUN, self.runs), (sql.PUT_LEASE, self.leases)):
-            if rows:
-                add_rows(self.connection, statement, [(*key, *row) for key, row in rows.items()])
-                rows.clear()
-        if self.events:
-            add_rows(self.connection, sql.ADD_EVENT, self.events)
-            self.events.clear()
+            add_rows(self.connection, statement, [(*key, *row) for key, row in rows.items()])
+            rows.clear()
+        add_rows(self.connection, sql.ADD_EVENT, self.events)
+        self.events.clear()
 
     def write_down(self) -> None:
         """Write messages and entries; raises sqlite3.IntegrityError if an id is there already."""
-        if self.messages:
-            add_rows(self.connection, sql.ADD_MESSAGE, self.messages)
-            self.messages.clear()
-        if self.entries:
-            add_rows(self.connection, sql.ADD_ENTRY, self.entries)
-            self.entries.clear()
+        for statement, rows in ((sql.ADD_MESSAGE, self.messages), (sql.ADD_ENTRY, self.entries)):
+            add_rows(self.connection, statement, rows)
+            rows.clear()
 
     def forget(self) -> None:
         """Write none of it: the transaction is undone."""

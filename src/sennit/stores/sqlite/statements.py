@@ -36,7 +36,6 @@ TOUCH_SESSION = "UPDATE sessions SET updated = max(updated + 1, ?) WHERE owner =
 DESCRIBE_SESSION = """
     UPDATE sessions SET metadata = ?1, checksum = row_checksum(id, key, sender, created, ?1)
     WHERE owner = ?2 AND no = ?3"""
-DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
 
 ADD_MESSAGE = """
     INSERT INTO messages (no, owner, session, id, created, body, checksum)
@@ -49,7 +48,6 @@ ALL_MESSAGES = """
     SELECT no, id, created, body, checksum FROM messages WHERE owner = ? AND session = ?"""
 MESSAGE_BY_NO = "SELECT no, id, created, body, checksum FROM messages WHERE owner = ? AND no = ?"
 DELETE_MESSAGE = "DELETE FROM messages WHERE owner = ? AND no = ?"
-DELETE_MESSAGES = "DELETE FROM messages WHERE owner = ? AND session = ?"
 
 ADD_SEGMENT = """
     INSERT INTO segments (owner, session, id, base, start, checksum)
@@ -148,7 +146,6 @@ RENAME_BRANCH = """
         id, ?1, created, system, segment, resources, capabilities, metadata)
     WHERE owner = ?2 AND session = ?3 AND id = ?4"""
 DELETE_BRANCH = "DELETE FROM branches WHERE owner = ? AND session = ? AND id = ?"
-DELETE_BRANCHES = "DELETE FROM branches WHERE owner = ? AND session = ?"
 
 FIND_LEASE = """
     SELECT holder, token, expires, clock, wall FROM leases
