@@ -40,7 +40,7 @@ def whole(path: Path) -> Generator[Path]:
         _sync(path.parent)
     except OSError as error:
         raise StoreError(
-            f"{str(path)!r} could not be written ({error}); look at the disk and its rights, or "
+            f"{str(path)!r} could not be written ({error}); check the disk and its permissions, or "
             f"choose another path."
         ) from error
     finally:
@@ -50,7 +50,7 @@ def whole(path: Path) -> Generator[Path]:
 def _refuse_existing(path: Path) -> None:
     with suppress(FileNotFoundError):
         path.lstat()
-        raise ExistsError(f"{str(path)!r} is there already; choose another name or remove it.")
+        raise ExistsError(f"{str(path)!r} already exists; choose another name or delete it.")
 
 
 def _bring_to_disk(path: Path) -> None:

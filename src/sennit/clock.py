@@ -45,8 +45,8 @@ def to_datetime(microseconds: int) -> datetime:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         raise ValidationError(
-            f"{microseconds} microseconds since 1970 are outside the years 1 to 9999; a row that "
-            f"says so is damaged: see client.doctor()."
+            f"{microseconds} microseconds since 1970 are outside the years 1 to 9999; the row is "
+            f"damaged; run client.doctor()."
         ) from None
 
 

@@ -47,15 +47,15 @@ def local_path(given: str | os.PathLike[str]) -> Path:
         raise InvalidTypeError(f"A path is a string or a pathlib.Path, got {shown(given)}.")
     try:
         if b"\0" in os.fsencode(named):
-            raise ValidationError(f"The path {shown(named)} holds a NUL character; remove it.")
+            raise ValidationError(f"The path {shown(named)} contains a NUL character; remove it.")
         return Path(named).expanduser()
     except UnicodeEncodeError as error:
         raise ValidationError(
-            f"The path {shown(named)} holds {named[error.start]!r}, which no file name can; "
-            f"choose another."
+            f"The path {shown(named)} contains {named[error.start]!r}, which is not allowed in "
+            f"file names; choose another."
         ) from error
     except RuntimeError as error:
         raise ValidationError(
-            f"The path {shown(named)} begins with a home folder that is not known here; write it "
-            f"out, or begin with './' if the name itself begins with '~'."
+            f"The path {shown(named)} begins with an unknown home directory; write the full path, "
+            f"or begin with './' if the name itself begins with '~'."
         ) from error

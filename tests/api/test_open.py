@@ -149,7 +149,7 @@ def test_a_client_knows_whose_it_is() -> None:
 
 @pytest.mark.parametrize("url", [":memory:", "postgresql://u:hunter2@localhost/db"])
 def test_durability_is_refused_where_it_would_do_nothing(url: str) -> None:
-    with pytest.raises(ValidationError, match="is for a file") as caught:
+    with pytest.raises(ValidationError, match="applies only to SQLite files") as caught:
         sennit.open(url, durability="normal")
     assert "hunter2" not in str(caught.value)
 

@@ -177,7 +177,7 @@ def test_what_came_from_a_deleted_session_is_forgotten_by_its_name(
         (["memory", "forget", "viking://user/nowhere", "--yes"], "nowhere"),
         (["fs", "cat", "viking://user/../other"], "'..'"),
         (["fs", "ls", "viking://nowhere"], "nowhere"),
-        (["fs", "grep", "("], "no regular expression"),
+        (["fs", "grep", "("], "not a valid regular expression"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(

@@ -177,7 +177,7 @@ def test_models_that_are_here_are_listed(home: Path) -> None:
 def test_pulling_what_cannot_be_had_is_one_line() -> None:
     ran = run("models", "pull", "nope")
     assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
-    assert "needs its sha256" in run("models", "pull", "https://example.com/a.gguf").stderr
+    assert "requires its sha256" in run("models", "pull", "https://example.com/a.gguf").stderr
 
 
 def test_pulling_prints_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_pulling_prints_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--model", "gpt4"], "names no model"),
+        (["--model", "gpt4"], "is not a model name"),
         (["--base-url", "http://localhost"], "base_url"),
         (["--model", "local:/nope.gguf"], "sennit models pull URL --sha256 HASH"),
         (["--branch", "idea"], "is new and has no branch 'idea'"),

@@ -181,5 +181,5 @@ def test_a_dict_of_no_kind_is_refused(data):
 
 
 def test_a_pile_is_not_made_from_a_dict():
-    with pytest.raises(InvalidTypeError, match="A Pile is not made from a dict"):
+    with pytest.raises(InvalidTypeError, match="A Pile cannot be created from a dict"):
         Pile.from_dict({})

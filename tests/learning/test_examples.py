@@ -189,13 +189,13 @@ def test_judging_again_replaces_and_unlabel_takes_back():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "one of them"),
-        ({"score": 1, "thumb": "up"}, "one of them"),
+        ({}, "either a score or a thumb"),
+        ({"score": 1, "thumb": "up"}, "either a score or a thumb"),
         ({"thumb": "sideways"}, "'sideways'"),
         ({"score": float("nan")}, "nan"),
         ({"score": 10**400}, "finite"),
         ({"score": "good"}, "'good'"),
-        ({"score": 1, "by": ""}, "who judged"),
+        ({"score": 1, "by": ""}, "needs a judge"),
     ],
 )
 def test_a_label_that_makes_no_sense_is_refused(given, told):

@@ -87,7 +87,7 @@ def test_another_commit_under_the_same_number_is_refused(client: Client, tmp_pat
     for one in (client, other):
         one.session("chat").commit()
     client.export(tmp_path / "b.zip")
-    with pytest.raises(ExistsError, match="another one here"):
+    with pytest.raises(ExistsError, match="differs from the stored one"):
         other.import_(tmp_path / "b.zip")
 
 

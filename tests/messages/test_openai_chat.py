@@ -136,7 +136,7 @@ def test_a_branch_may_follow_its_message() -> None:
     session.add_message(Message(InstructionContent("c")), [one, "two"])
     assert (len(one), len(two)) == (2, 2)
     for wrong in (TextPart("x"), [TextPart("x")], 5):
-        with pytest.raises(InvalidTypeError, match="its parts already"):
+        with pytest.raises(InvalidTypeError, match="already has its parts"):
             session.add_message(Message(InstructionContent("d")), wrong)  # pyright: ignore
 
 

@@ -78,7 +78,7 @@ def test_the_instruction_may_be_a_message_with_context() -> None:
     result_of(session, "operate", instruction=said)
     assert session.get_branch("main").messages[0] is said
     assert "- 1" in model.requests[0].messages[-1]["content"]
-    with pytest.raises(sennit.ExistsError, match="in the session already"):
+    with pytest.raises(sennit.ExistsError, match="already in the session"):
         result_of(session, "operate", instruction=said)
 
 
@@ -166,7 +166,7 @@ def test_a_model_that_fails_is_a_model_error_and_what_was_done_stays() -> None:
 
 
 def test_an_empty_answer_is_a_model_error() -> None:
-    with pytest.raises(ModelError, match="said nothing"):
+    with pytest.raises(ModelError, match="empty answer"):
         operated("")
 
 
@@ -202,7 +202,7 @@ def test_limits_that_make_no_sense_are_refused_before_anything_is_said() -> None
 
 def test_a_call_that_needs_a_person_is_a_run_error_and_goes_on_when_decided() -> None:
     session = session_with(ScriptedModel([[SUM], "3"]), Tool(add, needs_approval=True))
-    with pytest.raises(RunError, match=r"wait for a person: \['c1'\]"):
+    with pytest.raises(RunError, match=r"wait for approval: \['c1'\]"):
         result_of(session, "operate", instruction="?", tools=["add"])
     conversation = session.conversation("main", model="scripted", tools=["add"])
     result = asyncio.run(conversation.approve("c1"))

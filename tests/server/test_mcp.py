@@ -203,7 +203,7 @@ def test_a_page_from_elsewhere_cannot_use_it(server: Running) -> None:
         ("read_session", {"session": "knots", "branch": "x"}, "No branch 'x' in this session"),
         ("fork_session", {"session": "knots", "at": 9}, "Cannot fork branch 'main' there"),
         ("fork_session", {"session": "knots", "name": "main"}, "already a branch named 'main'"),
-        ("read_file", {"uri": "viking://user/../../etc/passwd"}, "is no name for a file"),
+        ("read_file", {"uri": "viking://user/../../etc/passwd"}, "is not a valid file name"),
         ("read_file", {"uri": "viking://user/memories/x.md"}, "viking://user/memories/x.md"),
         ("write_file", {"uri": "viking://session/knots/x", "text": "x"}, "session"),
         ("write_file", {"uri": "viking://user/memories/x.md", "text": "a\0b"}, "NUL"),
@@ -302,7 +302,7 @@ def test_looking_at_a_session_changes_nothing(server: Running, store: Path) -> N
         return why, await told(client, "read_session", session="odd")
 
     why, odd = asked(server.url, look)
-    assert "Nothing has been said" in why
+    assert "has no messages yet" in why
     assert odd["branches"] == ["side"]
     assert server.get("/api/sessions/empty").json()["branches"] == []
 

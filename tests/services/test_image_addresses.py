@@ -16,7 +16,7 @@ from tests.services.conftest import KEY
 from tests.services.wire_server import WireServer, answer, completion, running
 
 pytestmark = pytest.mark.usefixtures("google_sdk")
-REFUSED = "takes no address of an image.*fetch_images=True"
+REFUSED = "does not accept image URLs.*fetch_images=True"
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_anthropic_is_held_to_a_form_where_it_can_be(
     assert body["output_config"]["format"]["type"] == "json_schema"
     old = connect("anthropic:claude-3-haiku", base_url=server.url, api_key=KEY)
     assert not old.shapes_output
-    with pytest.raises(ValidationError, match="cannot be held to a JSON schema"):
+    with pytest.raises(ValidationError, match="does not support structured output"):
         asked(old, request(output=PERSON))
 
 

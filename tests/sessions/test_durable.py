@@ -580,7 +580,7 @@ async def test_a_fork_never_holds_what_another_program_left_in_place_of_the_hist
         other = there.session("chat_001")
         other.remove_message(other.default_branch[0])
         branch = session.default_branch
-        with pytest.raises(ConflictError, match="changed by someone else"):
+        with pytest.raises(ConflictError, match="changed by another writer"):
             await session.afork(branch, at=0) if waits else session.fork(branch, at=0)
         assert said(branch) == ["two", "three"]  # as it is known now
         fork = await session.afork(branch, at=0) if waits else session.fork(branch, at=0)

@@ -482,7 +482,7 @@ def test_a_refused_branch_does_not_use_up_a_name() -> None:
 @pytest.mark.parametrize("given", [SystemContent("x"), 5])
 def test_a_system_message_that_is_no_message_names_the_way_out(given: object) -> None:
     session = Session()
-    with pytest.raises(InvalidTypeError, match="a text or a Message that holds a SystemContent"):
+    with pytest.raises(InvalidTypeError, match="a text or a Message with a SystemContent"):
         session.create_branch(system=given)  # pyright: ignore
 
 
@@ -579,5 +579,5 @@ def test_a_group_is_removed_with_all_of_its_messages(tmp_path: Path, kept: bool)
             session.remove_message(group)
         two = [session.add_message("user", [TextPart(word)]) for word in ("two", "three")]
         assert len(session.remove_messages([two[0], *two[1].messages])) == 2
-        with pytest.raises(InvalidTypeError, match="the group that add_message gave"):
+        with pytest.raises(InvalidTypeError, match="the group that add_message returned"):
             session.remove_message(cast("Any", 7))

@@ -87,7 +87,7 @@ def test_rights_that_are_there_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_mistyped_folder_is_refused_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no folder .* Make it first"):
+    with pytest.raises(StoreError, match=r"no folder .* Create it first"):
         sennit.open(tmp_path / "hoem" / "ada" / "sennit.db")
     assert list(tmp_path.iterdir()) == []
 

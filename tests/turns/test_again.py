@@ -68,7 +68,7 @@ def test_one_message_of_the_model_is_regenerated() -> None:
 
 def test_what_cannot_be_regenerated_says_why() -> None:
     _, first = talk("One.")
-    with pytest.raises(NotFoundError, match="said nothing"):
+    with pytest.raises(NotFoundError, match="no answer yet"):
         first.regenerate()
     with pytest.raises(ValidationError, match="edit"):
         first.regenerate(0)

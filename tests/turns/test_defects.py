@@ -224,7 +224,7 @@ def test_a_call_that_no_store_could_hold_is_told_to_the_model() -> None:
     call = ReplyCall("c", "add", '{"a": 123456789012345678901234567890}')
     talk = Talk(Reply((call,), "tool_calls"), "Sorry.")
     assert talk.run().success
-    assert "past 64 bits" in talk.said[2]
+    assert "beyond 64 bits" in talk.said[2]
 
 
 def test_half_a_character_does_not_cost_the_answer() -> None:

@@ -66,7 +66,7 @@ def test_only_the_run_that_was_asked_for_is_replayed() -> None:
 
 
 def test_a_run_that_never_was_cannot_be_replayed() -> None:
-    with pytest.raises(NotFoundError, match="No run"):
+    with pytest.raises(NotFoundError, match="no run"):
         Talk("Hello.").conversation().replay(uuid4())
 
 

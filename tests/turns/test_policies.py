@@ -167,8 +167,8 @@ def test_a_policy_that_gives_something_else_ends_the_run(streamed: bool) -> None
     talk = Talk("Yes.")
     result = run(talk, streamed, Odd())
     assert result.messages[0].text == (
-        "Policy Odd.on_response gave 'fine'; it gives a Reply, a Refusal, or None to leave it as "
-        "it is."
+        "Policy Odd.on_response returned 'fine'; it must return a Reply, a Refusal, or None for "
+        "no change."
     )
 
 

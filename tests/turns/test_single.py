@@ -86,7 +86,7 @@ def test_an_unknown_call_is_refused(wrong: str) -> None:
 def test_a_call_is_executed_once() -> None:
     talk = waiting(ONE)
     execute(talk.conversation(), "c1")
-    with pytest.raises(NotFoundError, match="has its result already"):
+    with pytest.raises(NotFoundError, match="already have its result"):
         execute(talk.conversation(), "c1")
     assert talk.said.count("result 3") == 1
 

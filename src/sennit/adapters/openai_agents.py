@@ -187,7 +187,9 @@ def _written(item: _Item) -> Any:
 def _dumped(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise TypeError(f"An item holds a {type(value).__name__}, which is no JSON.")
+        raise TypeError(
+            f"An item contains a {type(value).__name__}, which cannot be encoded as JSON."
+        )
     return dump(mode="json", exclude_unset=True)
 
 

@@ -360,7 +360,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         ValidationError without an embedder.
         """
         if self.memory.vectors is None:
-            raise ValidationError("There is no embedder; give one: sennit.open(embedder=...).")
+            raise ValidationError("There is no embedder; pass one with sennit.open(embedder=...).")
         return self.memory.vectors.embed(progress=progress)
 
     afind = async_method(find)

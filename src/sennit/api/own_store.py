@@ -64,7 +64,7 @@ def _store(given: Any) -> Store:
     if isinstance(given, str | PathLike):
         return store_at(cast("str | PathLike[str]", given))
     if isinstance(given, type) or not hasattr(given, "find_session"):
-        raise InvalidTypeError(f"store must be a Store or the address of one, got {shown(given)}.")
+        raise InvalidTypeError(f"store must be a Store or a store URL, got {shown(given)}.")
     return given
 
 

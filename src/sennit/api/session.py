@@ -103,8 +103,8 @@ class Session(SessionCore, Closing, AsyncClosing):
     def _bring_in(self, conversations: Flow[Message, Any]) -> None:
         if len(self.messages) or len(self.branches):
             raise ExistsError(
-                f"Session {self.id} is kept in the store already, with {len(self.messages)} "
-                f"messages; open it without conversations, and add to it."
+                f"Session {self.id} already exists in the store, with {len(self.messages)} "
+                f"messages; open it without conversations= and add messages to it."
             )
         self._take_over(conversations)
 

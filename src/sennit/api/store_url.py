@@ -24,7 +24,7 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
     address = _address(settings.default_url() if url is None else url)
     if durability != "full" and (address == ":memory:" or "://" in address):
         raise ValidationError(
-            f"durability={shown(durability)} is for a file; {_kind(address)} has its own."
+            f"durability={shown(durability)} applies only to SQLite files, not to {_kind(address)}."
         )
     if address == ":memory:":
         from sennit.stores.in_memory.store import MemoryStore
@@ -36,13 +36,13 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
         return PostgresStore(address)
     if _PARAMETER.search(address):
         raise ValidationError(  # without the address, as it may hold a password
-            "An address made of parameters such as 'dbname=…' is not understood here; give "
-            "PostgreSQL's as 'postgresql://user:password@host:5432/database'."
+            "Connection parameters such as 'dbname=…' are not supported; use a URL such as "
+            "'postgresql://user:password@host:5432/database'."
         )
     file = file_at(address)
     if file is None:
         raise ValidationError(
-            f"{_kind(address)} is no store known here; give the path of a file, "
+            f"{_kind(address)} is not a supported store URL; use the path of a file, "
             f"'postgresql://…' or ':memory:'."
         )
     from sennit.stores.sqlite.store import SQLiteStore
@@ -65,11 +65,12 @@ def _address(given: object) -> str:
     address = fspath(cast("PathLike[Any]", given)) if isinstance(given, PathLike) else given
     if not isinstance(address, str):
         raise InvalidTypeError(
-            f"A store is named by the path of a file, 'postgresql://…' or ':memory:', "
-            f"got {shown(address)}."
+            f"A store is the path of a file, 'postgresql://…' or ':memory:', got {shown(address)}."
         )
     if "\0" in address:
-        raise ValidationError(f"The address {_kind(address)} holds a NUL character; remove it.")
+        raise ValidationError(
+            f"The store URL {_kind(address)} contains a NUL character; remove it."
+        )
     return address
 
 

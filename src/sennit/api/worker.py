@@ -38,8 +38,8 @@ def work(
     try:
         if not isinstance(store, StoreWithWorkers):
             raise ValidationError(
-                "Workers serve a PostgreSQL store; what is committed to any other is finished by "
-                "the program that commits, or by the next one: client.finish_commits()."
+                "Workers need a PostgreSQL store; on other stores, the program that commits "
+                "finishes its commits, or client.finish_commits() does."
             )
         begun()
         store.serve(CommitJobHandler(store, model, told), serving or WorkerOptions())

@@ -79,7 +79,7 @@ class Element:
         """
         if cls is not Element:
             raise InvalidTypeError(
-                f"A {cls.__name__} is not made from a dict; use its constructor."
+                f"A {cls.__name__} cannot be created from a dict; use its constructor."
             )
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CodecError(f"A stored element is a dict, got {shown(data)}.")
@@ -88,8 +88,8 @@ class Element:
                 return kind.from_dict(data)
         if wrong := (data.keys() - _KEYS) | ({"id", "created_at"} - data.keys()):
             raise CodecError(
-                f"A stored element has wrong or missing keys: {sorted(map(str, wrong))}; "
-                f"it has {sorted(_KEYS)}, and a kind of element more: {sorted(_KINDS)}."
+                f"A stored element has wrong or missing keys: {sorted(map(str, wrong))}; expected "
+                f"{sorted(_KEYS)}, and for some kinds {sorted(_KINDS)}."
             )
         created_at = from_iso(data["created_at"])
         return Element(id=data["id"], created_at=created_at, metadata=data.get("metadata"))

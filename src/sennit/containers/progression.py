@@ -324,7 +324,7 @@ class Progression(Element):
         try:
             return range(len(self))[key]
         except (TypeError, ValueError) as error:
-            raise InvalidTypeError(f"{shown(key)} is no slice of positions: {error}.") from error
+            raise InvalidTypeError(f"{shown(key)} is not a valid slice: {error}.") from error
 
     def _position(self, index: SupportsIndex) -> int:
         wanted = index if type(index) is int else _as_index(index)

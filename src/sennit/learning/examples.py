@@ -108,7 +108,7 @@ class Filter:
         if self.min_score is not None:
             finite(self.min_score)
         if self.strict_trajectory and self.min_score is None:
-            raise ValidationError("strict_trajectory=True needs a min_score to fall short of.")
+            raise ValidationError("strict_trajectory=True needs a min_score.")
 
     def keeps(self, example: Example) -> bool:
         """Return whether this example is good enough."""

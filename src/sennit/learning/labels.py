@@ -41,7 +41,7 @@ class Label:
     def of(cls, message: Ref, score: Any, *, by: str) -> Label:
         """A label as of now; raises ValidationError for a score that is no finite number."""
         if not text(by, "by"):
-            raise ValidationError("A label says who judged: by='alice', or the name of a metric.")
+            raise ValidationError("A label needs a judge: by='alice', or the name of a metric.")
         judge_name(by)
         number = finite(score)
         return cls(uid_of(message), number, by, clock.to_datetime(clock.now_us()))
@@ -68,7 +68,7 @@ def label(
 ) -> Label:
     """Judge a message by a score or a thumb (up is 1, down is 0); raises NotFoundError."""
     if (score is None) == (thumb is None):
-        raise ValidationError("Judge a message by a score or by a thumb, one of them.")
+        raise ValidationError("Pass either a score or a thumb.")
     if thumb is not None and thumb not in _THUMBS:
         raise ValidationError(f"A thumb is 'up' or 'down', got {shown(thumb)}.")
     given = Label.of(message, score if thumb is None else _THUMBS[thumb], by=by)

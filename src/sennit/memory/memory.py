@@ -346,8 +346,8 @@ def _keeper(session: SessionCore) -> SessionRepository:
     keeper = session.keeper
     if keeper is None:
         raise StoreError(
-            "This session lives in memory alone and has nowhere to commit to; open it with "
-            "sennit.open(...).session(key), or give Session(store=...)."
+            "A session without a store cannot be committed; open it with "
+            "sennit.open(...).session(key), or pass Session(store=...)."
         )
     return keeper
 
@@ -367,5 +367,5 @@ def commit_id(given: Any) -> UUID:
         return UUID(given)
     except (ValueError, TypeError, AttributeError):
         raise ValidationError(
-            f"A commit is known by its id, the task_id of its result; got {shown(given)}."
+            f"A commit id is the task_id of its result; got {shown(given)}."
         ) from None

@@ -76,9 +76,7 @@ class MemoryScope:
     def locate(self, uri: Uri) -> tuple[Owner, str]:
         """The owner and path that an address stands for; raises ValidationError, AccessError."""
         if uri.scope == "session":
-            raise ValidationError(
-                "viking://session shows what a session holds; change the session instead."
-            )
+            raise ValidationError("viking://session is read-only; change the session instead.")
         if not uri.is_shared:
             own = {"user": self.user, "agent": self.agent, "resources": self.resources}
             return own[uri.scope], uri.path

@@ -61,7 +61,7 @@ class Uri:
         scope, *names = said[len(SCHEME) :].removesuffix("/").split("/")
         if scope not in SCOPES:
             raise ValidationError(
-                f"A URI goes on with one of {list(SCOPES)}, got {shown(scope)} in {shown(said)}."
+                f"A URI has one of the scopes {list(SCOPES)}, got {shown(scope)} in {shown(said)}."
             )
         if len(names) > _MAX_DEPTH:
             raise ValidationError(f"A URI has at most {_MAX_DEPTH} names, got {len(names)}.")
@@ -104,7 +104,7 @@ def checked_name(name: str, where: str) -> str:
     name = unicodedata.normalize("NFC", name)
     wrong = _fault(name)
     if wrong is not None:
-        raise ValidationError(f"{shown(name)} in {shown(where)} is no name for a file: {wrong}.")
+        raise ValidationError(f"{shown(name)} in {shown(where)} is not a valid file name: {wrong}.")
     return name
 
 

@@ -29,10 +29,10 @@ def dumps(value: Any, most: int | None = None) -> bytes:
     try:
         data = _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
-        raise CodecError(f"This cannot be written as JSON: {error}.") from error
+        raise CodecError(f"The value cannot be encoded as JSON: {error}.") from error
     if len(data) > (most := most or MAX_BYTES):
         raise CodecError(
-            f"{len(data):,} bytes of JSON is more than one record holds ({most:,}); split it."
+            f"{len(data):,} bytes of JSON exceed the limit of one record ({most:,}); split it."
         )
     return data
 
@@ -56,7 +56,7 @@ def reader(form: type[_T], most: int | None = None) -> Callable[[bytes], _T]:
         try:
             if len(data) > (limit := most or MAX_BYTES):
                 raise CodecError(
-                    f"{len(data):,} bytes of JSON is more than one record holds ({limit:,})."
+                    f"{len(data):,} bytes of JSON exceed the limit of one record ({limit:,})."
                 )
             return decode(data)
         except RecursionError as error:
@@ -71,4 +71,4 @@ _plain = reader(object)
 
 
 def _not_json(error: Exception) -> CodecError:
-    return CodecError(f"This is not JSON: {error}.")
+    return CodecError(f"Invalid JSON: {error}.")

@@ -125,7 +125,7 @@ class MessageContent:
     def rendered(self) -> Rendered:
         """The content as text, or as blocks when it holds images; by default its fields as YAML."""
         if type(self) is MessageContent:
-            raise InvalidTypeError("MessageContent has nothing to say; use one of the five kinds.")
+            raise InvalidTypeError("MessageContent is abstract; use one of the five contents.")
         return fields_text(self.record())
 
     @property
@@ -255,7 +255,7 @@ class MessageContent:
     def with_text(self, said: str) -> Self:
         """This content with other words; raises ValidationError for a kind that has none."""
         if self._words is None:
-            raise ValidationError(f"A {self.kind} is not made of words; give a whole new content.")
+            raise ValidationError(f"A {self.kind} has no text to replace; pass a new content.")
         return self.with_updates("none", **{self._words: said})
 
     def replaced(self, **values: Any) -> Self:
@@ -332,7 +332,7 @@ def _kind_of(data: Mapping[str, Any]) -> type[MessageContent]:
             return kind
     known = "; ".join(f"{kind.__name__}: {', '.join(kind.checks)}" for kind in kinds)
     raise InvalidTypeError(
-        f"The fields {sorted(map(str, data))} belong to no single kind of content ({known})."
+        f"The fields {sorted(map(str, data))} do not match exactly one content type ({known})."
     )
 
 

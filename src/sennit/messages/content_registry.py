@@ -56,8 +56,8 @@ def _register(kind: type[MessageContent]) -> None:
     if name in BUILT_IN or (known is not None and not _is_redefined(known, kind)):
         taken = "a built-in content" if name in BUILT_IN else ".".join(_address(known))
         raise ExistsError(
-            f"The content type {name!r} is that of {taken}; give {kind.__name__} another name: "
-            f"`kind: ClassVar[str] = 'my_{name}'`."
+            f"The content type {name!r} is already used by {taken}; give {kind.__name__} another "
+            f"name: `kind: ClassVar[str] = 'my_{name}'`."
         )
     kind.kind = name
     CONTENT_KINDS[name] = kind
@@ -134,7 +134,7 @@ def freeze(kind: type[MessageContent]) -> None:
 def refuse_change(self: object, name: str, *_value: object) -> NoReturn:
     """Raise FrozenInstanceError."""
     raise FrozenInstanceError(
-        f"{type(self).__name__} never changes; use with_updates({name}=...) to get another one."
+        f"{type(self).__name__} is immutable; use with_updates({name}=...) to get a changed copy."
     )
 
 

@@ -35,9 +35,9 @@ def check_image_url(url: str) -> str:
         got = f"{parsed.scheme}://" if parsed.scheme else f"no scheme in {_shown(url)}"
         raise ValidationError(f"Image URL must use http:// or https:// scheme, got: {got}")
     if "@" in parsed.netloc:
-        raise ValidationError(f"Image URL must not hold credentials, got: {_shown(url)}")
+        raise ValidationError(f"Image URL must not contain credentials, got: {_shown(url)}")
     if not host:
-        raise ValidationError(f"Image URL must name a host, got: {_shown(url)}")
+        raise ValidationError(f"Image URL must have a host, got: {_shown(url)}")
     return url
 
 

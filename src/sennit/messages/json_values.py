@@ -36,14 +36,14 @@ def text(value: Any, name: str) -> str:
         value = str.__str__(value)
     if "\0" in value:
         raise ValidationError(
-            f"{name} holds a NUL character at position {value.index(chr(0))}; remove it."
+            f"{name} contains a NUL character at position {value.index(chr(0))}; remove it."
         )
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
             raise ValidationError(
-                f"{name} holds the lone surrogate {value[error.start]!r} at position "
+                f"{name} contains the lone surrogate {value[error.start]!r} at position "
                 f"{error.start}; decode the text with errors='replace' first."
             ) from error
     return value
@@ -98,14 +98,14 @@ def _plain(value: Any, place: str, key: str, depth: int) -> Any:
 
 def _integer(value: int, place: str) -> int:
     if not _INT_MIN <= value <= _INT_MAX:
-        raise ValidationError(f"{place} is an integer past 64 bits; give it as a string.")
+        raise ValidationError(f"{place} is an integer beyond 64 bits; pass it as a string.")
     return value
 
 
 def _number(value: float, place: str) -> float:
     if not isfinite(value):
         raise ValidationError(
-            f"{place} is {shown(value)}, which JSON cannot hold; use None or a string."
+            f"{place} is {shown(value)}, which JSON cannot represent; use None or a string."
         )
     return value
 
@@ -199,6 +199,6 @@ def _too_deep(place: str) -> ValidationError:
 
 def _not_plain(value: Any, place: str) -> InvalidTypeError:
     return InvalidTypeError(
-        f"{place} is {shown(value)}, which cannot be stored; give text, numbers, lists, dicts, "
+        f"{place} is {shown(value)}, which cannot be stored; use text, numbers, lists, dicts, "
         f"dataclasses or pydantic models."
     )

@@ -297,9 +297,9 @@ def _content_from(content: Any) -> MessageContent:
     if isinstance(content, Mapping):
         return MessageContent.from_dict(cast("Mapping[str, Any]", content))
     raise InvalidTypeError(
-        f"content must be one of the five contents, one of a type of your own, or a dict of the "
-        f"fields of one of the five, got {shown(content)}. "
-        f"For plain text use InstructionContent(instruction=...)."
+        f"content must be one of the five contents, an instance of your own content type, or a "
+        f"dict of the fields of one of the five, got {shown(content)}. For plain text use "
+        f"InstructionContent(instruction=...)."
     )
 
 

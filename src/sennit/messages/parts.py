@@ -135,7 +135,7 @@ class MessageGroup:
         [(id, role)] = marks
         ordered = tuple(sorted(messages, key=lambda message: _mark(message)[2]))
         if [_mark(message)[2] for message in ordered] != list(range(len(ordered))):
-            raise ValidationError(f"Of group {id}, messages are missing or there twice.")
+            raise ValidationError(f"Group {id} has missing or duplicate messages.")
         created_at = _milliseconds(ordered[0].created_at)
         return cls(id, role, tuple(_joined(ordered)), created_at, ordered)
 
@@ -193,7 +193,7 @@ def part_from_dict(data: object) -> Part:
     try:
         return kind(**fields)
     except TypeError as error:
-        raise CodecError(f"A {kind.__name__} lacks or mistypes a field: {error}.") from error
+        raise CodecError(f"A {kind.__name__} has a missing or invalid field: {error}.") from error
 
 
 def split(
@@ -438,7 +438,7 @@ def _listed(parts: str | Part | Iterable[Part]) -> list[Part]:
                 f"{shown(part)} is not a part; use TextPart, ContextPart, ToolPart or ImagePart."
             )
     if not listed:
-        raise ValidationError("parts must not be empty; a message says something.")
+        raise ValidationError("parts must not be empty.")
     return listed
 
 

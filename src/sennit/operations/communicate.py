@@ -93,7 +93,7 @@ def _told(where: OperationContext, asked: Message, answer: StructuredAnswer, nam
         )
     except ValidationError as error:
         raise ModelError(
-            f"Model {name!r} said what cannot be kept: {error}", kind="malformed"
+            f"Model {name!r} returned a reply that cannot be stored: {error}", kind="malformed"
         ) from error
     return Message(
         content,

@@ -21,8 +21,8 @@ def instruction_message(
         given = InstructionContent.create(instruction=given, **fields)
     elif named := [name for name, value in fields.items() if value is not None]:
         raise InvalidTypeError(
-            f"{', '.join(named)} can be named beside an instruction that is a text; put them into "
-            f"the InstructionContent."
+            f"{', '.join(named)} can be passed only with a text instruction; put them into the "
+            f"InstructionContent."
         )
     if isinstance(given, Message) and sender is not None:
         raise InvalidTypeError("A Message has its own sender; leave sender out.")
@@ -33,7 +33,7 @@ def instruction_message(
         return Message(content, sender=where.session.user if sender is None else sender), content
     if given in where.session.messages:
         raise ExistsError(
-            f"Message {given.id} is in the session already; clone() it to say it again, or use "
+            f"Message {given.id} is already in the session; clone() it to send it again, or use "
             f"the operation 'generate' to have it answered."
         )
     return given, content

@@ -91,7 +91,7 @@ class Operation(Element):
         """
         if ipu is not None and ipu is not self._ipu:
             if self._ipu is not None:
-                raise ValidationError(f"{self!r} belongs to another IPU; let that one run it.")
+                raise ValidationError(f"{self!r} belongs to another IPU; run it there.")
             self._ipu = ipu
         if self._status not in ("done", "failed"):
             await self._take_turns()

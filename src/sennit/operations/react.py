@@ -51,7 +51,7 @@ async def react(
     checked_repairs(repairs)
     offered = where.tools(tools)
     if not offered:
-        raise ValidationError("react needs tools to act with; without any, use communicate.")
+        raise ValidationError("react needs tools; without tools, use communicate.")
     options, params = parted({**_STEPS, **limits_and_params})
     request = Request.of(where.branch, model=imodel, tools=offered, **params)
     given, content = instruction_message(

@@ -126,7 +126,7 @@ def _raise_waiting(request: Request, result: Return) -> NoReturn:
     waiting = (message.content for message in request.pending())
     calls = [one.call_id for one in waiting if isinstance(one, ActionRequestContent)]
     raise RunError(
-        f"Tool calls wait for a person: {calls}. Decide with approve() or deny() of a conversation "
-        f"with the same model and tools on branch {request.branch.name!r}; it goes on from there.",
+        f"Tool calls wait for approval: {calls}. Call approve() or deny() on a conversation with "
+        f"the same model and tools on branch {request.branch.name!r}; the run continues there.",
         result,
     )

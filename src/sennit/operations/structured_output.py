@@ -38,7 +38,7 @@ async def ask(model: AnyModel, request: ModelRequest) -> Reply:
     """A model's whole reply; raises ModelError also if it broke off."""
     reply = await traced_call.ask(model, request)
     if reply.finish == "error":
-        raise ModelError(f"Model {model.name!r} broke off in its answer; ask again.")
+        raise ModelError(f"Model {model.name!r} stopped before its answer was complete; ask again.")
     return reply
 
 
@@ -95,7 +95,7 @@ def unfit(model: str, wanted: Model, asked: int, problems: Sequence[str], said: 
 def said_nothing(model: str, finish: str | None) -> ModelError:
     """The error of a model whose answer is empty."""
     return ModelError(
-        f"Model {model!r} said nothing (it ended with {finish!r}); ask again, or with more "
+        f"Model {model!r} returned an empty answer (finish reason {finish!r}); ask again, or raise "
         f"max_tokens.",
         kind="malformed",
     )

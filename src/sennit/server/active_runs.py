@@ -159,4 +159,4 @@ def _refused(event: RunEnded) -> HTTPError:
 
 
 def _stopping() -> HTTPError:
-    return HTTPError(503, "stopping", "The server is about to stop; ask again in a moment.")
+    return HTTPError(503, "stopping", "The server is shutting down; try again in a moment.")

@@ -63,8 +63,8 @@ def check(settings: ServerSettings) -> None:
     guarded = settings.tokens is not None and settings.tokens.exists()
     if not settings.on_loopback and not guarded:
         raise ValidationError(
-            f"At {settings.host!r} others can reach the server, and there are no tokens to tell "
-            f"them apart. Make one with: sennit token create; or listen at 127.0.0.1."
+            f"Listening on {settings.host!r} requires tokens, because others can reach the server. "
+            f"Create one with: sennit token create; or listen on 127.0.0.1."
         )
 
 
@@ -82,8 +82,8 @@ def listen(settings: ServerSettings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ValidationError(
-            f"Cannot listen at {settings.host}:{settings.port}: {error.strerror}; "
-            f"choose another with --port."
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another "
+            f"with --port."
         ) from error
     listener.set_inheritable(True)
     return listener

@@ -127,7 +127,7 @@ class ServerState:
             tools += (await server.connect()).tools
         for tool in tools:
             if tool.name in self.tools:
-                raise ExistsError(f"There are two tools {tool.name!r}; name one of them otherwise.")
+                raise ExistsError(f"Duplicate tool name {tool.name!r}; rename one of the tools.")
             self.tools[tool.name] = services.register(tool)
 
 

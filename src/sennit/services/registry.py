@@ -221,8 +221,8 @@ def _entry(given: Any, name: str | None) -> _Entry:
         return _Entry(given, given)
     if isinstance(given, type) or not (callable(given) or isinstance(given, ToolBackend)):
         raise InvalidTypeError(
-            f"A service is a model, a Tool or a typed function, got {shown(given)}; "
-            f"of a class, give an instance."
+            f"A service is a model, a Tool or a typed function, got {shown(given)}; for a class, "
+            f"pass an instance."
         )
     return _Entry(Tool(cast("Callable[..., Any]", given), name), given)
 

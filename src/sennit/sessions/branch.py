@@ -313,7 +313,7 @@ class Branch(Progression):
         self._still_there()
         uid = self[ref] if isinstance(ref, int) else uid_of(ref)
         if uid not in self:
-            raise NotFoundError(f"Branch {self.name!r} does not hold message {uid}.")
+            raise NotFoundError(f"Branch {self.name!r} does not contain message {uid}.")
         return self._session.messages.get(uid)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
@@ -372,7 +372,7 @@ class Branch(Progression):
             low, high = places.start, places.stop
             if low <= found < high:
                 return found
-        raise NotFoundError(f"Branch {self.name!r} does not hold message {uid} there.")
+        raise NotFoundError(f"Branch {self.name!r} does not contain message {uid} there.")
 
     def append(self, ref: Ref) -> None:
         """Put one of the session's messages at the end; a system message becomes the branch's own.
@@ -417,10 +417,10 @@ class Branch(Progression):
         else:
             held = any(uid.int in keys for uid in self)
         if held or len(keys) < len(ids):
-            raise ExistsError(f"Branch {self.name!r} would hold a message twice.")
+            raise ExistsError(f"Branch {self.name!r} would contain a message twice.")
         contents = [messages.get(uid).content for uid in ids]
         if sum(isinstance(content, SystemContent) for content in contents) > 1:
-            raise ValidationError(f"Branch {self.name!r} can take one system message at a time.")
+            raise ValidationError(f"Branch {self.name!r} can have only one system message.")
 
     def _extend(self, ids: list[UUID]) -> None:
         self._session.place(self._session.messages.pick(ids), [self])
@@ -482,7 +482,7 @@ class Branch(Progression):
 
     def _rewrite(self, order: list[UUID], first: int) -> None:
         if len({uid.int for uid in order}) < len(order):
-            raise ExistsError(f"Branch {self.name!r} would hold a message twice.")
+            raise ExistsError(f"Branch {self.name!r} would contain a message twice.")
         kept = self._system
         if kept is not None and kept.int in {uid.int for uid in order}:
             if order[0].int != kept.int:
@@ -495,7 +495,9 @@ class Branch(Progression):
             isinstance(self._session.messages.get(uid).content, SystemContent)
             for uid in order[first:]
         ):
-            raise ValidationError("A system message stands first; append() or set_branch_system().")
+            raise ValidationError(
+                "A system message must come first; use append() or set_branch_system()."
+            )
         tail = self._tail.rewritten(order[first:], first)
         self._become(tail=tail, system=kept, keep_system=False)
 

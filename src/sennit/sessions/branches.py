@@ -201,8 +201,8 @@ class BranchRegistry(SessionData):
         found, chosen = self.get_branch(branch), branch_name(name)
         if found.name == DEFAULT_BRANCH != chosen:
             raise ValidationError(
-                f"Branch {DEFAULT_BRANCH!r} keeps its name, as all that names no branch goes "
-                f"there; fork it under the name {chosen!r} instead."
+                f"Branch {DEFAULT_BRANCH!r} cannot be renamed, as it is the default wherever no "
+                f"branch is named; fork it under the name {chosen!r} instead."
             )
         if found.name != chosen:
             self._refuse_taken(chosen)
@@ -397,12 +397,14 @@ class BranchRegistry(SessionData):
             message = Message(SystemContent(system_message=message))
         if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
             raise InvalidTypeError(
-                f"A system message is a text or a Message that holds a SystemContent, got "
+                f"A system message is a text or a Message with a SystemContent, got "
                 f"{shown(system)}."
             )
         known = self._messages.get(message, message)
         if known is not message and not known.content.says_the_same(message.content):
-            raise ExistsError(f"The session has message {message.id} with another content.")
+            raise ExistsError(
+                f"The session already has message {message.id} with a different content."
+            )
         return message
 
     def _length_through(self, branch: Branch, at: Ref | int | None) -> int:

@@ -311,7 +311,7 @@ def _info(record: SessionRecord) -> SessionInfo:
 def _place(last: Any) -> tuple[int, UUID]:
     if not isinstance(last, SessionInfo):
         raise InvalidTypeError(
-            f"before must be a SessionInfo, the last one of the page before, got {shown(last)}."
+            f"before must be a SessionInfo, the last one of the previous page, got {shown(last)}."
         )
     return clock.from_datetime(last.updated_at), last.id
 

@@ -85,8 +85,8 @@ def unanswered(branch: Branch, old: Message) -> ForkStart:
     """A fork that ends before an answer; raises ValidationError for what is none."""
     if old.role is not MessageRole.ASSISTANT:
         raise ValidationError(
-            f"Only what the assistant said can be regenerated, and message {old.id} is the "
-            f"{old.role.value}'s; use edit() for that."
+            f"Only the assistant's messages can be regenerated, and message {old.id} is from the "
+            f"{old.role.value}; use edit() instead."
         )
     return ForkStart(_before(branch, old), branch.system_id)
 

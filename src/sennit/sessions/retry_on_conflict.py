@@ -20,4 +20,4 @@ def retry_on_conflict(work: Callable[[], _T], what: str, *, tries: int = 20) -> 
     for _ in range(tries):
         with suppress(ConflictError):
             return work()
-    raise ConflictError(f"Others change {what} all the time; try again.")
+    raise ConflictError(f"Too many concurrent changes to {what}; try again.")

@@ -94,7 +94,7 @@ def _above(branch: Branch, plan: Rewrite) -> int:
     position = branch._tail.position(plan.through)
     if position is None:
         raise ConflictError(
-            f"Message {plan.through} is no longer on branch {branch.name!r}, which someone else "
+            f"Message {plan.through} is no longer on branch {branch.name!r}, which another writer "
             f"has rewritten; nothing was changed."
         )
     return position + 1

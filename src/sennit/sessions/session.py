@@ -322,8 +322,8 @@ class SessionCore(BranchRegistry):
             return message, (message,), targets
         if stored is not message and not stored.content.says_the_same(message.content):
             raise ExistsError(
-                f"The session already has message {message.id} with another content; "
-                f"clone() it to get a new id."
+                f"The session already has message {message.id} with a different content; clone() "
+                f"it to get a new id."
             )
         lacking = [branch for branch in targets if stored.id not in branch]
         return stored, (stored,) if lacking else (), lacking
@@ -445,7 +445,7 @@ def _members(given: Any) -> Sequence[Message]:
     if isinstance(given, MessageGroup):
         return given.messages
     raise InvalidTypeError(
-        f"Expected a message, its id, or the group that add_message gave, got {shown(given)}."
+        f"Expected a message, its id, or the group that add_message returned, got {shown(given)}."
     )
 
 
@@ -454,7 +454,7 @@ def _only_branches(given: Any, branches: Branches | None) -> Any:
     several = isinstance(given, list | tuple | set)
     listed = list(cast("Iterable[Any]", given)) if several else [given]
     if branches is not None or not all(isinstance(one, Branch | UUID | str) for one in listed):
-        raise InvalidTypeError("A Message has its parts already; name its branches instead.")
+        raise InvalidTypeError("A Message already has its parts; pass branches= instead.")
     return given
 
 

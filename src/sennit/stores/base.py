@@ -234,7 +234,7 @@ def of_one_piece() -> Generator[None]:
 def damaged(how: str) -> StoreError:
     """The error for rows that do not fit together."""
     return StoreError(
-        f"The store is damaged: {how}. Run `sennit doctor`, and restore a backup or mend it with "
+        f"The store is damaged: {how}. Run `sennit doctor`, and restore a backup or repair it with "
         f"client.doctor(repair=True)."
     )
 
@@ -265,15 +265,15 @@ def no_session(session: UUID) -> NotFoundError:
 def other_version(store: str, version: int) -> StoreError:
     """The error for a store whose tables are of another version."""
     return StoreError(
-        f"The store {store!r} has tables of version {version}, this Sennit uses version "
-        f"{SCHEMA_VERSION}; nothing was changed. Export it with the Sennit that wrote it and "
-        f"import the archive here, or name another store."
+        f"The store {store!r} has schema version {version}, this Sennit uses version "
+        f"{SCHEMA_VERSION}; nothing was changed. Export it with the version of Sennit that wrote "
+        f"it and import the archive, or choose another store."
     )
 
 
 def session_taken(session: UUID) -> ExistsError:
     """The error for a new session whose id is taken."""
-    return ExistsError(f"Session {session} is there already; open it.")
+    return ExistsError(f"Session {session} already exists; open it.")
 
 
 def no_branch(branch: UUID) -> NotFoundError:
@@ -290,12 +290,12 @@ def no_segment(segment: UUID) -> NotFoundError:
 
 def other_content(message: UUID) -> ExistsError:
     """The error for a message whose id is taken by another."""
-    return ExistsError(f"Message {message} is stored with another content.")
+    return ExistsError(f"Message {message} is already stored with a different content.")
 
 
 def branch_taken(branch: BranchRecord) -> ExistsError:
     """The error for a new branch whose name or id is taken."""
-    return ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+    return ExistsError(f"A branch named {branch.name!r}, or with the same id, already exists.")
 
 
 def name_taken(name: str) -> ExistsError:
@@ -305,14 +305,17 @@ def name_taken(name: str) -> ExistsError:
 
 def changed_meanwhile(branch: BranchRecord) -> ConflictError:
     """The error for a change of a branch that was not seen as it is."""
-    return ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
+    return ConflictError(
+        f"Branch {branch.name!r} was changed by another writer; refresh it and try again."
+    )
 
 
 def check_source(branch: BranchRecord, seen: int, version: int) -> None:
     """Raise ConflictError unless the source of a fork has the version it was last seen with."""
     if version != seen:
         raise ConflictError(
-            f"What {branch.name!r} is forked from was changed by someone else; refresh it."
+            f"The source of branch {branch.name!r} was changed by another writer; refresh it and "
+            f"try again."
         )
 
 

@@ -50,9 +50,9 @@ def secrets_in(url: str) -> list[str]:
     found = _ADDRESS.fullmatch(url)
     if found is None:
         raise StoreError(
-            "The address of the PostgreSQL store cannot be read; it should look like "
-            "postgresql://user:password@host:5432/database, with signs in the password escaped: "
-            "'@' as %40, '/' as %2F, '?' as %3F."
+            "The PostgreSQL URL is invalid; it should look like "
+            "postgresql://user:password@host:5432/database, with special characters in the "
+            "password percent-encoded: '@' as %40, '/' as %2F, '?' as %3F."
         )
     given = dict(parse_qsl(found["query"] or ""))
     written = [found["password"] or "", given.get("password", "")]

@@ -108,7 +108,9 @@ class GroupCommitter:
         except SennitError as error:
             return [error] * len(group)
         except Exception as error:  # or this thread would end, and all would wait for ever
-            failed = StoreError(f"The store failed to write ({error!r}); report this, please.")
+            failed = StoreError(
+                f"Unexpected error while writing to the store ({error!r}); please report it."
+            )
             failed.__cause__ = error
             return [failed] * len(group)
 

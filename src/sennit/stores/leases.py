@@ -27,8 +27,8 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
     if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
-            f"Branch {branch} is busy: {last.holder!r} runs a turn on it. Try again when that has "
-            f"ended; if its process died, the lease expires in {seconds} s.",
+            f"The branch is busy: another run holds it. Try again when that run has ended; if its "
+            f"process died, the lease expires in {seconds} s.",
             holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
@@ -37,10 +37,7 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
 def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
     """The same lease for longer; raises ConflictError if it was lost or given back."""
     if not is_held(last, lease):
-        raise ConflictError(
-            f"{lease.holder!r} no longer holds branch {lease.branch} with token {lease.token}; "
-            f"stop writing, or acquire it again."
-        )
+        raise ConflictError("The lease of the branch was lost; stop writing, or acquire it again.")
     return Lease(lease.branch, lease.holder, lease.token, now + ttl)
 
 

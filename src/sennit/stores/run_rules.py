@@ -41,17 +41,17 @@ def lost_lease(branch: UUID) -> ConflictError:
 def started_elsewhere(message: UUID) -> ConflictError:
     """The error for a tool call that was started more often than its writer knows."""
     return ConflictError(
-        f"Someone else has started the tool call of message {message}, on this branch or another "
-        f"one. Nothing was written; look at its starts, and decide again.",
+        f"Another process has started the tool call of message {message}, on this branch or "
+        f"another one. Nothing was written; read its starts and decide again.",
         call=message,
     )
 
 
 def other_event(branch: UUID, seq: int) -> ConflictError:
     """The error for an event whose number another one has."""
-    return ConflictError(f"Event {seq} of branch {branch} is there already, with another content.")
+    return ConflictError(f"Event {seq} of branch {branch} already exists with a different content.")
 
 
 def no_run(run: UUID) -> NotFoundError:
     """The error for an event of a run that was never noted on its branch."""
-    return NotFoundError(f"There is no run {run} on this branch; keep it first, with PutRun.")
+    return NotFoundError(f"There is no run {run} on this branch; store it first with PutRun.")

@@ -46,7 +46,7 @@ def _read(column: str, kind: type) -> Any:
 
 def _damaged(column: str) -> StoreError:
     return StoreError(
-        f"The store is damaged: {shown(column)} are no metadata or names. Restore a backup."
+        f"The store is damaged: {shown(column)} is not valid metadata or names. Restore a backup."
     )
 
 

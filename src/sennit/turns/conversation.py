@@ -160,7 +160,7 @@ class ConversationSession:
     ) -> RunStream[_T]:
         shown_as = streaming_options or StreamingOptions() if pieces else None
         if resume and aim.say:
-            raise ValidationError("What is gone on with has been said; steer() says more.")
+            raise ValidationError("A resumed run takes no new message; use steer() to add one.")
 
         def start(publish: Publish) -> Task[Return]:
             if resume:
@@ -289,7 +289,7 @@ class ConversationSession:
         listed = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not listed or not all(isinstance(one, Message) for one in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
-                f"What is said is a text, a Message or a list of Messages, got {shown(said)}."
+                f"A message is a text, a Message or a list of Messages, got {shown(said)}."
             )
         return tuple(messages)
 
@@ -425,5 +425,5 @@ def last_answer(branch: Branch) -> Message:
         if message.role is MessageRole.ASSISTANT:
             found = message
     if found is None:
-        raise NotFoundError("The model has said nothing here yet; run the conversation first.")
+        raise NotFoundError("There is no answer yet; run the conversation first.")
     return found

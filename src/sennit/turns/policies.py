@@ -92,7 +92,7 @@ async def _pass(policy: Any, hook: str, now: Any, *given: object) -> Any:
         raise PolicyError(f"Policy {name} refused: {said.reason}", kind="refused")
     if said is not None and not isinstance(said, type(now)):
         raise PolicyError(
-            f"Policy {name} gave {shown(said)}; it gives a {type(now).__name__}, a Refusal, or "
-            f"None to leave it as it is."
+            f"Policy {name} returned {shown(said)}; it must return a {type(now).__name__}, a "
+            f"Refusal, or None for no change."
         )
     return now if said is None else said

@@ -140,7 +140,7 @@ def replay(runs: RunRepository, run_id: UUID) -> list[AnyEvent]:
     """The events of a run as they were shown; raises NotFoundError."""
     found = next((run for run in runs.runs() if run.id == run_id), None)
     if found is None:
-        raise NotFoundError(f"No run {run_id} was on branch {runs.branch.name!r}.")
+        raise NotFoundError(f"There is no run {run_id} on branch {runs.branch.name!r}.")
     return whole(events_of(runs, found))
 
 

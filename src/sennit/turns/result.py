@@ -38,7 +38,7 @@ class Notice:
     """A sentence for people."""
 
 
-MOVED = Notice("error", "moved", "Someone else has said something on this branch meanwhile.")
+MOVED = Notice("error", "moved", "Another writer has added messages to this branch meanwhile.")
 """Why a run is refused that was to begin where a branch ended before."""
 NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 """Why there is nothing to go on with."""

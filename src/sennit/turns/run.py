@@ -223,7 +223,7 @@ class Run:
         if not self.under_way:
             return False
         if message.id in self._heard or message.id in self.request.session.messages:
-            raise ExistsError(f"Message {message.id} has been said already; read the branch.")
+            raise ExistsError(f"Message {message.id} is already on the branch.")
         self._heard.add(message.id)
         self.steered.append(message)
         self._note_steered([message])
@@ -363,7 +363,7 @@ class Run:
         self._flush()
         end = draft.finished
         if end is None:
-            raise ModelError("The model's stream ended without saying so.", kind="network")
+            raise ModelError("The model's stream ended without a finish reason.", kind="network")
         if draft.judged:  # it broke off with an error before anyone could judge it
             self.break_off()
         self.draft = None
@@ -442,7 +442,9 @@ class Run:
             return Stop("cancelled")
         self._flush()
         self.draft = None
-        return Stop("suspended", (Notice("info", "interrupted", "Suspended; resume goes on."),))
+        return Stop(
+            "suspended", (Notice("info", "interrupted", ("Suspended; resume continues the run.")),)
+        )
 
     async def end(self, stop: Stop) -> Return:
         """Tell the end, once: told again, it only waits until the first is durable and shown."""

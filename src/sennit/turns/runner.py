@@ -145,7 +145,7 @@ class Runner:
         except CancelledError:
             if run.ended:
                 raise
-            result = run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
+            result = run.refuse("cancelled", Notice("info", "early", "Cancelled immediately."))
             if run.cancelled_here:
                 return result
             raise
@@ -167,14 +167,14 @@ class Runner:
         except AccessError as error:
             return Notice("error", "access", str(error))
         if self._current is not None:
-            return Notice("error", "busy", "A run is already under way on this conversation.")
+            return Notice("error", "busy", "A run is already active on this conversation.")
         if resume is None and (told := run.nothing_to_answer()) is not None:
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
         if not options.process_tools and not run.aim.say and request.pending():
-            told = "Tool calls are pending; allow process_tools, or answer them first."
+            told = "Tool calls are pending; set process_tools=True, or run them first."
             return Notice("error", "pending_tools", told)
         return None
 

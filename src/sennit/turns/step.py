@@ -87,12 +87,15 @@ def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) ->
     """
     wanted = tuple(one for one in progress.pending if one.id == only)
     if not made:
-        gone = Notice("error", "not_pending", "Someone else has just seen to this call.")
+        gone = Notice("error", "not_pending", "Another process has just handled this call.")
         return RunTools(wanted) if wanted else Stop("invalid", (gone,))
     if wanted:
         return _waits()
     if resumed:
-        return Stop("suspended", (Notice("info", "one_call", "The call is made; resume goes on."),))
+        return Stop(
+            "suspended",
+            (Notice("info", "one_call", ("The call has run; resume continues the run.")),),
+        )
     return _left_pending() if progress.pending else Stop("stable")
 
 
@@ -105,7 +108,7 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     if progress.stopping:
         return Stop("cancelled", (Notice("info", "after_turn", "Stopped after the turn."),))
     if progress.finish == "error":
-        told = "The model broke its answer off with an error."
+        told = "The model's answer ended with an error."
         return Stop("error", (Notice("error", "failed", told),))
     if progress.greets:
         return Greet()
@@ -118,7 +121,7 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     if progress.turns >= options.max_turns:
         return _limit("max_turns", f"The model did not come to an end in {options.max_turns} turns")
     if (spent := overspent(progress, options.budget)) is not None:
-        told = f"The budget of {spent} is used; allow more with budget=Budget({spent}=...)."
+        told = f"The budget of {spent} is used up; raise it with budget=Budget({spent}=...)."
         return Stop("budget", (Notice("error", f"budget_{spent}", told),))
     return _drain(progress, options) if progress.pending else CallModel()
 
@@ -133,7 +136,7 @@ def _left_pending() -> Stop:
 
 def _end(progress: Progress) -> Stop:
     if progress.finish == "length":
-        told = "The answer was cut off by the length limit; allow more with max_tokens."
+        told = "The answer was cut off by the token limit; raise max_tokens."
         return Stop("length", (Notice("error", "length", told),))
     if progress.finish == "refusal":
         return Stop("stable", (Notice("warning", "refusal", "The model refused to answer."),))
@@ -150,7 +153,7 @@ def _drain(progress: Progress, options: SessionOptions) -> Step:
 
 
 def _limit(code: str, told: str) -> Stop:
-    return Stop("max_turns", (Notice("error", code, f"{told}; allow more with {code}=."),))
+    return Stop("max_turns", (Notice("error", code, f"{told}; raise it with {code}=."),))
 
 
 def overspent(progress: Progress, budget: Budget | None) -> str | None:

@@ -165,7 +165,7 @@ def test_a_pipe_says_that_an_answer_was_interrupted_and_goes_on_after_it(tmp_pat
     done = piped(tmp_path, "Go on\n", *program(tmp_path, "Sure."))
     assert (done.returncode, done.stdout) == (0, "Sure.\n")
     assert "The answer was interrupted: the program ended." in done.stderr
-    assert "It began: Once upon a time…" in done.stderr
+    assert "Its text so far: Once upon a time…" in done.stderr
     assert "type /resume: sennit chat --session chat" in done.stderr
     assert said(tmp_path, "main")[1:] == ["Once upon a time…", "Instruction: Go on", "Sure."]
     assert "interrupted" not in piped(tmp_path, "", *program(tmp_path)).stderr

@@ -78,7 +78,7 @@ def test_switching_shows_where_one_was() -> None:
 
 def test_the_branch_one_is_on_is_renamed() -> None:
     desk = Desk([])
-    assert "keeps its name" in desk.type("/rename idea")
+    assert "cannot be renamed" in desk.type("/rename idea")
     desk.type("/fork idea")
     assert "now named a better idea" in desk.type("/rename a better idea")
     assert desk.branch == "a better idea"

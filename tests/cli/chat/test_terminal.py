@@ -41,7 +41,7 @@ def test_an_answer_is_shown_while_the_model_still_speaks(tmp_path: Path) -> None
     with terminal(program(tmp_path, "Once upon a time…"), tmp_path) as chat:
         chat.say("Tell me", "Once upon a time…")
         chat.type(CTRL_C)
-        chat.expect("stopped; what was said is kept")
+        chat.expect("stopped; the text so far is kept")
         quit_(chat)
     assert said(tmp_path, "main") == ["Instruction: Tell me", "Once upon a time…"]
 

@@ -619,7 +619,7 @@ def test_a_thread_left_over_from_one_conversation_does_not_hear_another(
             session(question="next")
     assert sent(theirs) == [("user", "[[ ## question ## ]]\nslow")]
     assert [turn.nodes for turn in bob.turns] == [{}, {}]
-    assert "hears no history" in caplog.text
+    assert "is sent no history" in caplog.text
 
 
 class Around(dspy.Module):

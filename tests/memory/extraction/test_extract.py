@@ -126,7 +126,7 @@ def test_quoted_text_is_not_what_the_user_says(said: str) -> None:
 def test_orders_to_the_memory_become_no_memories_and_are_told_of(said: str) -> None:
     extraction = extract_by_rules(read([user(said)]))
     assert extraction.candidates == ()
-    assert "1 message tells the memory what to do" in extraction.warnings[0]
+    assert "1 message contains instructions to the memory" in extraction.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_move_overwrites_nothing_and_goes_not_into_itself(client: Client) -> N
         client.fs.mv(NOTE, "viking://user/other.md")
     with pytest.raises(ValidationError, match="inside"):
         client.fs.mv("viking://user/notes", "viking://user/notes/deeper")
-    with pytest.raises(ValidationError, match="has its place"):
+    with pytest.raises(ValidationError, match="built-in folder"):
         client.fs.mv("viking://user/memories", "viking://user/mine")
     with pytest.raises(NotFoundError):
         client.fs.mv("viking://user/nothing", "viking://user/x")
@@ -143,7 +143,7 @@ def test_what_is_not_there_is_not_found(client: Client) -> None:
         for uri in ("viking://user/x.md", "viking://session/nobody", "viking://session/nobody/x"):
             if ask == client.fs.rm and "session" in uri:
                 continue
-            with pytest.raises(NotFoundError, match="nothing at"):
+            with pytest.raises(NotFoundError, match="no file or folder at"):
                 ask(uri)
 
 

@@ -241,7 +241,7 @@ def test_a_token_counts_as_soon_as_it_is_made_and_no_longer_than_it_is_valid(
         tokens.unlink()
         answer = server.get("/api/me")
         assert answer.status_code == 503
-        assert "nobody may come in" in answer.json()["error"]["message"]
+        assert "no request is allowed" in answer.json()["error"]["message"]
 
 
 def test_a_token_of_an_owner_there_cannot_be_lets_nobody_in(tmp_path: Path) -> None:

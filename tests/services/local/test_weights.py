@@ -140,7 +140,7 @@ def test_pulled_weights_are_found_in_the_data_folder(
 
 
 def test_a_path_that_holds_no_weights_is_an_error_in_words(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="There are no weights at"):
+    with pytest.raises(ModelError, match="There is no model file"):
         find(tmp_path / "none.gguf")
     (tmp_path / "page.gguf").write_text("<html>")
     with pytest.raises(ModelError, match="not a GGUF file"):
@@ -254,7 +254,7 @@ def test_two_pulls_of_one_file_at_once_do_not_mix(site: Site, tmp_path: Path) ->
     url, errors = f"{site.url}/big.gguf", []
 
     def once_more(done: int, total: int | None) -> None:
-        with pytest.raises(ModelError, match="another program") as caught:
+        with pytest.raises(ModelError, match="another process") as caught:
             pull(url, sha256=SHA, folder=tmp_path)
         errors.append(caught.value.kind)
 
@@ -338,7 +338,7 @@ def test_an_address_that_names_no_gguf_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_an_error_in_words(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ModelError, match="could not be kept"):
+    with pytest.raises(ModelError, match="could not be stored"):
         pull(f"{site.url}/big.gguf", sha256=SHA, folder=tmp_path / "file")
 
 

@@ -125,5 +125,5 @@ def test_what_is_no_hook_is_refused() -> None:
     with pytest.raises(InvalidTypeError, match="after= was given None"):
         Hooked(ScriptedModel([]), after=odd)
     wrong: Any = lambda _: "text"  # noqa: E731
-    with pytest.raises(InvalidTypeError, match="gave 'text'"):
+    with pytest.raises(InvalidTypeError, match="returned 'text'"):
         asyncio.run(Hooked(ScriptedModel(["x"]), before=wrong).ask(request()))

@@ -204,7 +204,7 @@ def test_what_would_have_no_effect_is_refused() -> None:
     for model in ("local", "local:/x.gguf", ScriptedModel([])):
         with pytest.raises(ValidationError, match="no provider"):
             iModel(model, api_key=KEY)
-    with pytest.raises(ValidationError, match="names no file"):
+    with pytest.raises(ValidationError, match="has no file"):
         iModel("local:")
     odd: Any = object()
     with pytest.raises(InvalidTypeError, match="a Model itself"):
@@ -242,7 +242,7 @@ def test_the_key_is_shown_nowhere(providers: Providers) -> None:
     model = iModel("openai:gpt-5", api_key=KEY)
     shown = [repr(model), str(model), f"{vars(model)}", f"{vars(model._connection)}"]
     assert not [text for text in shown if KEY in text]
-    with pytest.raises(TypeError, match="not to be pickled") as caught:
+    with pytest.raises(TypeError, match="cannot be pickled") as caught:
         pickle.dumps(model)
     assert KEY not in str(caught.value)
 
@@ -284,7 +284,7 @@ def test_invoke_hands_on_tools_and_the_form_of_the_answer() -> None:
     asked = inside.requests[0]
     assert [tool.name for tool in asked.tools] == ["one", "two"]
     assert asked.output == ModelSchema("Answer", Answer.model_json_schema())
-    with pytest.raises(ValidationError, match="cannot be held to a schema"):
+    with pytest.raises(ValidationError, match="does not support structured output"):
         asyncio.run(iModel(ScriptedModel([])).invoke("Hello", output=Answer))
 
 

@@ -128,7 +128,7 @@ def test_what_the_server_says_of_a_failure_is_the_error(url: str) -> None:
             with pytest.raises(ToolError, match="Unknown tool: nothing"):
                 await server.call("nothing", {})
             tool = server.tools[0]
-            assert "not sound JSON" in ((await tool.run("{")).error or "")
+            assert "not valid JSON" in ((await tool.run("{")).error or "")
 
     run(main())
 
@@ -209,7 +209,7 @@ def test_a_program_killed_in_the_middle_of_a_call_fails_it_and_is_started_again(
             os.kill(pid, signal.SIGKILL)
             for call in calls:
                 error = (await call).error or ""
-                assert "was lost while 'hang' ran, which may have done its work or not" in error
+                assert "was lost while 'hang' ran, which may or may not have taken effect" in error
             again = await asyncio.gather(*(server.call("pid", {}) for _ in range(3)))
             assert len({one["result"] for one in again} - {pid}) == 1
 
@@ -282,7 +282,7 @@ def test_an_error_of_the_servers_own_does_not_end_the_connection() -> None:
     async def main() -> None:
         async with MCPServer(odd("error")) as server:
             for _ in range(2):
-                with pytest.raises(ToolError, match="could not do 'one': Out of yarn"):
+                with pytest.raises(ToolError, match="failed to run 'one': Out of yarn"):
                     await server.call("one", {})
 
     run(main())
@@ -293,7 +293,7 @@ def test_an_answer_that_cannot_be_read_is_a_failed_call() -> None:
         async with MCPServer(odd("garbage")) as server:
             for _ in range(2):
                 error = (await called(server, "one")).error or ""
-                assert "cannot be understood: ValidationError" in error
+                assert "invalid response to 'one': ValidationError" in error
 
     run(main())
 
@@ -418,7 +418,7 @@ def test_what_a_hostile_server_lists_is_bounded_or_left_out_with_the_reason() ->
             tools = {tool.name: tool for tool in server.tools}
             assert list(tools) == ["good", "files_read_all_now", "round"]
             assert len(tools["files_read_all_now"].description) == 10_001
-            assert "another one is called" in server.refused["files_read_all now"]
+            assert "another tool is named" in server.refused["files_read_all now"]
             assert "bytes, and 100,000 are allowed" in server.refused["huge"]
             assert "nested deeper" in server.refused["deep"]
             assert "longer than 64" in server.refused["n" * 65]

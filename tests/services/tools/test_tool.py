@@ -255,7 +255,7 @@ def generator(x: int) -> Any:
         (callback, r"Parameter 'then' of tool 'callback'"),
         (lost, r"'Nowhere' is not defined; define or import it"),
         (generator, r"return a list instead"),
-        (Address, r"give one of its methods"),
+        (Address, r"pass one of its methods"),
         (42, r"made from a typed function, got 42"),
         (Tool(add), r"is a tool already"),
     ],
@@ -345,9 +345,9 @@ def test_text_and_dict_are_checked_alike() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ('{"a": 1', "not sound JSON"),
-        ("a=1", "not sound JSON"),
-        ('{"a": NaN}', "not sound JSON"),
+        ('{"a": 1', "not valid JSON"),
+        ("a=1", "not valid JSON"),
+        ('{"a": NaN}', "not valid JSON"),
         ("[1, 2]", "must be a JSON object, got [1, 2]"),
         ("null", "must be a JSON object, got None"),
         ('"{}"', "must be a JSON object"),
@@ -516,9 +516,9 @@ class Unshown:
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (math.nan, "result is nan, which JSON cannot hold"),
+        (math.nan, "result is nan, which JSON cannot represent"),
         ({"x": [math.inf]}, "result.x[0] is inf"),
-        (2**64, "integer past 64 bits"),
+        (2**64, "integer beyond 64 bits"),
         ("a\0b", "NUL"),
         ("\ud800", "lone surrogate"),
         (b"bytes", "cannot be stored"),

@@ -779,7 +779,7 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(
     url: str, server: Server, database: str
 ) -> None:
     server.execute("CREATE SCHEMA sennit CREATE TABLE theirs (a integer)", database)
-    with pytest.raises(StoreError, match=r"another program.*name another database"):
+    with pytest.raises(StoreError, match=r"another program.*choose another database"):
         PostgresStore(url)
     assert rows(server, database) == {}
 
@@ -804,7 +804,7 @@ def test_a_name_that_is_too_long_for_an_index_is_not_taken_for_a_lost_server(emp
         session = client.session("chat")
         session.add_message("user", "hi")
         label = LabelRecord(session.default_branch[0], long, 0.5, session.created_us)
-        with pytest.raises(ValidationError, match="cannot keep such a value"):
+        with pytest.raises(ValidationError, match="cannot store this value"):
             client._store.write(client._owner, session.id, [PutLabels((label,))])
         assert session.labels() == []
 

@@ -143,7 +143,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         """Keep what a task wrote after a checkpoint."""
         thread_id, ns, id = _asked(config)
         if id is None:
-            raise ValidationError(f"The writes of task {task_id!r} name no checkpoint_id.")
+            raise ValidationError(f"The writes of task {task_id!r} have no checkpoint_id.")
         listed = [
             [WRITES_IDX_MAP.get(channel, at), channel, self._packed(value)]
             for at, (channel, value) in enumerate(writes)
@@ -329,7 +329,7 @@ def _asked(config: Any) -> tuple[str, str, str | None]:
     named: Mapping[str, Any] = config.get("configurable") or {}
     if "thread_id" not in named:
         raise ValidationError(
-            'The config names no thread; give {"configurable": {"thread_id": "..."}}.'
+            'The config has no thread_id; pass {"configurable": {"thread_id": "..."}}.'
         )
     return str(named["thread_id"]), named.get("checkpoint_ns", ""), get_checkpoint_id(config)
 
@@ -349,6 +349,6 @@ def _is_divisible(value: Any) -> bool:
 def _refuse_pickle(kind: str) -> None:
     if kind == "pickle":
         raise ValidationError(
-            "A value was or would be pickled, and reading a pickle runs code; "
-            "give the checkpointer a serialiser without pickle_fallback."
+            "Pickled values are refused, because reading a pickle runs code; use a serializer "
+            "without pickle_fallback."
         )

@@ -252,7 +252,9 @@ class ConversationFamilies:
         Raises ValidationError, and ConflictError or NotFoundError if it is erased meanwhile.
         """
         if conversation == _LOG:
-            raise ValidationError(f"{_LOG!r} is the name of the log; call the conversation else.")
+            raise ValidationError(
+                f"{_LOG!r} is reserved for the record log; choose another conversation name."
+            )
         found = self.of(conversation)
         if found is not None:
             return found

@@ -231,7 +231,7 @@ class ChatSession:
             return asked[-1]
         numbered = {self.number(one): one for one in asked}
         if number not in numbered:
-            told = f"Message {number} is not one of your messages on this branch"
+            told = f"Message {number} is not one of your messages"
             raise OutOfRangeError(f"{told}; /history shows their numbers.")
         return numbered[number]
 

@@ -63,7 +63,7 @@ def _node_running() -> PredictorNode | None:
 def _call() -> Any:
     call = current_call()
     if call is None:
-        raise SennitError("No session is running here; call this from inside a program.")
+        raise SennitError("No session is running; call this from inside a running program.")
     return call
 
 

@@ -107,7 +107,8 @@ def by_name(module: Any, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[
     kind = type(module).__name__
     if len(args) > len(names):
         raise TypeError(
-            f"{kind} takes {len(names)} arguments without a name, got {len(args)}; name them."
+            f"{kind} takes {len(names)} positional arguments, got {len(args)}; pass the others by "
+            f"name."
         )
     given = dict(zip(names, args, strict=False))
     if twice := sorted(given.keys() & inputs.keys()):

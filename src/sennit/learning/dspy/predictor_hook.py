@@ -159,7 +159,7 @@ def _call_of(predictor: Any) -> ActiveCall | None:
     if holding:
         _log.warning(
             "The predictor %r runs in a thread that does not say which conversation it belongs to, "
-            "and hears no history. Start it with dspy.Parallel, or run it in "
+            "and is sent no history. Start it with dspy.Parallel, or run it in "
             "contextvars.copy_context().",
             predictor.__dict__[_NODE],
         )

@@ -154,7 +154,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         if "forward" in vars(module):
             _log.warning(
                 "%s has a `forward` of its own, such as KNNFewShot makes, which may ask other "
-                "predictors than those of the session; these hear no history.",
+                "predictors than those of the session; these are sent no history.",
                 type(module).__name__,
             )
         own = copied(module, options.telling.copies)
@@ -446,7 +446,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         golds = cast("list[Any]", gold) if isinstance(gold, list) else [gold] * len(turns)
         if len(golds) != len(turns):
             raise ValidationError(
-                f"gold is one for all turns or a list of one for each of {len(turns)}, "
+                f"gold must be one example, or a list with one for each of the {len(turns)} turns, "
                 f"got {len(golds)}."
             )
         scores = [judge.score(turn, one) for turn, one in zip(turns, golds, strict=True)]
@@ -521,8 +521,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         """
         if is_saved(path):
             raise ValidationError(
-                f"{str(path)!r} holds a conversation and no program; read it with "
-                f"Session.load_from(path, module). A program is kept with session.module.save."
+                f"{str(path)!r} contains a conversation, not a program; load it with "
+                f"Session.load_from(path, module). Save a program with session.module.save."
             )
         super().load(path, *args, **options)  # pyright: ignore
 
@@ -537,7 +537,11 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         session = cast("Session", made)
         named = {SHARED, *(name for name, _ in session.module.named_predictors())}
         if unknown := sorted(saved.nodes.keys() - named):
-            _log.warning("%s holds turns of %s, no predictor of this program.", path, unknown)
+            _log.warning(
+                "%s contains turns of %s, which is not a predictor of this program.",
+                path,
+                unknown,
+            )
         session.state.fill(saved)
         return made
 

@@ -154,7 +154,7 @@ def read_file(path: str | Path) -> SavedState:
     state = _mapping(loads(Path(path).read_bytes()))
     if state.get("version", 1) not in (1, VERSION) or not {"version", "turns"} & state.keys():
         raise ValidationError(
-            f"{str(path)!r} is no saved session of version 1 or {VERSION}; its version is "
+            f"{str(path)!r} is not a saved session of version 1 or {VERSION}; its version is "
             f"{shown(state.get('version'))}."
         )
     if state.get("history_input_fields") is None and "input_field_override" in state:
@@ -167,8 +167,8 @@ def read_file(path: str | Path) -> SavedState:
         options["memory"] = MemoryPlan(plan["scope"], plan["lifetime"])
     if state.get("l2_memory"):
         _log.warning(
-            "%s holds an l2_memory of the program as a whole, which is left out: only predictors "
-            "have a memory here.",
+            "%s contains an l2_memory of the whole program, which is ignored: only predictors have "
+            "memory.",
             path,
         )
     nodes = {
@@ -220,7 +220,7 @@ def _written(turn: Turn, gone: int) -> dict[str, Any]:
 def _checked(turn: Any) -> dict[str, Any]:
     saved = _mapping(turn)
     if not all(isinstance(saved.get(name), dict) for name in ("inputs", "outputs")):
-        raise ValidationError(f"A saved turn has inputs and outputs, not only {sorted(saved)}.")
+        raise ValidationError(f"A saved turn needs inputs and outputs, got only {sorted(saved)}.")
     for name, kinds in _KINDS.items():
         if not isinstance(saved.get(name), (*kinds, NoneType)):
             raise ValidationError(f"{name!r} of a saved turn cannot be {shown(saved[name])}.")

@@ -52,7 +52,9 @@ class ExportOptions:
     def __post_init__(self) -> None:
         pairs = format_named(self.format).unit == "preference"
         if pairs and self.keep.strict_trajectory:
-            raise ValidationError("strict_trajectory is for conversations and examples, not pairs.")
+            raise ValidationError(
+                "strict_trajectory applies to conversations and examples, not to pairs."
+            )
         if self.split is not None:
             _check_split(self.split)
 
@@ -60,10 +62,10 @@ class ExportOptions:
 def _check_split(split: Mapping[str, float]) -> None:
     shares = list(split.values())
     if not (shares and all(0 < share < math.inf for share in shares)):
-        raise ValidationError(f"A split has shares above 0, got {shown(split)}.")
+        raise ValidationError(f"The shares of a split must be above 0, got {shown(split)}.")
     for name in split:
         if not name or any(one in name for one in "/\\\0"):
-            raise ValidationError(f"The name of a part is part of a file's, got {shown(name)}.")
+            raise ValidationError(f"A split name must be usable in a file name, got {shown(name)}.")
 
 
 @dataclass(frozen=True, slots=True)

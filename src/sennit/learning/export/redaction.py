@@ -26,7 +26,7 @@ def redacted(row: Row, redact: Redact) -> Row:
     def text(said: str) -> str:
         found: Any = redact(said)
         if not isinstance(found, str):
-            raise ValidationError(f"redact returns the text to show, got {shown(found)}.")
+            raise ValidationError(f"redact must return a string, got {shown(found)}.")
         return found
 
     return _chat(row, text)

@@ -44,7 +44,7 @@ def writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
     part = stack.enter_context(whole(path))
     create_private(part)
     if path.suffix.lower() not in ENDINGS:
-        told = f"A file to train on ends in {' or '.join(ENDINGS)}"
+        told = f"A training file ends in {' or '.join(ENDINGS)}"
         raise ValidationError(f"{told}, got {str(path)!r}.")
     if path.suffix.lower() == PARQUET:
         return stack.enter_context(_Parquet(part, format.columns))

@@ -37,7 +37,7 @@ def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tupl
     if skill is not None:
         bodies.append(_skill(skill))
     if not bodies:
-        raise ValidationError("Nothing was used: name contexts= (URIs) or skill=.")
+        raise ValidationError("Pass contexts= (URIs) or skill=.")
     head, now = _head(branch), clock.now_us()
     return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
 
@@ -82,13 +82,15 @@ def _skill(skill: Mapping[str, Any]) -> dict[str, Any]:
     given = plain_dict(skill, "skill")
     if "uri" not in given or given.keys() - _SKILL:
         raise ValidationError(
-            f"A skill has a uri and, if you like, input, output and success; got {sorted(given)}."
+            f"A skill needs a uri and may have input, output and success; got {sorted(given)}."
         )
     if not isinstance(given.get("success", True), bool):
         raise InvalidTypeError(f"skill['success'] is True or False, got {shown(given['success'])}.")
     uri = Uri.parse(given["uri"])
     if uri.scope != "agent" or uri.names[:1] != ("skills",) or len(uri.names) < 2:
-        raise ValidationError(f"Skills live under viking://agent/skills/, got {shown(str(uri))}.")
+        raise ValidationError(
+            f"A skill URI begins with viking://agent/skills/, got {shown(str(uri))}."
+        )
     return {"success": True, **given, "uri": str(uri), "skill": True}
 
 

@@ -74,12 +74,12 @@ def slug_of(fact: Fact, when: Period) -> str:
 def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
     orders = sum(is_order(one.text) for one in users)
     if orders:
-        told = "1 message tells" if orders == 1 else f"{orders} messages tell"
-        yield f"{told} the memory what to do; nothing was taken from {_them(orders)}."
+        told = "1 message contains" if orders == 1 else f"{orders} messages contain"
+        yield f"{told} instructions to the memory; nothing was extracted from {_them(orders)}."
     foreign = sum(is_foreign(one.text) for one in users)
     if foreign:
         seem = "1 message seems" if foreign == 1 else f"{foreign} messages seem"
-        yield f"{seem} not to be in English, the only language that the rules know."
+        yield f"{seem} not to be in English; rule-based extraction supports English only."
 
 
 def _them(count: int) -> str:

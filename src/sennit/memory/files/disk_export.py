@@ -118,7 +118,9 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
         if place.scope == "session" or (place.is_shared and not tree.realm.shares):
             skipped += 1
         elif place in read:
-            raise ArchiveError(f"{str(file)!r} and another file would both be {str(place)!r}.")
+            raise ArchiveError(
+                f"{str(file)!r} and another file would both be imported as {str(place)!r}."
+            )
         else:
             read[place] = _read(file, place)
     found = list(read.values())
@@ -137,7 +139,8 @@ def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
         yield from _files(path)
     except OSError as error:
         raise ArchiveError(
-            f"{str(path)!r} cannot be read ({error}); look at its rights, or name another folder."
+            f"{str(path)!r} cannot be read ({error}); check its permissions, or choose another "
+            f"folder."
         ) from error
 
 
@@ -156,10 +159,10 @@ def _files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
                     waiting.append((Path(entry.path), names))
                     continue
                 if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                    raise ArchiveError(f"{'/'.join(names)!r} is a link or no plain file.")
+                    raise ArchiveError(f"{'/'.join(names)!r} is a link or not a regular file.")
                 count += 1
                 if count > _MAX_FILES:
-                    raise ArchiveError(f"The folder holds more than {_MAX_FILES:,} files.")
+                    raise ArchiveError(f"The folder contains more than {_MAX_FILES:,} files.")
                 yield Path(entry.path), names
 
 
@@ -167,8 +170,8 @@ def _place(uri: str, names: tuple[str, ...], file: Path) -> Uri:
     base = SCHEME if uri == SCHEME else f"{Uri.parse(uri)}/"
     if uri == SCHEME and names[0] not in SCOPES:
         raise ArchiveError(
-            f"{str(file)!r} is in none of the folders {list(SCOPES)}; name the address that the "
-            f"folder stands for, such as 'viking://user/memories'."
+            f"{str(file)!r} is in none of the folders {list(SCOPES)}; pass the URI that the folder "
+            f"corresponds to, such as 'viking://user/memories'."
         )
     try:
         return Uri.parse(base + "/".join(names))
@@ -188,7 +191,7 @@ def _read(file: Path, uri: Uri) -> _Found:
         raise ArchiveError(f"{str(file)!r} cannot be read as text ({error}).") from error
     fields, text = _parted(said.replace("\r\n", "\n"))
     if "\0" in text or len(text.encode()) > MAX_TEXT:
-        raise ArchiveError(f"{str(file)!r} holds NUL, or more than {MAX_TEXT:,} bytes of text.")
+        raise ArchiveError(f"{str(file)!r} contains NUL, or more than {MAX_TEXT:,} bytes of text.")
     return _Found(uri, text, fields)
 
 
@@ -243,5 +246,7 @@ def _moment(found: _Found, name: str) -> int | None:
     try:
         moment = datetime.fromisoformat(str(said))
     except ValueError:
-        raise ArchiveError(f"{str(found.uri)!r} has no date as {name}: {shown(said)}.") from None
+        raise ArchiveError(
+            f"{str(found.uri)!r} has an invalid date in {name}: {shown(said)}."
+        ) from None
     return clock.from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

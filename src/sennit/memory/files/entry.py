@@ -69,9 +69,11 @@ def stored(uri: Uri, file: FileRecord) -> FileEntry:
 
 def not_a_file(uri: Uri) -> NotFoundError:
     """The error for reading a folder."""
-    return NotFoundError(f"{str(uri)!r} is a folder; see what is in it with ls({str(uri)!r}).")
+    return NotFoundError(f"{str(uri)!r} is a folder; list it with ls({str(uri)!r}).")
 
 
 def nothing_at(uri: Uri) -> NotFoundError:
     """The error for an address where nothing is."""
-    return NotFoundError(f"There is nothing at {str(uri)!r}; look with ls({str(uri.parent)!r}).")
+    return NotFoundError(
+        f"There is no file or folder at {str(uri)!r}; list its parent with ls({str(uri.parent)!r})."
+    )

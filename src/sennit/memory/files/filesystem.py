@@ -203,7 +203,9 @@ class FileSystem:
         try:
             wanted = re.compile(text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0)
         except re.error as error:
-            raise ValidationError(f"{shown(pattern)} is no regular expression: {error}.") from None
+            raise ValidationError(
+                f"{shown(pattern)} is not a valid regular expression: {error}."
+            ) from None
         return [
             GrepMatch(one.uri, number, line)
             for one, say in self.texts(uri)

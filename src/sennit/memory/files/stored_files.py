@@ -108,7 +108,7 @@ class StoredTree:
         """Let a file say something, as its next version; the same again changes nothing."""
         body = text(said, "What a file says")
         if len(body.encode()) > MAX_TEXT:
-            raise ValidationError(f"A file holds at most {MAX_TEXT:,} bytes of text.")
+            raise ValidationError(f"A file may contain at most {MAX_TEXT:,} bytes of text.")
 
         def write() -> FileEntry:
             self.refuse_place(uri)
@@ -152,14 +152,14 @@ class StoredTree:
         """A file stands in folders, not in files, and not where a folder is."""
         self.realm.locate(uri)
         if self.is_folder(uri):
-            raise ExistsError(f"{str(uri)!r} is a folder; name a file in it.")
+            raise ExistsError(f"{str(uri)!r} is a folder; pass the URI of a file.")
         self._refuse_file_above(uri)
 
     def _refuse_file_above(self, uri: Uri) -> None:
         above = uri.parent
         while above.names:
             if self.realm.find(above) is not None:
-                raise ExistsError(f"{str(above)!r} is a file; nothing can stand in it.")
+                raise ExistsError(f"{str(above)!r} is a file, not a folder.")
             above = above.parent
 
     def mkdir(self, uri: Uri) -> FileEntry:
@@ -178,7 +178,9 @@ class StoredTree:
         """Erase a file, or a folder with all in it; gives how many files went."""
         files = self._at(uri)
         if not recursive and any(self.realm.uri(file).names != uri.names for file in files):
-            raise ExistsError(f"{str(uri)!r} is not empty; say recursive=True to erase all of it.")
+            raise ExistsError(
+                f"{str(uri)!r} is not empty; pass recursive=True to erase it with its contents."
+            )
         erase_files(self.realm, files)
         return sum(not file.path.endswith("/") for file in files)
 
@@ -206,13 +208,15 @@ class StoredTree:
         files = self._at(source)
         if source.is_shared != target.is_shared:
             raise ValidationError(
-                "A file does not move into or out of the shared space with its history and "
-                "evidence; read it, and write there what others may read."
+                "Files cannot be moved into or out of the shared space, because their history and "
+                "evidence would move along; write a new file there instead."
             )
         if self._is_fixed(source):
-            raise ValidationError(f"{shown(str(source))} has its place; move what is in it.")
+            raise ValidationError(
+                f"Cannot move the built-in folder {shown(str(source))}; move its contents instead."
+            )
         if target.is_within(source):
-            raise ValidationError(f"{str(target)!r} is inside of {str(source)!r}.")
+            raise ValidationError(f"{str(target)!r} is inside {str(source)!r}.")
         self._refuse_taken(target)
         changes: list[FileChange] = []
         moved: dict[str, str] = {}
@@ -237,7 +241,7 @@ class StoredTree:
 
     def _refuse_taken(self, target: Uri) -> None:
         if self.realm.find(target) is not None or self.is_folder(target):
-            raise ExistsError(f"Something is at {str(target)!r} already.")
+            raise ExistsError(f"{str(target)!r} already exists.")
         self._refuse_file_above(target)
 
     def _moving(self, file: FileRecord, owner: Owner, path: str) -> list[FileChange]:

@@ -153,10 +153,10 @@ def forget(
 ) -> ForgetResult:
     """Erase what is named, sessions by `delete`; see `Client.forget`."""
     if sum(one is not None for one in (user, uri, session)) != 1:
-        raise ValidationError("Name what to forget: one of user=, uri= and session=.")
+        raise ValidationError("Pass exactly one of user=, uri= and session=.")
     if user is not None:
         if user != realm.user.name:
-            raise AccessError(f"This client is of user {realm.user.name!r}, not of {user!r}.")
+            raise AccessError(f"This client belongs to user {realm.user.name!r}, not {user!r}.")
         return forget_user(realm, delete)
     if uri is not None:
         address, _, fact = text(uri, "uri").partition("#")
@@ -166,7 +166,7 @@ def forget(
         if place.scope != "session":
             return forget_files(realm, place)
         if len(place.names) != 1:
-            raise ValidationError(f"Forget a whole session, not {str(place)!r} alone.")
+            raise ValidationError(f"Only a whole session can be forgotten, not {str(place)!r}.")
         session = place.names[0]
     assert session is not None
     return forget_session(realm, session, delete)
@@ -183,7 +183,7 @@ def forget_session(
     unname(realm, touched)
     realm.store.scrub()  # also of one that was erased by a call that was cut off
     if not sessions and not touched:
-        raise NotFoundError(f"There is no session {shown(named)}, and nothing came from one.")
+        raise NotFoundError(f"There is no session {shown(named)}, and no memory came from it.")
     return ForgetResult(sessions, _count(touched))
 
 

@@ -106,7 +106,7 @@ class MemoryReader:
         for one in given:
             if not isinstance(one, MemoryRecord):
                 raise InvalidTypeError(
-                    f"evidence() takes memories, as all() and get() give them, got {shown(one)}."
+                    f"evidence() takes memories returned by all() or get(), got {shown(one)}."
                 )
         return said_in(self._realm, (one for memory in given for one in memory.evidence))
 

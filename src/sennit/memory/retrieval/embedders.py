@@ -72,7 +72,7 @@ class RemoteEmbedder:
     ) -> None:
         """`base_url` ends where "/embeddings" begins. The key is kept nowhere but here."""
         if urlsplit(base_url).scheme not in ("http", "https"):
-            raise ValidationError(f"base_url must be an http(s) address, got {shown(base_url)}.")
+            raise ValidationError(f"base_url must be an http(s) URL, got {shown(base_url)}.")
         self.name = model
         self._url = f"{base_url.rstrip('/')}/embeddings"
         self._api_key = api_key

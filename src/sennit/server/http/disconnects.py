@@ -27,7 +27,9 @@ async def while_there(receive: Receive, work: Awaitable[_T]) -> _T:
         if not leaving.left:
             raise
         leaving.task.uncancel()
-        raise HTTPError(499, "gone", "You went away; this was stopped.") from None
+        raise HTTPError(
+            499, "gone", ("The client disconnected; the request was cancelled.")
+        ) from None
     finally:
         leaving.stop()
 

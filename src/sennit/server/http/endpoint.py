@@ -237,6 +237,6 @@ def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> HTTPErro
     param = where.rstrip("`").lstrip(".") or None
     if (unknown := _UNKNOWN.fullmatch(told)) is not None:
         name = ".".join(one for one in (param, unknown[1]) if one)
-        return HTTPError(status, "invalid", f"There is no field {name!r} here.", param=name)
+        return HTTPError(status, "invalid", f"Unknown field {name!r}.", param=name)
     said = f"{told} in {param!r}." if param else f"{told}."
     return HTTPError(status, "invalid", said, param=param)

@@ -116,5 +116,5 @@ def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None
 
 def internal() -> HTTPError:
     """Return the HTTP error for an unexpected exception, which reveals nothing of it."""
-    told = "Something went wrong in the server; its log says more. Nothing was stored by halves."
+    told = "Internal server error; see the server's log. No partial data was stored."
     return HTTPError(500, "internal", told)

@@ -135,7 +135,7 @@ class LimitsMiddleware:
         """Count a request while it is under way; raises HTTPError 429 or 503."""
         most = self._limits.requests
         if self._inside >= most:
-            told = f"The server has {most} requests under way, its maximum; try again shortly."
+            told = f"The server has {most} active requests, the maximum; try again shortly."
             raise HTTPError(503, "full", told, headers=_SOON)
         self._check_rates(caller)
         self._under_way.add(caller)
@@ -254,7 +254,7 @@ async def _read(receive: Receive, limits: Limits) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HTTPError(400, "cut_off", "The body was cut off; nothing was done.")
+            raise HTTPError(400, "cut_off", "The request body is incomplete; nothing was changed.")
         piece: bytes = message.get("body", b"")
         size += len(piece)
         if size > limits.body_bytes:

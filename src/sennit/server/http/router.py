@@ -106,7 +106,7 @@ class Router:
         if not place.endpoints:
             return None
         allowed = ", ".join(sorted(place.endpoints))
-        told = f"{method} is not possible here; {allowed} is."
+        told = f"Method {method} is not allowed here; use {allowed}."
         raise HTTPError(405, "method", told, headers={"allow": allowed})
 
     def _mounted(self, scope: HttpScope) -> ASGIApp:
@@ -168,7 +168,7 @@ def _decoded(piece: str) -> str:
     except UnicodeError:
         raise HTTPError(400, "malformed", f"{piece[:200]!r} in the path is not UTF-8.") from None
     if "\0" in found:
-        raise HTTPError(400, "malformed", "A path must not hold NUL.")
+        raise HTTPError(400, "malformed", "A path must not contain NUL.")
     return found
 
 
@@ -181,7 +181,9 @@ def _query(scope: HttpScope) -> dict[str, Any]:
             found.setdefault(name, []).append(value)
             continue
         if name in found:
-            raise HTTPError(422, "invalid", f"{name!r} stands twice in the query.", param=name)
+            raise HTTPError(
+                422, "invalid", (f"The query parameter {name!r} is given twice."), param=name
+            )
         found[name] = value
     return found
 
@@ -191,5 +193,7 @@ def _check_type(headers: dict[bytes, bytes]) -> None:
     if told != b"application/json":
         shown = told.decode("latin-1") or "no type"
         raise HTTPError(
-            415, "content_type", f"A body is 'application/json' here, got {shown[:100]!r}."
+            415,
+            "content_type",
+            f"The Content-Type must be 'application/json', got {shown[:100]!r}.",
         )

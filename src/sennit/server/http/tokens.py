@@ -98,7 +98,7 @@ def checked_scopes(scopes: Iterable[str]) -> frozenset[Scope]:
 
 
 def default_file() -> Path:
-    """The file of tokens when nobody names one."""
+    """The token file when nobody names one."""
     return settings.data_folder() / "tokens.json"
 
 
@@ -108,13 +108,13 @@ def read_tokens(path: Path) -> dict[str, Token]:
         with path.open("rb") as file:
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
                 raise StoreError(
-                    f"{str(path)!r} says who may come in, so only you may touch it; "
-                    f"run: chmod 600 {path}"
+                    f"{str(path)!r} is a token file, so only its owner may access it; run: chmod "
+                    f"600 {path}"
                 )
             data = file.read()
         return {one.id: one for one in msgspec.json.decode(data, type=_File).tokens}
     except (OSError, msgspec.DecodeError) as error:
-        raise StoreError(f"The file of tokens {str(path)!r} cannot be read: {error}") from error
+        raise StoreError(f"The token file {str(path)!r} cannot be read: {error}") from error
 
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
@@ -188,7 +188,7 @@ class TokenFile:
                 return
             with self._lock:
                 self._replace({}, None)
-            raise StoreError("The token file is gone, so nobody may come in.") from None
+            raise StoreError("The token file is missing, so no request is allowed.") from None
         seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         with self._lock:
             if seen != self._seen:

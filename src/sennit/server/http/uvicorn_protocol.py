@@ -102,7 +102,7 @@ class Chunked(h11.Connection):
         elif isinstance(event, h11.Data) and event.chunk_end:
             self._chunks, self._bytes = self._chunks + 1, self._bytes + len(event.data)
             if self._chunks - _FREE_CHUNKS > self._bytes // _SMALL_CHUNK:
-                raise h11.RemoteProtocolError("A body comes in larger chunks.")
+                raise h11.RemoteProtocolError("The chunks of the body are too small.")
         return event
 
 

@@ -172,7 +172,7 @@ class McpApp:
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             # A stream to listen on would stay empty: between requests there is nothing to tell.
-            told = f"{scope['method']} is not possible here; POST is."
+            told = f"{scope['method']} is not allowed here; use POST."
             raise HTTPError(405, "method", told, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
         limits = self._server.limits_of(caller)

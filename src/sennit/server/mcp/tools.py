@@ -230,7 +230,9 @@ async def read_file(reach: McpScope, asked: ReadFile) -> dict[str, Any]:
     """Return the text of a file from an offset on."""
     text = await reach.client.fs.aread(asked.uri)
     if asked.offset > len(text):
-        raise OutOfRangeError(f"{asked.uri!r} has {len(text)} letters; offset is {asked.offset}.")
+        raise OutOfRangeError(
+            f"{asked.uri!r} has {len(text)} characters; offset is {asked.offset}."
+        )
     end = asked.offset + LETTERS
     told = {"uri": asked.uri, "text": text[asked.offset : end], "letters": len(text)}
     return told | ({"next_offset": end} if end < len(text) else {})
@@ -273,7 +275,9 @@ async def fork_session(reach: McpScope, asked: ForkSession) -> dict[str, Any]:
 async def continue_session(reach: McpScope, asked: ContinueSession) -> dict[str, Any]:
     """Say something, and have the model answer."""
     if reach.model is None:
-        raise ValidationError("There is no model here; add what yours says with add_message.")
+        raise ValidationError(
+            "This server has no model; add the answer of your own with add_message."
+        )
     session = await reach.client.asession(asked.session, create=False)
     branch = _branch(session, asked.branch)
     conversation = session.conversation(
@@ -282,7 +286,7 @@ async def continue_session(reach: McpScope, asked: ContinueSession) -> dict[str,
     with reach.runs.including(conversation):
         result = (await conversation.say(asked.text)).raise_for_error()
     if result.stop_reason == "suspended":
-        raise ConflictError("The server stops, so the answer has to wait; the run can be resumed.")
+        raise ConflictError("The server is shutting down; the run is suspended and can be resumed.")
     return {
         "branch": branch.name,
         "answer": _cut(result.answer, LETTERS),
@@ -299,7 +303,7 @@ def _branch(session: Session, named: str | None) -> Branch:
     if found is None:
         found = next(iter(session.branches), None)
     if found is None:
-        raise NotFoundError("Nothing has been said in this session yet; add_message begins it.")
+        raise NotFoundError("The session has no messages yet; add one with add_message.")
     return found
 
 

@@ -405,7 +405,7 @@ async def aside(place: BranchLocation, system: Message | UUID | None) -> BranchL
     """
     branch = place.branch
     if place.at and place.last not in (None, message_at(branch, place.at)):
-        raise ConflictError("What was said before was changed by somebody else; send it again.")
+        raise ConflictError("Another client changed the history meanwhile; send the request again.")
     at = branch.tail.total if place.at is None else place.at
     last = message_at(branch, at)
     for left in range(_TRIES, -1, -1):

@@ -138,7 +138,7 @@ def answer_message(said: str) -> Message:
 def tool_result(call_id: str, said: str) -> Message:
     """Return the result of a call that the client made."""
     if not call_id:
-        raise ValidationError("The result of a call must name it; its id is empty.")
+        raise ValidationError("A tool result needs the id of its call; the id is empty.")
     return Message(ActionResponseContent(request_id=call_id, result=said))
 
 

@@ -176,7 +176,7 @@ def sound(result: Return) -> Return:
 def problem_in(result: Return) -> HTTPError:
     """Return the HTTP error for a failed run."""
     if result.stop_reason == "cancelled":
-        return HTTPError(503, "cancelled", "The answer was stopped; what was said is kept.")
+        return HTTPError(503, "cancelled", "The answer was stopped; the text so far is kept.")
     error, notice = result.error, result.messages[-1]
     if isinstance(error, ModelError):
         status, code = _STATUSES.get(error.kind, (502, "model"))

@@ -180,7 +180,9 @@ def _from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:
     """The files to search, in order: their uri, how many lines to skip, and their text."""
     number, _, last = (query.after or "0@").partition("@")
     if not number.isdecimal() or len(number) > 18:
-        raise ValidationError(f"after is the next of an answer before, got {shown(query.after)}.")
+        raise ValidationError(
+            f"after must be the 'next' of an earlier response, got {shown(query.after)}."
+        )
     reached = not last
     for one, say in fs.texts(query.uri):
         if reached or one.uri == last:

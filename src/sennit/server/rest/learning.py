@@ -80,7 +80,7 @@ async def label(call: HTTPRequest) -> LabelShape:
     """Judge a message; judging again replaces it."""
     ask: LabelRequest = call.body
     if (ask.score is UNSET) == (ask.thumb is UNSET):
-        raise ValidationError("A label is a score or a thumb, one of them.")
+        raise ValidationError("Pass either a score or a thumb.")
     session, uid = await _message(call)
     score = None if ask.score is UNSET else ask.score
     thumb = None if ask.thumb is UNSET else ask.thumb

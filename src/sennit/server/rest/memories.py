@@ -234,7 +234,7 @@ def _page(client: Client, query: MemoriesQuery) -> MemoryList:
     if query.before is not None:
         places = [at for at, one in enumerate(found) if one.uri == query.before]
         if not places:
-            told = f"before is the 'next' of the page before, got {query.before[:200]!r}."
+            told = f"before must be the 'next' of the previous page, got {query.before[:200]!r}."
             raise HTTPError(422, "invalid", told, param="before")
         found = found[places[0] + 1 :]
     page = found[: query.limit]
@@ -247,7 +247,7 @@ def _category(given: str | None) -> str | None:
     known = [one.value for one in Category]
     if given is None or given in known:
         return given
-    told = f"{given[:100]!r} is no category; there are: {', '.join(known)}."
+    told = f"{given[:100]!r} is not a category; there are: {', '.join(known)}."
     raise HTTPError(422, "invalid", told, param="category")
 
 
@@ -299,7 +299,7 @@ async def forget(call: HTTPRequest) -> ForgetShape:
     """Erase for good, with all that rests on it."""
     ask: ForgetRequest = call.body
     if (ask.uri is None) == (ask.session is None):
-        raise HTTPError(422, "invalid", "Name what to forget: a uri or a session, one of them.")
+        raise HTTPError(422, "invalid", "Pass either a uri or a session.")
     client = call.caller.client
     if ask.session is not None:
         call.caller.open.drop((await call.caller.session(ask.session)).id)

@@ -78,7 +78,7 @@ async def list_messages(call: HTTPRequest) -> MessagePage:
     """A page of messages, by default the last ones."""
     query: MessagesQuery = call.query
     if query.before is not None and query.after is not None:
-        raise ValidationError("Name before or after, not both.")
+        raise ValidationError("Pass before or after, not both.")
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return await to_thread(_page, branch, query, call.limits.answer_bytes)
 
@@ -167,13 +167,15 @@ def _parts(given: NewMessage) -> list[Any]:
         return [TextPart(given.text)]
     if isinstance(given.parts, list) and given.text is UNSET:
         return [part_from_dict(one) for one in given.parts]
-    raise ValidationError("A message has a text or parts, one of them.")
+    raise ValidationError("Pass either a text or parts.")
 
 
 def _whole(session: SessionCore, given: NewMessage) -> Message:
     """A message under the id its author made for it."""
     if not isinstance(given.text, str) or given.parts is not UNSET:
-        raise ValidationError("An id is for a message with a text; parts have ids of their own.")
+        raise ValidationError(
+            "An id can be set only for a message with a text; parts have their own ids."
+        )
     if given.role == "user":
         content = InstructionContent(instruction=given.text)
         return Message(content, sender=session.user, id=given.id)

@@ -129,7 +129,9 @@ def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> 
         shown = sent_at(branch, first)
     answer = messages[place]
     if answer.role is not MessageRole.ASSISTANT:
-        told = f"Message {uid} is the {answer.role.value}'s; only a model has seen something."
+        told = (
+            f"Message {uid} is from the {answer.role.value}; only answers of a model have a prompt."
+        )
         raise HTTPError(422, "invalid", told, param="message")
     notes, added = _journal(branch, uid)
     parts = [_said(one) for one in shown]

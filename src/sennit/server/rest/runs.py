@@ -173,7 +173,7 @@ def _params(call: HTTPRequest, given: Mapping[str, Any]) -> dict[str, Any]:
     if call.caller.token is not None:
         for name in _PROVIDER_FIELDS:
             if name in params:
-                told = f"{name!r} is for the user at the server's machine; leave it out."
+                told = f"{name!r} is allowed only for the local user; leave it out."
                 raise HTTPError(403, "params", told, param=f"params.{name}")
     return params
 
@@ -252,10 +252,10 @@ def _said(branch: Branch, ask: RunRequest) -> Message | None:
     uid = ask.id
     if ask.text is None:
         if uid is not None:
-            raise HTTPError(422, "invalid", "An id is for a text; there is none.", param="id")
+            raise HTTPError(422, "invalid", "An id needs a text.", param="id")
         return None
     if uid is not None and uid in branch.session.messages:
-        raise ExistsError(f"Message {uid} has been said already; read the branch's messages.")
+        raise ExistsError(f"Message {uid} already exists; read the branch's messages.")
     return Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=uid)
 
 
@@ -290,7 +290,7 @@ def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
         raise HTTPError(422, "invalid", str(error), param=name) from None
     except TypeError:
         known = ", ".join(kind.__slots__)
-        told = f"There is another option in {name} than: {known}."
+        told = f"Unknown option in {name}; expected: {known}."
         raise HTTPError(422, "invalid", told, param=name) from None
 
 
@@ -407,7 +407,7 @@ async def cancel(call: HTTPRequest) -> Cancelled:
     if running is None:
         shape = await to_thread(branch_shape, branch)
         if shape.running:
-            told = "The run is in another program, which alone can stop it."
+            told = "The run belongs to another server process; only that process can stop it."
             raise HTTPError(409, "elsewhere", told)
         return Cancelled(cancelled=False)
     running.cancel(ask.mode)
@@ -448,7 +448,7 @@ async def resume(call: HTTPRequest) -> Started:
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     ask: RunRequest = call.body
     if ask.text is not None or ask.id is not None:
-        raise HTTPError(422, "invalid", "resume goes on and says nothing; start a run for that.")
+        raise HTTPError(422, "invalid", "resume takes no text; start a run to send a message.")
     plan = await as_before(call, branch, ask)
     return await go_on(call, plan, await plan.conversation(branch))
 

@@ -174,7 +174,7 @@ def cursor(given: str) -> SessionInfo:
         return SessionInfo(UUID(uid), None, at, at, {})
     except ValueError:
         raise ValidationError(
-            f"before is the 'next' of the page before, got {shown(given)}."
+            f"before must be the 'next' of the previous page, got {shown(given)}."
         ) from None
 
 
@@ -199,7 +199,7 @@ async def create_session(call: HTTPRequest) -> SessionWithBranches:
 
 
 def _taken(key: str | UUID) -> ExistsError:
-    return ExistsError(f"There is a session {str(key)!r} already; open that, or name another.")
+    return ExistsError(f"Session {str(key)!r} already exists; open it, or choose another key.")
 
 
 @routes.get(

@@ -59,12 +59,12 @@ def check_address(url: str) -> str:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port
     except ValueError:
-        raise ValidationError("An address to download from is malformed.") from None
+        raise ValidationError("The download URL is malformed.") from None
     if parts.scheme == "https" and host:
         return url
     if parts.scheme == "http" and host and _is_here(host):
         return url
-    raise ValidationError(f"Only https addresses are fetched, got {address_shown(url)}.")
+    raise ValidationError(f"Only https URLs are allowed, got {address_shown(url)}.")
 
 
 def address_shown(url: str) -> str:
@@ -96,7 +96,7 @@ class Download:
             self._remove()
             raise ModelError(
                 f"{address_shown(self.url)} has SHA-256 {found}, not {self.sha256}; it was "
-                f"removed. Is the hash that of this very file?",
+                f"deleted. Check that the hash belongs to this file.",
                 kind="malformed",
             )
         self._mark.unlink(missing_ok=True)
@@ -145,7 +145,13 @@ class Download:
 
     def _take(self, response: Any, file: BufferedRandom, start: int) -> None:
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ModelError(f"{address_shown(self.url)} came encoded.", kind="malformed")
+            raise ModelError(
+                (
+                    f"{address_shown(self.url)} was sent with a content encoding, which is not "
+                    f"supported."
+                ),
+                kind="malformed",
+            )
         if not _continues(response, start):
             start = 0
             file.truncate(0)
@@ -177,8 +183,8 @@ class Download:
         free = shutil.disk_usage(self.part.parent).free
         if total - start > free:
             raise ModelError(
-                f"{address_shown(self.url)} needs {total - start:,} bytes, and there are only "
-                f"{free:,} in {str(self.part.parent)!r}."
+                f"{address_shown(self.url)} needs {total - start:,} bytes, but only {free:,} are "
+                f"free in {str(self.part.parent)!r}."
             )
 
 
@@ -198,15 +204,15 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme != "https" and req.type != "http":
             raise ModelError(
-                f"{address_shown(req.full_url)} leads to {address_shown(newurl)}, which is not "
-                f"https; it was not followed.",
+                f"{address_shown(req.full_url)} redirects to {address_shown(newurl)}, which is not "
+                f"https; the redirect was not followed.",
                 kind="bad_request",
             )
         try:
             check_address(newurl)
         except ValidationError as error:
             raise ModelError(
-                f"{address_shown(req.full_url)} leads elsewhere; not followed: {error}",
+                f"{address_shown(req.full_url)} has a redirect that was not followed: {error}",
                 kind="bad_request",
             ) from None
         return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -257,7 +263,7 @@ def _alone(part: Path) -> Generator[BufferedRandom]:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ModelError(
-                f"{part.name!r} is being downloaded by another program right now.", kind="busy"
+                f"{part.name!r} is being downloaded by another process.", kind="busy"
             ) from None
         yield opened
 
@@ -295,12 +301,12 @@ def _is_here(host: str) -> bool:
 
 def _failure(url: str, code: int) -> ModelError:
     kind = _KINDS.get(code, "failed")
-    return ModelError(f"{address_shown(url)}: the server said {code}.", kind=kind, status=code)
+    return ModelError(f"{address_shown(url)}: the server returned {code}.", kind=kind, status=code)
 
 
 def _unreachable(url: str, error: Exception) -> ModelError:
     return ModelError(
-        f"{address_shown(url)} could not be fetched whole: {error}. What has come is kept; try "
-        f"again to go on from there.",
+        f"{address_shown(url)} could not be downloaded completely: {error}. The partial file is "
+        f"kept; try again to resume.",
         kind="network",
     )

@@ -185,8 +185,9 @@ class Engine:
             server = xllamacpp.Server(self._options(xllamacpp))
         except (RuntimeError, ValueError, MemoryError) as error:
             raise ModelError(
-                f"{str(self.file)!r} could not be loaded ({error}). Is it a GGUF file of a chat "
-                f"model, whole, and is there memory for it with context={self.context}?",
+                f"{str(self.file)!r} could not be loaded ({error}). Check that it is a complete "
+                f"GGUF file of a chat model, and that there is enough memory for "
+                f"context={self.context}.",
                 kind="bad_request",
             ) from error
         _pin(server)
@@ -275,8 +276,8 @@ def _safe(body: Mapping[str, Any], port: EngineClient) -> dict[str, Any]:
 def _check_same(name: str, wanted: int | None, is_: int, file: Path) -> None:
     if wanted is not None and wanted != is_:
         raise ValidationError(
-            f"{file.name!r} is already loaded in this process with {name}={is_}, and all who use "
-            f"it share it; {name}={shown(wanted)} has to be given the first time it is used."
+            f"{file.name!r} is already loaded in this process with {name}={is_} and shared; pass "
+            f"{name}={shown(wanted)} when the file is first used."
         )
 
 

@@ -40,8 +40,8 @@ class EngineClient:
         while found := self._controls("\n".join(kept)):
             if rounds == _ROUNDS:
                 raise ModelError(
-                    f"The local model takes {found[0]!r} in a message for a control token, however "
-                    f"it is spelled; leave it out.",
+                    f"The local model would read {found[0]!r} in a message as a control token; "
+                    f"leave it out.",
                     kind="bad_request",
                 )
             longest_first = sorted(found, key=len, reverse=True)

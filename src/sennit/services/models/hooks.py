@@ -58,8 +58,8 @@ class Hooked(ModelWrapper):
                 continue
             if not isinstance(given, ModelRequest):
                 raise InvalidTypeError(
-                    f"A before hook gives a ModelRequest, or None to leave it as it is; "
-                    f"{_name(hook)} gave {shown(given)}."
+                    f"A before hook returns a ModelRequest, or None to leave the request "
+                    f"unchanged; {_name(hook)} returned {shown(given)}."
                 )
             request = given
         return request

@@ -133,7 +133,9 @@ class iModel(AsyncClosing):
         Raises ModelError, and ValidationError for a request that makes no sense.
         """
         if output is not None and not await shapes_output(self):
-            raise ValidationError(f"Model {self.name!r} cannot be held to a schema; leave output.")
+            raise ValidationError(
+                f"Model {self.name!r} does not support structured output; leave output= out."
+            )
         request = model_request(messages, tools=tools, output=output, **params)
         return await self.ask(request)
 
@@ -171,8 +173,8 @@ class iModel(AsyncClosing):
 
     def __reduce__(self) -> NoReturn:
         raise InvalidTypeError(
-            f"{self!r} holds connections and perhaps a key, and is not to be pickled; "
-            f"pass its name and make it again."
+            f"{self!r} holds connections and possibly an API key and cannot be pickled; pass its "
+            f"name and create it again."
         )
 
 

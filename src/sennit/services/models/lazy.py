@@ -122,7 +122,9 @@ def connection(
         )
         return LazyModel(name or model, window, connected)
     if base_url is not None or api_key is not None:
-        raise ValidationError(f"{shown(model)} has no provider to give base_url or api_key to.")
+        raise ValidationError(
+            f"{shown(model)} has no provider, so base_url and api_key do not apply."
+        )
     if isinstance(model, str | Path):
         path = _weights(model)
         default = "local" if path is None else f"local:{path}"
@@ -139,13 +141,13 @@ def _is_local(model: str) -> bool:
 def _check_name(model: str) -> None:
     found = _NAME.fullmatch(model)
     if found is None:
-        raise ValidationError(f"{shown(model)} names no model; write {_FORMS}.")
+        raise ValidationError(f"{shown(model)} is not a model name; use {_FORMS}.")
     from sennit.services.models.providers.model import PROVIDERS
 
     names: list[str] = ["local", *PROVIDERS]
     if found[1] not in names:
         known = ", ".join(names)
-        raise ValidationError(f"{shown(model)} names no known provider; there are {known}.")
+        raise ValidationError(f"{shown(model)} has an unknown provider; there are {known}.")
 
 
 def _provider(model: str, **given: Any) -> Callable[[], Model]:
@@ -163,7 +165,7 @@ def _weights(model: str | Path) -> Path | None:
         return None
     path = model if isinstance(model, Path) else Path(model.removeprefix("local:"))
     if not path.name:
-        raise ValidationError(f"{shown(model)} names no file; write {_FORMS}.")
+        raise ValidationError(f"{shown(model)} has no file; use {_FORMS}.")
     return path
 
 

@@ -45,8 +45,8 @@ def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
             near = get_close_matches(name, PARAMS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidTypeError(
-                f"A model takes no parameter {name!r}; there are {', '.join(PARAMS)}.{hint} "
-                f"A field of the provider's own goes into extra_body."
+                f"There is no parameter {name!r}; there are {', '.join(PARAMS)}.{hint} Pass "
+                f"provider-specific fields in extra_body."
             )
     return {name: _CHECKS[name](name, value) for name, value in params.items() if value is not None}
 
@@ -96,7 +96,7 @@ def _choice(name: str, value: Any) -> str | list[str]:
     if isinstance(value, str):
         raise ValidationError(f"{name} must be 'required' or a list of names, got {shown(value)}.")
     if not (named := _texts(name, value)):
-        raise ValidationError(f"{name} must name a tool at least; leave it out for none.")
+        raise ValidationError(f"{name} must name at least one tool; leave it out for none.")
     return named
 
 

@@ -104,8 +104,8 @@ def _chat(messages: Any) -> list[dict[str, Any]]:
         return to_model_messages([_message(one) for one in said])
     if len(ready) < len(said):
         raise InvalidTypeError(
-            f"{shown(ready[0])} is a chat message and goes as it is; it cannot be mixed with "
-            f"messages and contents, which are prepared first."
+            f"{shown(ready[0])} is a chat message, which is sent unchanged; it cannot be mixed "
+            f"with messages and contents."
         )
     return ready
 

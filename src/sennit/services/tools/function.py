@@ -148,8 +148,8 @@ def _check_kind(function: Any, name: str) -> None:
     inner = _innermost(function)
     if isinstance(inner, type) or not callable(inner):
         raise InvalidTypeError(
-            f"A tool is made from a typed function, got {shown(function)}; "
-            f"for a class, give one of its methods or an object that can be called."
+            f"A tool is made from a typed function, got {shown(function)}; for a class, pass one "
+            f"of its methods or a callable instance."
         )
     code = inner if inspect.isroutine(inner) else type(inner).__call__
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):

@@ -170,7 +170,7 @@ class MCPServer:
             try:
                 tool = self._tool(listed)
                 if tool.name in tools:
-                    raise ValidationError(f"another one is called {tool.name!r} too.")
+                    raise ValidationError(f"another tool is named {tool.name!r} too.")
                 tools[tool.name] = tool
             except ValidationError as error:
                 self._refused[str(listed.get("name"))[:100]] = str(error)
@@ -255,7 +255,7 @@ def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
                 f"got {shown(server.partition('://')[0] + '://…')}."
             )
         if env is not None:
-            raise ValidationError("env is for a program that is started; give headers to a URL.")
+            raise ValidationError("env= applies to a started program; for a URL, use headers=.")
         return ServerAddress(host, url=server, headers=headers)
     words = _split(server) if isinstance(server, str) else server
     if not isinstance(words, list | tuple) or not words:
@@ -265,7 +265,7 @@ def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
         )
     command = tuple(text(word, "a word of the command") for word in cast("list[Any]", words))
     if headers is not None:
-        raise ValidationError("headers are for a URL; give env to a program that is started.")
+        raise ValidationError("headers= applies to a URL; for a started program, use env=.")
     plain_words = [os.path.basename(word) for word in command[:2] if not word.startswith("-")]
     return ServerAddress(" ".join(plain_words), command, env=env)
 

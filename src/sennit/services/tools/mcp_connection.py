@@ -137,8 +137,8 @@ class McpConnection:
             raise self._refusal(name, error.message) from error
         except Exception as error:
             raise ToolError(
-                f"MCP server {self._address.label!r} answered {name!r} in a way that cannot be "
-                f"understood: {type(error).__name__}."
+                f"MCP server {self._address.label!r} returned an invalid response to {name!r}: "
+                f"{type(error).__name__}."
             ) from error
         return result_of(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
 
@@ -146,10 +146,10 @@ class McpConnection:
         if said == "Session terminated":  # how the SDK words a session the server forgot
             self.lose()
         if self.alive:
-            return ToolError(f"MCP server {self._address.label!r} could not do {name!r}: {said}")
+            return ToolError(f"MCP server {self._address.label!r} failed to run {name!r}: {said}")
         return ToolError(
-            f"MCP server {self._address.label!r} was lost while {name!r} ran, which may have done "
-            f"its work or not; the next call connects again."
+            f"MCP server {self._address.label!r} was lost while {name!r} ran, which may or may not "
+            f"have taken effect; the next call reconnects."
         )
 
     async def _live(self) -> None:

@@ -253,8 +253,8 @@ class Tool:
         if not done:
             await _stopped(task)
             raise ToolError(
-                f"Tool {self.name!r} took longer than {self.timeout:g} seconds; it was stopped, or "
-                f"left to itself, so it may have done all of its work, some of it or nothing."
+                f"Tool {self.name!r} took longer than {self.timeout:g} seconds; it was stopped or "
+                f"abandoned, so it may have done all of its work, some of it or none."
             )
         if task.cancelled():
             raise ToolError(f"Tool {self.name!r} was cancelled by its own code.")
@@ -272,7 +272,7 @@ class Tool:
         if size > (limit := self._options.max_result_bytes):
             raise ToolError(
                 f"Tool {self.name!r} ran, but its result has {size:,} bytes and {limit:,} are "
-                f"allowed; ask for less of it."
+                f"allowed; request less data."
             )
         return kept
 
@@ -320,7 +320,7 @@ def _object(arguments: Any) -> dict[str, Any]:
         try:
             arguments = loads(arguments)
         except CodecError as error:
-            raise ValidationError(f"The arguments are not sound JSON: {error}") from error
+            raise ValidationError(f"The arguments are not valid JSON: {error}") from error
     if not isinstance(arguments, Mapping):
         raise ValidationError(f"The arguments must be a JSON object, got {shown(arguments)}.")
     return plain_dict(arguments, "arguments")

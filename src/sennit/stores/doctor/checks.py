@@ -114,7 +114,8 @@ def _look_at_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) 
 
 def _unknown(store: Store) -> StoreError:
     return StoreError(
-        f"The doctor knows the stores that `sennit.open` gives, not a {type(store).__name__}."
+        f"The integrity check supports only stores opened by `sennit.open`, not a "
+        f"{type(store).__name__}."
     )
 
 

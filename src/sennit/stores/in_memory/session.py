@@ -310,7 +310,7 @@ class InMemorySession:
             first = [segment.where.get(entry, -1) for entry in change.entries[:1]]
             return msgspec.structs.replace(head, length=first[0]) if first else head
         if standing or len(set(change.entries)) < len(change.entries):
-            raise ExistsError(f"Branch {branch.name!r} would hold a message twice.")
+            raise ExistsError(f"Branch {branch.name!r} would contain a message twice.")
         self._undo.append(lambda: segment.cut(head.length))
         segment.extend(change.entries)
         self._attach(change.entries)
@@ -519,7 +519,7 @@ class InMemorySession:
 
     def _add_segment(self, segment: SegmentRecord) -> _Segment:
         if segment.id in self._segments:
-            raise ExistsError(f"Segment {segment.id} is there already.")
+            raise ExistsError(f"Segment {segment.id} already exists.")
         entries: Sequence[UUID] = segment.entries
         if segment.taken is not None:
             if segment.taken not in self._segments:

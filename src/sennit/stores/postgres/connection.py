@@ -139,7 +139,7 @@ class Database:
         """Return the driver's error as one of ours, with advice."""
         if isinstance(error, _OF_VALUES):
             told = without_secrets(str(error), self._secrets)
-            return ValidationError(f"PostgreSQL cannot keep such a value ({told}).")
+            return ValidationError(f"PostgreSQL cannot store this value ({told}).")
         self.refuse_if_closed()
         said = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
         return StoreError(f"The store {self.name!r} {_reason(error)} ({said}).")
@@ -186,7 +186,7 @@ def _shown(url: str) -> str:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
         # What the driver says of it would show the address, and with it the password.
-        raise StoreError("The address of the PostgreSQL store cannot be read.") from None
+        raise StoreError("The PostgreSQL URL is invalid.") from None
     if "://" in url:
         return shown_address(url)
     user = f"{parts['user']}@" if "user" in parts else ""
@@ -264,8 +264,8 @@ def _create(connection: Connection, name: str) -> None:
 
     if one(connection.execute(sql.IS_TAKEN))[0]:
         raise StoreError(
-            f"The store {name!r} has a schema 'sennit' of another program, where our tables "
-            f"would be; name another database."
+            f"The store {name!r} already has a schema 'sennit' of another program; choose another "
+            f"database."
         )
     connection.execute(sql.ADD_SCHEMA)
     queue = create(connection)

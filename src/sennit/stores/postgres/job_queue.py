@@ -99,11 +99,17 @@ class QueueWorker:
                     pause, reason = 1.0, "a connection ended"
                 except (ConnectorException, psycopg.Error) as error:
                     if self._serving.drain:
-                        raise StoreError(f"The queue was lost ({_said(error)}).") from error
+                        raise StoreError(
+                            f"Lost the connection to the job queue ({_said(error)})."
+                        ) from error
                     reason = _said(error)
                 if self._stopping.is_set() or (self._serving.drain and not self._left):
                     return
-                _log.warning("The queue was lost (%s); again in %.0f s.", reason, pause)
+                _log.warning(
+                    "Lost the connection to the job queue (%s); reconnecting in %.0f s.",
+                    reason,
+                    pause,
+                )
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -171,7 +177,7 @@ class QueueWorker:
             sql.TAKE_OVER, silence=self._serving.silence
         )
         if taken:
-            _log.warning("Took over %d jobs of workers that are gone.", len(taken))
+            _log.warning("Took over %d jobs of dead workers.", len(taken))
 
 
 class _Again(procrastinate.BaseRetryStrategy):

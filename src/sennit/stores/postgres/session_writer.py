@@ -174,7 +174,7 @@ class SessionWriter:
         self._heads.append(BranchHead(change.branch, tail, length if at is None else at, version))
         if at is None and numbers:
             if len(set(numbers)) < len(numbers):
-                raise ExistsError(f"Branch {row[1]!r} would hold a message twice.")
+                raise ExistsError(f"Branch {row[1]!r} would contain a message twice.")
             checksum = self._put(segment, length, change.entries, checksum)
             self._run(sql.GROW_BRANCH, (len(numbers), checksum, *self._key, change.branch))
 
@@ -202,7 +202,7 @@ class SessionWriter:
         if not found:
             return None
         if len(found) < len(set(numbers)):
-            raise ExistsError(f"Branch {change.branch} already holds some of these messages.")
+            raise ExistsError(f"Branch {change.branch} already contains some of these messages.")
         return min(found.values())
 
     def _put(self, segment: int, first: int, entries: Sequence[UUID], checksum: bytes) -> bytes:
@@ -267,7 +267,7 @@ class SessionWriter:
     def _base(self, segment: SegmentRecord, added: Mapping[UUID, _Size]) -> int | None:
         """The number of what a new segment builds on, if it fits there."""
         if segment.id in added or self._size(segment.id) is not None:
-            raise ExistsError(f"Segment {segment.id} is there already.")
+            raise ExistsError(f"Segment {segment.id} already exists.")
         base, start, below = None, 0, 0
         if segment.base is not None:
             found = added.get(segment.base) or self._size(segment.base)

@@ -22,8 +22,8 @@ def prepare(connection: Connection) -> None:
         return
     if not one(connection.execute(sql.IS_AVAILABLE))[0]:
         raise StoreError(
-            "This PostgreSQL cannot keep vectors: install the extension pgvector on the server, or "
-            "open the store without an embedder."
+            "This PostgreSQL server cannot store embeddings: install the extension pgvector on the "
+            "server, or open the store without an embedder."
         )
     for statement in sql.PREPARE:
         connection.execute(statement)

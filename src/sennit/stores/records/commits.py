@@ -207,7 +207,7 @@ def changed(there: CommitRecord, change: PutCommit) -> CommitRecord:
         return there
     if there.version != change.version:
         raise ConflictError(
-            f"Commit {there.id} was changed by someone else: it is {there.state!r} now."
+            f"Commit {there.id} was changed by another process: it is {there.state!r} now."
         )
     return wanted
 
@@ -215,8 +215,8 @@ def changed(there: CommitRecord, change: PutCommit) -> CommitRecord:
 def covered_already(commit: CommitRecord) -> ConflictError:
     """The error for entries or a number that another commit has taken."""
     return ConflictError(
-        f"Commit {commit.number} of this session was made by someone else, or covers some of these "
-        f"messages or uses already; refresh and commit what is left."
+        f"Commit {commit.number} of this session was made by another process, or already covers "
+        f"some of these messages or uses; refresh and commit the rest."
     )
 
 

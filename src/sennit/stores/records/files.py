@@ -257,8 +257,8 @@ def as_kept(version: VersionRecord) -> VersionRecord:
 def other_version(path: str, number: int) -> ConflictError:
     """The error for a version whose number another one has, or that does not follow the last."""
     return ConflictError(
-        f"{path!r} was changed by someone else: version {number} is not the next one. "
-        f"Read it again, then decide."
+        f"{path!r} was changed by another writer: version {number} is not the next one. Read it "
+        f"again and retry."
     )
 
 

@@ -48,12 +48,12 @@ def usable(path: Path) -> Path:
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise StoreError(
-                f"The store {str(path)!r} cannot be made: there is no folder "
-                f"{str(path.parent)!r}. Make it first, or look whether the path is right."
+                f"The store {str(path)!r} cannot be created: there is no folder "
+                f"{str(path.parent)!r}. Create it first, or check the path."
             ) from None
         return path
     if kind != S_IFREG:
-        what = "a folder; name a file in it" if kind == S_IFDIR else "no ordinary file; name one"
+        what = "a folder; name a file in it" if kind == S_IFDIR else "not a regular file; name one"
         raise StoreError(f"The store {str(path)!r} is {what}.")
     return path
 
@@ -113,7 +113,7 @@ def as_store_error(path: Path, error: Exception) -> StoreError:
     """Return a driver error as one of ours, with advice."""
     if isinstance(error, OF_ROWS) and not isinstance(error, UnicodeEncodeError):
         return StoreError(
-            f"The store {str(path)!r} holds rows that cannot be read ({type(error).__name__}: "
+            f"The store {str(path)!r} contains rows that cannot be read ({type(error).__name__}: "
             f"{error}). Run `sennit doctor`, and restore a backup."
         )
     return StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).")

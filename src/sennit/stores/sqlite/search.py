@@ -94,7 +94,7 @@ def _mark(connection: sqlite3.Connection) -> int:
     found = connection.execute(sql.MARK).fetchone()
     if found is None:
         raise StoreError(
-            "The index of words has lost its mark. Mend it with client.doctor(repair=True)."
+            "The full-text index is damaged. Repair it with client.doctor(repair=True)."
         )
     return found[0]
 

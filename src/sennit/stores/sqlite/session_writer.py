@@ -230,7 +230,7 @@ class SessionWriter:
         tail = self._tail(change.branch)
         length = at = tail.length
         if len(numbers) > 1 and len(set(numbers)) < len(numbers):
-            raise ExistsError(f"Branch {change.branch} would hold a message twice.")
+            raise ExistsError(f"Branch {change.branch} would contain a message twice.")
         # What this very write has added stands on no branch, unless it was appended to it since.
         fresh = all(uid.int in self._new for uid in change.entries)
         before = self._appended.get(change.branch.int, [])
@@ -263,7 +263,7 @@ class SessionWriter:
         if all(place is None for place in places):
             return length
         if None in places:
-            raise ExistsError(f"Branch {change.branch} already holds some of these messages.")
+            raise ExistsError(f"Branch {change.branch} already contains some of these messages.")
         return min(place for place in places if place is not None)
 
     def _place(self, segment: int, length: int, message: int) -> int | None:
@@ -345,7 +345,7 @@ class SessionWriter:
         """The number of what a new segment builds on, if it fits there."""
         self._rows.write_down()  # it may build on one that has just been added
         if not self._empty and self._segment(segment.id) is not None:
-            raise ExistsError(f"Segment {segment.id} is there already.")
+            raise ExistsError(f"Segment {segment.id} already exists.")
         base, start, below = None, 0, 0
         if segment.base is not None:
             key = (self._owner, self._session, segment.base.bytes)

@@ -54,7 +54,7 @@ def backup(store: Store, path: Path) -> None:
     with_everything = getattr(store, "with_everything", None)
     if with_everything is None:
         raise StoreError(
-            f"A {type(store).__name__} has no backup of its own; export its sessions instead."
+            f"A {type(store).__name__} has no backup method; export its sessions instead."
         )
     with_everything(lambda sessions, files: _written(sessions, files, path))
 

@@ -98,7 +98,7 @@ class CommitReader:
     def take_use(self, line: UseLine) -> None:
         """Add a use; raises ValidationError."""
         if line.id in self._uses:
-            raise ValidationError(f"There are two of use {line.id}.")
+            raise ValidationError(f"Duplicate use {line.id}.")
         if line.commit is not None and not 0 < line.commit <= len(self._commits):
             raise ValidationError(f"There is no commit {line.commit} to count use {line.id}.")
         used = plain_dict(line.used, "A use")
@@ -116,8 +116,8 @@ def new_commits(wanted: CommitsRecord, there: CommitsRecord) -> list[CommitChang
     for one, other in zip(wanted.commits, there.commits, strict=False):
         if (one.id, one.number) != (other.id, other.number):
             raise ExistsError(
-                f"Commit {one.number} of the session is another one here. Nothing was imported; "
-                f"delete the session first, or import as another user."
+                f"Commit {one.number} of the session differs from the stored one. Nothing was "
+                f"imported; delete the session first, or import as another user."
             )
     known = {use.id for use in there.uses}
     last = len(there.commits)

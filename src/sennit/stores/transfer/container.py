@@ -121,7 +121,8 @@ class ArchiveWriter:
         """Write a session; raises ArchiveError if it is too large to be read back."""
         if len(self._sessions) >= LIMITS.sessions:
             raise ArchiveError(
-                f"An archive holds at most {LIMITS.sessions:,} sessions; export some at a time."
+                f"An archive may contain at most {LIMITS.sessions:,} sessions; export some at a "
+                f"time."
             )
         name = file_of(session.id)
         digest, size, count = hashlib.sha256(), 0, 0
@@ -162,8 +163,8 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
             total = sum(one.file_size for one in packed.infolist())
         if _is_trap(total, part.stat().st_size):
             raise ArchiveError(
-                f"The sessions pack so well that {str(path)!r} would be taken for a trap when it "
-                f"is read; export them to a folder, whose name does not end with '.zip'."
+                f"The sessions compress so well that {str(path)!r} would be refused as a zip bomb "
+                f"on import; export them to a folder, whose name does not end with '.zip'."
             )
 
 
@@ -221,7 +222,7 @@ class Archive:
         with self._source.open(file.name) as stream:
             while line := _next_line(stream, file.name):
                 if not line.endswith(b"\n"):
-                    raise ArchiveError(f"{file.name!r} has a line that is too long or cut short.")
+                    raise ArchiveError(f"{file.name!r} has a line that is too long or truncated.")
                 digest.update(line)
                 count += 1
                 if count > file.lines:
@@ -256,7 +257,8 @@ def _unzipped(path: Path) -> zipfile.ZipFile:
     with _readable(path):
         if not path.is_file():
             raise ArchiveError(
-                f"There is no archive at {str(path)!r}; name the file or folder an export wrote."
+                f"There is no archive at {str(path)!r}; pass the file or folder that an export "
+                f"wrote."
             )
         _refuse_long_listing(path)
         return zipfile.ZipFile(path)
@@ -271,7 +273,7 @@ def _readable(name: str | Path) -> Generator[None]:
         raise
     except _UNREADABLE as error:
         raise ArchiveError(
-            f"{str(name)!r} could not be read as an archive ({error}); name the file or folder "
+            f"{str(name)!r} could not be read as an archive ({error}); pass the file or folder "
             f"that an export wrote, or export again."
         ) from error
 
@@ -328,9 +330,9 @@ class _ZipSource:
         if info.flag_bits & 1:
             raise ArchiveError(f"{shown(name)} in the archive is encrypted; unpack it first.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ArchiveError(f"{shown(name)} is packed in a way not used in archives.")
+            raise ArchiveError(f"{shown(name)} uses a compression method that archives do not use.")
         if name in self.sizes:
-            raise ArchiveError(f"The archive holds {shown(name)} twice.")
+            raise ArchiveError(f"The archive contains {shown(name)} twice.")
         _refuse_many(self.sizes)
         self.sizes[name] = info.file_size
 
@@ -340,7 +342,7 @@ class _ZipSource:
 
 def _refuse_many(sizes: dict[str, int]) -> None:
     if len(sizes) > LIMITS.sessions:
-        raise ArchiveError(f"The archive holds more than {LIMITS.sessions:,} files.")
+        raise ArchiveError(f"The archive contains more than {LIMITS.sessions:,} files.")
 
 
 def _refuse_long_listing(path: Path) -> None:
@@ -350,7 +352,7 @@ def _refuse_long_listing(path: Path) -> None:
         tail = stream.read()
     ending = tail[-22:]
     if ending[:4] != b"PK\x05\x06":
-        raise ArchiveError(f"{str(path)!r} is no zip file, or is cut short.")
+        raise ArchiveError(f"{str(path)!r} is not a zip file, or is truncated.")
     sizes = [struct.unpack("<L", ending[12:16])[0]]
     if tail[-42:-38] == b"PK\x06\x07" and tail[:4] == b"PK\x06\x06":
         sizes.append(struct.unpack("<Q", tail[40:48])[0])
@@ -367,7 +369,7 @@ def _refuse_oversize(source: _Source) -> None:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
     if _is_trap(total, source.packed):
         raise ArchiveError(
-            f"{source.packed:,} bytes that unpack to {total:,} are a trap, not an archive."
+            f"{source.packed:,} bytes that unpack to {total:,} are refused as a zip bomb."
         )
 
 
@@ -380,7 +382,7 @@ def _is_trap(total: int, packed: int) -> bool:
 
 def _manifest(source: _Source) -> Manifest:
     if _MANIFEST not in source.sizes:
-        raise ArchiveError(f"The archive has no {_MANIFEST}; it is not one of Sennit's.")
+        raise ArchiveError(f"The archive has no {_MANIFEST}; it is not a Sennit archive.")
     with source.open(_MANIFEST) as stream:
         data = stream.read(MAX_BYTES + 1)
     try:
@@ -390,13 +392,13 @@ def _manifest(source: _Source) -> Manifest:
     except ArchiveError:
         raise
     except (SennitError, msgspec.ValidationError) as error:
-        raise ArchiveError(f"The archive's {_MANIFEST} is not sound: {error}") from error
+        raise ArchiveError(f"The archive's {_MANIFEST} is invalid: {error}") from error
 
 
 def _refuse_other_format(found: Any) -> None:
     said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if said.get("format") != FORMAT:
-        raise ArchiveError(f"Its {_MANIFEST} does not say it is a {FORMAT!r}.")
+        raise ArchiveError(f"Its {_MANIFEST} does not name the format {FORMAT!r}.")
     version = said.get("version")
     if isinstance(version, int) and version > VERSION:
         raise ArchiveError(
@@ -404,8 +406,8 @@ def _refuse_other_format(found: Any) -> None:
         )
     if version != VERSION:
         raise ArchiveError(
-            f"Its {_MANIFEST} says version {shown(version)}, which no Sennit has written; it is "
-            f"damaged or none of Sennit's: export it again."
+            f"Its {_MANIFEST} has version {shown(version)}, which no version of Sennit writes; the "
+            f"archive is damaged or not from Sennit. Export it again."
         )
 
 
@@ -417,7 +419,9 @@ def _compare(manifest: Manifest, sizes: dict[str, int]) -> None:
     if len(set(named)) < len(named):
         raise ArchiveError("The manifest names a session twice.")
     if extra := sizes.keys() - named - {_MANIFEST}:
-        raise ArchiveError(f"The archive holds {shown(min(extra))}, which its manifest does not.")
+        raise ArchiveError(
+            f"The archive contains {shown(min(extra))}, which is not in its manifest."
+        )
     for file in manifest.files:
         if file.name not in sizes:
             raise ArchiveError(f"{file.name!r} is missing from the archive.")
@@ -428,8 +432,8 @@ def _compare(manifest: Manifest, sizes: dict[str, int]) -> None:
 
 
 def _changed(file: ArchivedFile) -> ArchiveError:
-    return ArchiveError(f"{file.name!r} is not as the manifest says; the archive was changed.")
+    return ArchiveError(f"{file.name!r} does not match the manifest; the archive was modified.")
 
 
 def _not_plain(name: str) -> ArchiveError:
-    return ArchiveError(f"{shown(name)} in the archive is not a plain file.")
+    return ArchiveError(f"{shown(name)} in the archive is not a regular file.")

@@ -242,9 +242,9 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.LoadedS
         found = read.snapshot
         counts = len(found.messages), len(found.segments), len(found.branches)
         if (said.key, said.messages, said.segments, said.branches) != (found.session.key, *counts):
-            raise ArchiveError(f"{file.name!r} is not as the manifest says.")
+            raise ArchiveError(f"{file.name!r} does not match the manifest.")
         if said.key is None and said.id != found.session.id:
-            raise ArchiveError(f"{file.name!r} holds another session than its name says.")
+            raise ArchiveError(f"{file.name!r} contains a different session than its name says.")
         yield read
 
 
@@ -253,7 +253,9 @@ def _check(store: Store, owner: Owner, archive: Archive) -> None:
     seen: set[UUID] = set()
     for wanted, commits, *_ in _snapshots(archive, owner):
         if wanted.session.id in seen:
-            raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
+            raise ArchiveError(
+                f"Two sessions of the archive would both become session {wanted.session.id}."
+            )
         seen.add(wanted.session.id)
         there = _there(store, owner, wanted)
         additions(wanted, there)
@@ -415,6 +417,6 @@ def _carrier(segment: SegmentRecord) -> BranchRecord:
 def _differs(wanted: Snapshot, how: str) -> ExistsError:
     name = wanted.session.key or str(wanted.session.id)
     return ExistsError(
-        f"Session {name!r} is here already and differs from the archive: {how}. "
-        f"Nothing was imported; delete it first, or import as another user."
+        f"Session {name!r} already exists and differs from the archive: {how}. Nothing was "
+        f"imported; delete it first, or import as another user."
     )

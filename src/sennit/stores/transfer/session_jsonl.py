@@ -177,11 +177,11 @@ def read(lines: Iterable[bytes], owner: Owner) -> LoadedSession:
         try:
             taking.take(msgspec.convert(_parsed(line), _Line))
         except (SennitError, msgspec.ValidationError) as error:
-            raise ArchiveError(f"Line {number} of a session is not sound: {error}") from error
+            raise ArchiveError(f"Line {number} of a session is invalid: {error}") from error
     try:
         return taking.finished()
     except ValidationError as error:
-        raise ArchiveError(f"A session of {number} lines is not sound: {error}") from error
+        raise ArchiveError(f"A session of {number} lines is invalid: {error}") from error
 
 
 class _Reader:
@@ -323,12 +323,12 @@ def _key(key: str) -> str:
         UUID(key)
     except ValueError:
         return key
-    raise ValidationError(f"The session's key {shown(key)} is an id.")
+    raise ValidationError(f"The session's key {shown(key)} must not be an id.")
 
 
 def _refuse_taken(uid: UUID, among: dict[UUID, Any], what: str) -> None:
     if uid in among:
-        raise ValidationError(f"There are two of {what} {uid}.")
+        raise ValidationError(f"Duplicate {what} {uid}.")
 
 
 def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
@@ -366,7 +366,7 @@ def _refuse_repeats(segments: list[SegmentRecord]) -> None:
         for place, entry in enumerate(segment.entries, segment.offset):
             stack = places.setdefault(entry, [])
             if stack and (stack[-1][0] == depth or stack[-1][1] < offsets[stack[-1][0] + 1]):
-                raise ValidationError(f"A history holds message {entry} twice.")
+                raise ValidationError(f"A history contains message {entry} twice.")
             stack.append((depth, place))
         todo.append((segment, False))
         todo.extend((child, True) for child in above.get(segment.id, []))

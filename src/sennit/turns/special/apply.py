@@ -70,7 +70,7 @@ class SpecialOutcome:
         """Raise ConflictError unless it fits."""
         if not self.fits(branch):
             raise ConflictError(
-                f"What was to be replaced is no longer on branch {branch.name!r}; nothing changed."
+                f"The messages to replace are no longer on branch {branch.name!r}; nothing changed."
             )
 
     def put_on_branch(self, tell: EventRecorder, *, to_make_room: bool = False) -> None:

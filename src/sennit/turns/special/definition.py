@@ -105,7 +105,7 @@ def _kinds(given: tuple[str | MessageRole, ...]) -> frozenset[str]:
     kinds = frozenset(one.value if isinstance(one, MessageRole) else one for one in given)
     if unknown := [one for one in kinds if one not in KINDS]:
         raise ValidationError(
-            f"A filter knows no {shown(unknown[0])}; there are {', '.join(KINDS)}."
+            f"A filter has no kind {shown(unknown[0])}; there are {', '.join(KINDS)}."
         )
     return kinds
 

@@ -60,9 +60,11 @@ async def perform(
     seen = _Seen.of(turn, request, upto)
     replaces = turn.strategy is PersistenceStrategy.REPLACE_ABOVE
     if replaces and not seen.replaceable(turn.chosen):
-        return _refused("nothing_above", "There is nothing above that could be replaced.")
+        return _refused("nothing_above", "There are no messages above to replace.")
     if all(message.content.empty for message in seen.prompt):
-        return _refused("empty", f"Special turn {turn.name!r} has nothing to ask; instruct it.")
+        return _refused(
+            "empty", (f"Special turn {turn.name!r} has no prompt; give it an instruction.")
+        )
     run = Run(
         replace(asked, branch=_scratch(request, seen.prompt)),
         replace(turn.options, summarize_at=None),

@@ -64,7 +64,7 @@ def pending_call(branch: Branch, call_id: str) -> Message:
     found = {call_id_of(one): one for one in pending(branch)}
     if call_id not in found:
         raise NotFoundError(
-            f"No tool call {shown(call_id)} is pending, or it has its result already; there are "
+            f"No tool call {shown(call_id)} is pending (it may already have its result); there are "
             f"{list(found)}."
         )
     return found[call_id]

@@ -55,7 +55,7 @@ def test_a_stream_that_stalls_is_given_up() -> None:
     seen: list[Delta] = []
 
     async def work() -> float:
-        with pytest.raises(ModelError, match="said nothing for 2 s"):
+        with pytest.raises(ModelError, match="sent nothing for 2 s"):
             await heard(Timeout(stall=2).around(inside), seen)
         return clock.monotonic()
 

@@ -114,8 +114,8 @@ class RateLimit:
     def _queued(self) -> _Waiter:
         if len(self._queue) >= self._most_waiting:
             raise ModelError(
-                f"{len(self._queue)} requests wait for the rate limit already, "
-                f"and no more than {self._most_waiting} may. Ask again later.",
+                f"{len(self._queue)} requests already wait for the rate limit; the maximum is "
+                f"{self._most_waiting}. Try again later.",
                 kind="busy",
             )
         waiter = _Waiter()

@@ -43,7 +43,7 @@ class Retry:
         positive(self.total, "total")
         not_negative(self.jitter, "jitter")
         if self.jitter > 1:
-            raise ValidationError(f"jitter is a share, 0 to 1, got {shown(self.jitter)}.")
+            raise ValidationError(f"jitter must be from 0 to 1, got {shown(self.jitter)}.")
 
     def around(self, model: Model) -> Model:
         """`model`, asked again when it fails in a way that may pass."""

@@ -102,7 +102,9 @@ class _Patience:
 
     def _error(self, stalled: bool) -> ModelError:
         if stalled:
-            said = f"Model {self._name!r} said nothing for {self._stall:g} s; it is given up."
+            said = (
+                f"Model {self._name!r} sent nothing for {self._stall:g} s; the attempt was aborted."
+            )
         else:
             said = f"Model {self._name!r} took longer than {self._seconds:g} s for its answer."
         return ModelError(said, kind="timeout")

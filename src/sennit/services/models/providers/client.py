@@ -140,20 +140,24 @@ class ProviderClient:
     def asked(self, request: ModelRequest, params: Mapping[str, Any]) -> ProviderRequest:
         """The request in the layer's words; ValidationError for what the model cannot do."""
         if request.output is not None and not self.shapes_output:
-            raise ValidationError("this model cannot be held to a JSON schema; ask in the prompt.")
+            raise ValidationError(
+                "this model does not support structured output; describe the format in the prompt."
+            )
         _ = request.forced  # raises for a tool that is not there; the layer would only warn
         settings = self._settings(params)
         if refused := sorted(self._ignored(settings, params.get("reasoning")) & settings.keys()):
             name = "stop" if refused[0] == "stop_sequences" else refused[0]
-            raise ValidationError(f"this model does not take the parameter {name!r}; leave it out.")
+            raise ValidationError(
+                f"this model does not support the parameter {name!r}; leave it out."
+            )
         try:
             said = list(layer_messages(request.messages))
         except (AttributeError, LookupError, TypeError) as error:
             raise ValidationError(f"a message is not a chat message: {error!r}") from error
         if not self._sends_addresses and has_image_address(said):
             raise ValidationError(
-                "this provider takes no address of an image, so it would be fetched from this "
-                "machine; allow that with fetch_images=True, or ask another provider's model."
+                "this provider does not accept image URLs, so the image would be fetched from this "
+                "machine; allow that with fetch_images=True, or use another provider."
             )
         return ProviderRequest(said, cast("ModelSettings", settings), layer_parameters(request))
 
@@ -173,7 +177,7 @@ class ProviderClient:
     def _reasoning(self, effort: str) -> dict[str, Any]:
         profile = self._model.profile
         if effort == "off" and profile.get("thinking_always_enabled"):
-            raise ValidationError("this model cannot answer with reasoning 'off'; ask for 'low'.")
+            raise ValidationError("this model cannot turn reasoning 'off'; use 'low'.")
         if profile.get("supports_thinking"):
             return {"thinking": _THINKING.get(effort, effort)}
         if effort == "off" and not (self._chat and self._elsewhere):
@@ -219,8 +223,8 @@ def _layer_model(address: ModelEndpoint, api_key: str | None, client: AsyncClien
     if address.base_url is not None:
         if "base_url" not in signature(provider_class).parameters:
             raise ValidationError(
-                f"{address.kind!r} takes no base_url; use 'openai:{address.model}' for a server "
-                f"that speaks OpenAI's form."
+                f"{address.kind!r} does not support base_url; use 'openai:{address.model}' for an "
+                f"OpenAI-compatible server."
             )
         options["base_url"] = address.base_url
     provider = provider_class(**options)

@@ -129,8 +129,8 @@ def _split(spec: str) -> tuple[str, str]:
         raise ValidationError(f"A model is named 'provider:model', got {shown(spec)}.")
     if provider not in PROVIDERS:
         raise ModelError(
-            f"There is no provider {shown(provider)}; there are {', '.join(PROVIDERS)}. A server "
-            f"that speaks OpenAI's form is 'openai:{name}' with its base_url.",
+            f"There is no provider {shown(provider)}; there are {', '.join(PROVIDERS)}. For an "
+            f"OpenAI-compatible server, use 'openai:{name}' with base_url.",
             kind="not_found",
         )
     return provider, name
@@ -140,9 +140,9 @@ def _checked_url(url: str | None) -> str | None:
     if url is None:
         return None
     if "@" in _AUTHORITY_END.split(url.partition("//")[2], 1)[0]:  # not shown: it holds a secret
-        raise ValidationError("base_url must not hold credentials; pass them as api_key.")
+        raise ValidationError("base_url must not contain credentials; pass them as api_key.")
     if http_host(url) is None:
-        raise ValidationError(f"base_url must be an http(s) address, got {shown(url)}.")
+        raise ValidationError(f"base_url must be an http(s) URL, got {shown(url)}.")
     return url
 
 
@@ -161,7 +161,7 @@ class _Secret:
         return "***"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("A key is not to be pickled.")
+        raise TypeError("An API key cannot be pickled.")
 
 
 class _Line:
@@ -217,7 +217,7 @@ class ProviderModel(AsyncClosing):
         return f"<ProviderModel {self._name!r}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} holds a key and is not to be pickled; connect again instead.")
+        raise TypeError(f"{self!r} holds an API key and cannot be pickled; connect again instead.")
 
     @property
     def name(self) -> str:
@@ -301,7 +301,9 @@ def _not_set_up(name: str, said: str, secrets: Iterable[str]) -> ModelError:
     variables = _VARIABLE.findall(said)
     way = " or ".join(variables)
     if any("KEY" in variable or "TOKEN" in variable for variable in variables):
-        return ModelError(f"Model {name!r} needs a key: set {way}, or pass api_key.", kind="auth")
+        return ModelError(
+            f"Model {name!r} needs an API key: set {way}, or pass api_key.", kind="auth"
+        )
     if variables:
         return ModelError(f"Model {name!r} needs {way} to be set.", kind="bad_request")
     return ModelError(f"Model {name!r} cannot be set up: {_scrubbed(said, secrets)}")

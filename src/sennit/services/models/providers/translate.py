@@ -128,7 +128,7 @@ def _text(content: Any) -> str:
         return content or ""
     blocks = [block for block in _blocks(content) if isinstance(block, str)]
     if len(blocks) != len(content):
-        raise ValidationError("Only a user message may hold images.")
+        raise ValidationError("Only a user message may contain images.")
     return "\n\n".join(blocks)
 
 
@@ -165,7 +165,7 @@ def _image(url: str, detail: Any) -> layer.UserContent:
     try:
         return layer.BinaryContent.from_data_uri(url)
     except ValueError as error:
-        raise ValidationError(f"An image is no data URL in base64: {shown(url)}.") from error
+        raise ValidationError(f"An image is not a base64 data URL: {shown(url)}.") from error
 
 
 async def deltas(response: StreamedResponse) -> AsyncIterator[Delta]:
