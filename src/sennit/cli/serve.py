@@ -31,6 +31,23 @@ TokensOption = Annotated[
     ),
 ]
 
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Set another limit, such as token_streams=500; 'none' removes it. Repeatable.",
+    ),
+]
+RetentionOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=36_500,
+        help="Erase removed messages after this many days; 0 erases them at once "
+        "(default: SENNIT_RETENTION_DAYS, or 30).",
+    ),
+]
+
 
 def serve(
     host: Annotated[
@@ -78,22 +95,8 @@ def serve(
     rate: Annotated[
         float | None, typer.Option(min=0, help="Requests per second and token; 0 for no limit.")
     ] = 100,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Set another limit, such as token_streams=500; 'none' removes it. Repeatable.",
-        ),
-    ] = None,
-    retention_days: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=36_500,
-            help="Erase removed messages after this many days; 0 erases them at once "
-            "(default: SENNIT_RETENTION_DAYS, or 30).",
-        ),
-    ] = None,
+    limit: LimitOption = None,
+    retention_days: RetentionOption = None,
     store: StoreOption = None,
 ) -> None:
     """Start the HTTP server: REST API, event streams, OpenAI-compatible API, MCP, web page."""
