@@ -25,7 +25,7 @@ from langgraph.types import Command, interrupt
 import sennit
 from sennit import Client, InstructionContent, Message, ValidationError
 from sennit.adapters.langgraph import SennitSaver
-from sennit.server.rest.schemas import message_shape
+from sennit.server.schemas import message_shape
 from sennit.stores.base import Store
 from sennit.stores.postgres.store import PostgresStore
 from sennit.stores.sqlite.store import SQLiteStore

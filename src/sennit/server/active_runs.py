@@ -17,9 +17,9 @@ from asyncio import (
     to_thread,
     wait,
 )
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
 
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
@@ -160,3 +160,19 @@ def _refused(event: RunEnded) -> HTTPError:
 
 def _stopping() -> HTTPError:
     return HTTPError(503, "stopping", "The server is shutting down; try again in a moment.")
+
+
+class MemoryOptions(TypedDict):
+    """The parts of memory that a run puts into its prompts."""
+
+    recalled: bool
+    other_sessions: bool
+
+
+def run_notes(params: Mapping[str, Any], memory: MemoryOptions) -> dict[str, Any]:
+    """Return what a run records so that it is resumed as it was asked for.
+
+    Headers are left out: they may hold a credential.
+    """
+    kept = {name: value for name, value in params.items() if name != "extra_headers"}
+    return {"memory": memory, **({"params": kept} if kept else {})}

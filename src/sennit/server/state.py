@@ -11,6 +11,7 @@ from asyncio import Task, create_task, get_running_loop, shield, sleep, to_threa
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
 
 import anyio
 
@@ -23,7 +24,6 @@ from sennit.server.http.limits import ActiveCounts
 from sennit.server.http.quotas import Quotas
 from sennit.server.http.threads import FairThreadPool
 from sennit.server.http.tokens import TokenFile
-from sennit.server.rest.event_stream import EventStreamResponse
 from sennit.server.settings import Limits, ServerSettings
 from sennit.services.models.protocol import Model
 from sennit.services.registry import ServiceRegistry
@@ -32,6 +32,14 @@ from sennit.services.tools.tool import Tool
 _THREADS = 32
 _HOUR = 3600.0
 _PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found as after a crash
+
+
+class OpenStream(Protocol):
+    """An event stream that is being sent."""
+
+    def stop(self) -> None:
+        """End the stream."""
+        ...
 
 
 class ServerState:
@@ -50,7 +58,7 @@ class ServerState:
         )
         self.work = FairThreadPool(limits)
         self.quotas = Quotas(limits, self.work)
-        self.streams: set[EventStreamResponse] = set()
+        self.streams: set[OpenStream] = set()
         self._stack, self._open = AsyncExitStack(), False
         self._checking: Task[None] | None = None
         self.draining = False

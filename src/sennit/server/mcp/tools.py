@@ -31,8 +31,7 @@ from sennit.memory.uri import Uri
 from sennit.messages.message import Message
 from sennit.server.active_runs import ActiveRuns
 from sennit.server.http.tokens import Scope
-from sennit.server.rest.schemas import message_shape
-from sennit.server.rest.sessions import as_cursor, cursor
+from sennit.server.schemas import as_cursor, cursor, message_shape
 from sennit.services.models.protocol import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH

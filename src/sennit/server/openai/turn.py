@@ -17,10 +17,10 @@ import msgspec
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.unset import Unset
+from sennit.server.active_runs import MemoryOptions, run_notes
 from sennit.server.http.errors import HTTPError, problem_of
 from sennit.server.openai.chat_schemas import bad
 from sennit.server.openai.locate import BranchLocation, aside, asked_in_form
-from sennit.server.rest.runs import MemoryOptions, run_notes
 from sennit.server.state import ServerState
 from sennit.services.models.protocol import Model, shapes_output
 from sennit.services.tools.tool import Tool

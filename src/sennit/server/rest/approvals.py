@@ -7,7 +7,7 @@ from asyncio import to_thread
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.runs import RunRequest, Started, as_before, go_on
-from sennit.server.rest.schemas import MessageShape, message_shape
+from sennit.server.schemas import MessageShape, message_shape
 from sennit.turns.tools.pending_calls import pending_approvals
 
 routes = Routes()

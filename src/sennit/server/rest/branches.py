@@ -14,7 +14,7 @@ from sennit.api.session import Session
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes, within
-from sennit.server.rest.schemas import BranchShape, MessageShape, branch_shape, message_shape
+from sennit.server.schemas import BranchShape, MessageShape, branch_shape, message_shape
 
 routes = Routes()
 

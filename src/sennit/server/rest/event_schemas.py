@@ -11,7 +11,7 @@ from sennit import clock
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.server.http.endpoint import ResponseModel
-from sennit.server.rest.schemas import MessageShape, message_shape
+from sennit.server.schemas import MessageShape, message_shape
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord

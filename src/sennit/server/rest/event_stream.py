@@ -18,6 +18,7 @@ from sennit.server.http.disconnects import gone
 from sennit.server.http.starlette_imports import HttpScope, Receive, Response, Send
 from sennit.server.rest.event_schemas import event_shape
 from sennit.server.settings import Limits
+from sennit.server.state import OpenStream
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import AnyEvent
@@ -48,7 +49,7 @@ class EventStreamResponse(Response):
         *,
         follow: bool,
         limits: Limits,
-        streams: set[EventStreamResponse],
+        streams: set[OpenStream],
     ) -> None:
         """`streams` are all that are open, so that they can be ended."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

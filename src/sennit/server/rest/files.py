@@ -15,7 +15,7 @@ from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.filesystem import FileSystem
 from sennit.memory.uri import SCHEME, Uri
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
-from sennit.server.rest.schemas import iso
+from sennit.server.schemas import iso
 from sennit.server.settings import Limits
 
 routes = Routes()

@@ -18,7 +18,7 @@ from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
 from sennit.server.rest.branches import ONE
-from sennit.server.rest.schemas import iso
+from sennit.server.schemas import iso
 
 routes = Routes()
 

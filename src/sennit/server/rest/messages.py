@@ -23,7 +23,7 @@ from sennit.server.http.endpoint import (
     within,
 )
 from sennit.server.rest.branches import ONE
-from sennit.server.rest.schemas import MessageShape, Sibling, message_shape
+from sennit.server.schemas import MessageShape, Sibling, message_shape
 from sennit.sessions.branch import Branch
 from sennit.sessions.message_versions import MessageVersion, versions
 from sennit.sessions.run_repository import RunRepository

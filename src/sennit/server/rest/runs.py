@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -16,12 +16,13 @@ from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
+from sennit.server.active_runs import MemoryOptions, run_notes
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
 from sennit.server.rest.event_stream import MEDIA, EventStreamResponse
-from sennit.server.rest.schemas import BranchShape, MessageShape, branch_shape, message_shape
+from sennit.server.schemas import BranchShape, MessageShape, branch_shape, message_shape
 from sennit.services.models.params import checked_params
 from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
@@ -143,22 +144,6 @@ class SteerResult(ResponseModel):
     message: MessageShape
     running: bool
     """Whether a run takes it in; otherwise it stands on the branch."""
-
-
-class MemoryOptions(TypedDict):
-    """The parts of memory that a run puts into its prompts."""
-
-    recalled: bool
-    other_sessions: bool
-
-
-def run_notes(params: Mapping[str, Any], memory: MemoryOptions) -> dict[str, Any]:
-    """Return what a run records so that it is resumed as it was asked for.
-
-    Headers are left out: they may hold a credential.
-    """
-    kept = {name: value for name, value in params.items() if name != "extra_headers"}
-    return {"memory": memory, **({"params": kept} if kept else {})}
 
 
 _PROVIDER_FIELDS = ("extra_body", "extra_headers")

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from sennit.memory.retrieval.find import MESSAGE, Match
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
-from sennit.server.rest.schemas import iso
+from sennit.server.schemas import iso
 
 routes = Routes()
 

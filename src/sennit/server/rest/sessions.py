@@ -9,16 +9,15 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from sennit import clock
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.errors import ExistsError, NotFoundError, ValidationError, shown
+from sennit.errors import ExistsError, NotFoundError
 from sennit.ids import new_id
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
-from sennit.server.rest.schemas import BranchShape, branch_shapes, fields_of, iso
+from sennit.server.schemas import BranchShape, as_cursor, branch_shapes, cursor, fields_of, iso
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.session import SessionCore
 from sennit.sessions.tree import BranchNode
@@ -159,23 +158,6 @@ def _first_asked(session: Session) -> str:
             if isinstance(content, InstructionContent) and content.words:
                 return " ".join(content.words[: 4 * _TITLE].split())[:_TITLE]
     return ""
-
-
-def as_cursor(info: SessionInfo) -> str:
-    """The `next` of a page that ends with this session."""
-    return f"{clock.from_datetime(info.updated_at)}_{info.id}"
-
-
-def cursor(given: str) -> SessionInfo:
-    """The place that a `before` means; raises ValidationError."""
-    moment, _, uid = given.partition("_")
-    try:
-        at = clock.to_datetime(int(moment))
-        return SessionInfo(UUID(uid), None, at, at, {})
-    except ValueError:
-        raise ValidationError(
-            f"before must be the 'next' of the previous page, got {shown(given)}."
-        ) from None
 
 
 @routes.post(

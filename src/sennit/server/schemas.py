@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 
 from sennit import clock
+from sennit.errors import ValidationError, shown
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -22,6 +23,7 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
 from sennit.server.http.endpoint import ResponseModel
 from sennit.sessions.branch import Branch
+from sennit.sessions.client import SessionInfo
 from sennit.sessions.run_repository import RunRepository, last_runs
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.subscription import is_under_way
@@ -233,3 +235,20 @@ def _named(party: SenderRecipient | None) -> str | None:
     if party is None:
         return None
     return party.value if isinstance(party, MessageRole) else str(party)
+
+
+def as_cursor(info: SessionInfo) -> str:
+    """The `next` of a page that ends with this session."""
+    return f"{clock.from_datetime(info.updated_at)}_{info.id}"
+
+
+def cursor(given: str) -> SessionInfo:
+    """The place that a `before` means; raises ValidationError."""
+    moment, _, uid = given.partition("_")
+    try:
+        at = clock.to_datetime(int(moment))
+        return SessionInfo(UUID(uid), None, at, at, {})
+    except ValueError:
+        raise ValidationError(
+            f"before must be the 'next' of the previous page, got {shown(given)}."
+        ) from None
