@@ -27,7 +27,7 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
     if last is not None and last.holder != holder and last.expires > now:
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
-            f"The branch is busy: another run holds it. Try again when that run has ended; if its "
+            f"The branch is busy: {last.holder!r} runs a turn on it. Try again when that run has ended; if its "
             f"process died, the lease expires in {seconds} s.",
             holder=last.holder,
         )
