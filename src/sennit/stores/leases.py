@@ -27,8 +27,8 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
     if last is not None and last.holder != holder and last.expires > now:
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
-            f"The branch is busy: {last.holder!r} runs a turn on it. Try again when that has ended; "
-            f"if its process died, the lease expires in {seconds} s.",
+            f"The branch is busy: {last.holder!r} runs a turn on it. Retry when that has ended; if "
+            f"its process died, the lease expires in {seconds} s.",
             holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
