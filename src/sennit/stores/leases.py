@@ -27,8 +27,8 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
     if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
-            f"The branch is busy: another run holds it. Try again when that run has ended; if its "
-            f"process died, the lease expires in {seconds} s.",
+            f"The branch is busy: {last.holder!r} runs a turn on it. Retry when that has ended; if "
+            f"its process died, the lease expires in {seconds} s.",
             holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)

@@ -896,12 +896,12 @@ def test_a_changed_file_is_refused(forged: Forged, tmp_path: Path) -> None:
     files = forged.sealed()
     data = files[forged.name]
     files[forged.name] = data.replace(b"question 1", b"question 9")
-    refused(packed(tmp_path / "a.zip", files), "was changed")
-    refused(unpacked(tmp_path / "a", files), "was changed")
+    refused(packed(tmp_path / "a.zip", files), "was modified")
+    refused(unpacked(tmp_path / "a", files), "was modified")
     files[forged.name] = data[:-1]
-    refused(unpacked(tmp_path / "b", files), "was changed")
+    refused(unpacked(tmp_path / "b", files), "was modified")
     files[forged.name] = data + b"\n"
-    refused(unpacked(tmp_path / "c", files), "was changed")
+    refused(unpacked(tmp_path / "c", files), "was modified")
 
 
 def test_a_file_changed_after_the_check_is_refused_before_its_session_is_written(
@@ -916,7 +916,7 @@ def test_a_file_changed_after_the_check_is_refused_before_its_session_is_written
         (path / forged.name).write_bytes(data.replace(b"question 1", b"question 9"))
 
     monkeypatch.setattr(export_import, "_check", check_then_change)
-    refused(path, "was changed")
+    refused(path, "was modified")
 
 
 @pytest.mark.parametrize(
@@ -1002,7 +1002,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
         ({"file_bytes": 100}, "too large"),
         ({"total_bytes": 1000}, "too large"),
         ({"lines": 5}, "too many lines"),
-        ({"ratio": 1, "ratio_from": 1000}, "trap"),
+        ({"ratio": 1, "ratio_from": 1000}, "zip bomb"),
         ({"sessions": 0}, "more than 0 files"),
         ({"listing_bytes": 50}, "too many names"),
     ],
@@ -1028,7 +1028,7 @@ def test_a_real_zip_bomb_is_refused_before_it_is_unpacked(forged: Forged, tmp_pa
             for _ in range(160):
                 stream.write(bytes(1 << 20))
     assert path.stat().st_size < 200_000
-    refused(path, "trap")
+    refused(path, "zip bomb")
 
 
 def test_a_zip_that_lies_about_its_sizes_is_refused(forged: Forged, tmp_path: Path) -> None:
