@@ -1,4 +1,4 @@
-"""`ScriptedModel`: a model that gives prepared replies.
+"""`ScriptedModel`: a test model with prepared replies.
 
     model = ScriptedModel(["Hello!", [ToolCall("search", {"q": "rope"})], "Found it."])
 

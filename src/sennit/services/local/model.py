@@ -204,7 +204,7 @@ class _ChunkReader:
                 yield from self._form_reader.feed(text) if self._form_reader else [TextDelta(text)]
 
     def end(self) -> Iterable[Delta]:
-        """Return the deltas left when no more chunks come."""
+        """Return the remaining deltas after the last chunk; raises ModelError if incomplete."""
         reason = self._reason
         if reason is None:
             raise ModelError("The local model ended without a finish reason.", kind="malformed")

@@ -20,7 +20,7 @@ async def in_thread(call: Callable[[], _T]) -> _T:
 
     If the caller is cancelled, the thread continues and its result is discarded.
     """
-    import asyncio  # takes long, and only async callers need it
+    import asyncio  # late: slow to import
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[_T] | BaseException] = loop.create_future()

@@ -243,7 +243,7 @@ class Tool:
 
     async def _await_result(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Return the result of the call, within its timeout."""
-        import asyncio  # takes long, and only async callers need it
+        import asyncio  # late: slow to import
 
         task = asyncio.create_task(_convert_exit(call), name=f"tool {self.name}")
         try:

@@ -211,7 +211,7 @@ class _Waiter:
     __slots__ = ("_event", "_loop")
 
     def __init__(self) -> None:
-        import asyncio  # takes long to import, and is there once anything is awaited
+        import asyncio  # late: slow to import
 
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._event = asyncio.Event()
