@@ -233,7 +233,7 @@ class ProviderModel(AsyncClosing):
 
     @property
     def shapes_output(self) -> bool:
-        """True if it can be held to a JSON schema."""
+        """True if it supports structured output."""
         return self._shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:
