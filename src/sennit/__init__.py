@@ -205,8 +205,8 @@ __all__ = [
     "to_model_messages",
 ]
 
-# Not everyone needs these, and they take long to import: loaded when they are asked for.
-_LATE = {
+# Imported on first access, because they are slow to import and often not needed.
+_LAZY_MODULES = {
     "Client": "api.client",
     "to_model_messages": "messages.prompt.tool_chat",
     **dict.fromkeys(
@@ -264,4 +264,4 @@ _LATE = {
 }
 
 
-__getattr__ = lazy_exports(__name__, _LATE)
+__getattr__ = lazy_exports(__name__, _LAZY_MODULES)

@@ -1,4 +1,4 @@
-"""`python -m sennit` is `sennit`."""
+"""Entry point of `python -m sennit`."""
 
 from sennit.cli import main
 

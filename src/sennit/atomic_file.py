@@ -1,8 +1,8 @@
 """Atomic file writes: temporary file, fsync, rename.
 
-What takes long to write is written under another name beside its target, brought to the disk, and
-only then given its name. Whoever sees the name sees all of it: a crash leaves at most a file that
-begins with a dot and ends with ".part", which may be deleted.
+A file is written under a temporary name beside its target, synced to disk, and then renamed, so the
+target is always complete. A crash leaves at most a file that begins with a dot and ends with
+".part", which may be deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sennit.errors import ExistsError, StoreError
 from sennit.ids import new_id
 from sennit.paths import make_private_folder
 
-_KEPT = 40  # characters of a name
+_MAX_NAME_CHARS = 40
 
 
 @contextmanager
@@ -25,19 +25,19 @@ def whole(path: Path) -> Generator[Path]:
     """Yield a temporary path for a file or folder that is renamed to `path` when the block
     succeeds.
 
-    Raises ExistsError if something is there already, StoreError if the disk refuses.
+    Raises ExistsError if `path` exists, StoreError if it cannot be written.
     """
-    # Cut, so that it fits where the name itself does, with room for what SQLite puts beside it.
-    part = path.parent / f".{path.name[:_KEPT]}.{new_id().hex}.part"
+    # Truncated, so that it fits wherever the name does, with room for SQLite's suffixes.
+    part = path.parent / f".{path.name[:_MAX_NAME_CHARS]}.{new_id().hex}.part"
     try:
         _refuse_existing(path)
         if not path.parent.is_dir():
             make_private_folder(path.parent)
         yield part
-        _bring_to_disk(part)
+        _fsync_tree(part)
         _refuse_existing(path)
         part.rename(path)
-        _sync(path.parent)
+        _fsync(path.parent)
     except OSError as error:
         raise StoreError(
             f"{str(path)!r} could not be written ({error}); check the disk and its permissions, or "
@@ -53,18 +53,18 @@ def _refuse_existing(path: Path) -> None:
         raise ExistsError(f"{str(path)!r} already exists; choose another name or delete it.")
 
 
-def _bring_to_disk(path: Path) -> None:
+def _fsync_tree(path: Path) -> None:
     for folder, _, names in os.walk(path):
         for name in names:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
+            _fsync(Path(folder, name))
+        _fsync(Path(folder))
     if path.is_file():
-        _sync(path)
+        _fsync(path)
 
 
-def _sync(path: Path) -> None:
+def _fsync(path: Path) -> None:
     if os.name == "nt" and path.is_dir():
-        return  # Windows knows no such thing for folders
+        return  # Windows cannot sync folders
     descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -73,7 +73,7 @@ def _sync(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove what was not finished; what a disk will not let go hides no error before it."""
+    """Remove an unfinished file or folder; errors are ignored, so as not to hide an earlier one."""
     if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,7 +1,7 @@
 """Cancellation of work in threads.
 
-Python cannot stop a thread. So long work that changes nothing calls `check` now and then, which
-ends it if whoever asked for it has cancelled it since.
+Python cannot stop a thread. So long read-only work calls `check` regularly, which raises
+CancelledError once the caller has cancelled it.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-_requested: ContextVar[Event | None] = ContextVar("cancellation", default=None)
+_current_event: ContextVar[Event | None] = ContextVar("cancellation", default=None)
 
 
 @contextmanager
 def cancellable() -> Generator[Event]:
-    """Give the event that cancels what runs in copies of this context."""
-    requested = Event()
-    token = _requested.set(requested)
+    """Yield the event that cancels work running in copies of this context."""
+    event = Event()
+    token = _current_event.set(event)
     try:
-        yield requested
+        yield event
     finally:
-        _requested.reset(token)
+        _current_event.reset(token)
 
 
 def requested() -> Event | None:
-    """The event that cancels this work; None if nothing can."""
-    return _requested.get()
+    """Return the event that cancels this work; None if it is not cancellable."""
+    return _current_event.get()
 
 
 def check() -> None:
     """Raise CancelledError if this work was cancelled."""
-    event = _requested.get()
+    event = _current_event.get()
     if event is not None and event.is_set():
-        from asyncio import CancelledError  # takes long, and only those who use it need it
+        from asyncio import CancelledError  # late: slow to import
 
         raise CancelledError

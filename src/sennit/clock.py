@@ -1,11 +1,11 @@
 """The clock: the only module that reads the time, so that tests can replace it.
 
-Everything that stamps or orders by time goes through here, so that a test can put another source in
-place and replay a run to the microsecond. Time is an int of microseconds since 1970 (UTC): exact,
-cheap to store and compare; a datetime is made only when someone looks at it.
+All timestamps come from here, so that a test can replace the source and replay a run to the
+microsecond. Time is an int of microseconds since 1970 (UTC): exact, and cheap to store and compare;
+it becomes a datetime only in the public API.
 
-How long something takes is another question: `monotonic` counts seconds that no correction of the
-system's clock can shorten, and has a source of its own.
+Durations are measured with `monotonic`, which clock corrections do not affect and which has a
+source of its own.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from sennit.errors import InvalidTypeError, ValidationError, shown
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-_source: Callable[[], int] = time.time_ns
-_ticks: Callable[[], float] = time.monotonic
+_wall_clock: Callable[[], int] = time.time_ns
+_monotonic_clock: Callable[[], float] = time.monotonic
 
 
 def now_ns() -> int:
-    """Nanoseconds since the epoch."""
-    return _source()
+    """Return nanoseconds since the epoch."""
+    return _wall_clock()
 
 
 def now_us() -> int:
-    """Microseconds since the epoch."""
-    return _source() // 1000
+    """Return microseconds since the epoch."""
+    return _wall_clock() // 1000
 
 
 def monotonic() -> float:
-    """Seconds since some moment; only the difference of two means anything."""
-    return _ticks()
+    """Return seconds from an arbitrary start; only differences are meaningful."""
+    return _monotonic_clock()
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """The aware UTC datetime for microseconds since the epoch; raises ValidationError."""
+    """Return the aware UTC datetime for microseconds since the epoch; raises ValidationError."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -51,7 +51,7 @@ def to_datetime(microseconds: int) -> datetime:
 
 
 def from_datetime(moment: datetime) -> int:
-    """Microseconds since the epoch; raises ValidationError for a datetime without a time zone."""
+    """Return microseconds since the epoch; raises ValidationError for a naive datetime."""
     if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"Expected a datetime, got {shown(moment)}.")
     if moment.tzinfo is None:
@@ -66,13 +66,13 @@ def from_datetime(moment: datetime) -> int:
 
 
 def to_iso(microseconds: int, timespec: str = "microseconds") -> str:
-    """Such as `2026-11-15T20:00:00.123456Z`."""
+    """Return an ISO 8601 time such as `2026-11-15T20:00:00.123456Z`."""
     moment = to_datetime(microseconds).replace(tzinfo=None)
     return moment.isoformat(timespec=timespec) + "Z"
 
 
 def from_iso(moment: object) -> datetime:
-    """The aware datetime that `to_iso` wrote; raises ValidationError for anything else."""
+    """Parse an ISO 8601 time with a zone; raises ValidationError for anything else."""
     try:
         if isinstance(moment, str) and (parsed := datetime.fromisoformat(moment)).tzinfo:
             return parsed
@@ -84,20 +84,20 @@ def from_iso(moment: object) -> datetime:
 @contextmanager
 def using(source: Callable[[], int]) -> Generator[None]:
     """Read the time from `source` (nanoseconds since the epoch) inside the block."""
-    global _source
-    previous, _source = _source, source
+    global _wall_clock
+    previous, _wall_clock = _wall_clock, source
     try:
         yield
     finally:
-        _source = previous
+        _wall_clock = previous
 
 
 @contextmanager
 def ticking(ticks: Callable[[], float]) -> Generator[None]:
-    """Count seconds with `ticks` inside the block."""
-    global _ticks
-    previous, _ticks = _ticks, ticks
+    """Read the monotonic time from `ticks` inside the block."""
+    global _monotonic_clock
+    previous, _monotonic_clock = _monotonic_clock, ticks
     try:
         yield
     finally:
-        _ticks = previous
+        _monotonic_clock = previous

@@ -6,29 +6,29 @@ from collections.abc import Awaitable
 from typing import Protocol, Self
 
 
-class _Closes(Protocol):
+class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-class _ClosesAwaited(Protocol):
+class _AsyncClosable(Protocol):
     def aclose(self) -> Awaitable[None]: ...
 
 
 class Closing:
-    """`with` for what has `close`."""
+    """Mixin that makes an object with `close` a context manager."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self: _Closes, *_: object) -> None:
+    def __exit__(self: _Closable, *_: object) -> None:
         self.close()
 
 
 class AsyncClosing:
-    """`async with` for what has `aclose`."""
+    """Mixin that makes an object with `aclose` an async context manager."""
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self: _ClosesAwaited, *_: object) -> None:
+    async def __aexit__(self: _AsyncClosable, *_: object) -> None:
         await self.aclose()

@@ -3,47 +3,47 @@
     SennitError
     ├── ValidationError (ValueError)      a value is not acceptable: caller, give another
     │   ├── InvalidTypeError (TypeError)  it has the wrong type, or an unknown field was named
-    │   ├── NothingToAskError             no message for a model to answer: say something first
+    │   ├── NothingToAskError             no message for a model to answer: add one first
     │   └── CodecError                    it cannot be encoded, or the bytes cannot be read
     ├── NotFoundError (KeyError)          nothing has that id or name
-    ├── OutOfRangeError (IndexError)      a position past either end
-    ├── ExistsError (ValueError)          that id or name is taken by something else
+    ├── OutOfRangeError (IndexError)      an index is out of range
+    ├── ExistsError (ValueError)          that id or name is already in use
     ├── AccessError (PermissionError)     the branch was not granted it
     ├── UsageError (RuntimeError)         called where it cannot work, such as in an event loop
     ├── MissingExtraError (ImportError)   an optional package is not installed: install the extra
-    ├── ServiceError                      who was asked could not answer
+    ├── ServiceError                      a model or a tool failed
     │   ├── ModelError                    a model or its provider failed: see its `kind`
-    │   ├── OutputError                   its answers do not have the form asked for
-    │   ├── PolicyError                   a policy refused what was asked or answered, or failed
-    │   ├── RunError                      a run of turns did not end well
-    │   └── ToolError                     a tool failed, or was given arguments it does not take
-    └── StoreError                        the store cannot: look at the disk, the file, the lock
-        ├── ArchiveError                  an archive is damaged, not ours, or hostile
-        └── ConflictError                 someone else was faster: refresh and decide again
+    │   ├── OutputError                   a model's output does not match the schema
+    │   ├── PolicyError                   a policy rejected a request or a reply, or failed
+    │   ├── RunError                      a run failed
+    │   └── ToolError                     a tool failed, or got invalid arguments
+    └── StoreError                        the store failed: check the disk, the file, the lock
+        ├── ArchiveError                  an archive is damaged, foreign or malicious
+        └── ConflictError                 changed concurrently: refresh and try again
 
-Each also derives from the built-in that people already catch, so `except KeyError` and
-`except PermissionError` keep working. A message names the value, what was expected and the way out.
+Many also derive from the built-in exception in parentheses, so `except KeyError` and
+`except PermissionError` work. A message names the value, what was expected and the way out.
 """
 
 from collections.abc import Sequence
 from typing import Literal, Self, TypeAlias
 from uuid import UUID
 
-_SHOWN = 100
+_MAX_REPR = 100  # characters
 
 
 def shown(value: object) -> str:
-    """`repr(value)`, cut short, for an error message; never fails, whatever the value."""
+    """Return `repr(value)`, truncated, for an error message; never raises."""
     try:
-        # The repr of a long text is longer still, and nearly all of it would be thrown away.
-        text = repr(value[: _SHOWN + 1] if type(value) in (str, bytes) else value)  # pyright: ignore
-    except Exception as error:  # a repr may do anything; the error to report is another one
+        # Sliced first: the repr of a long text is longer still, and mostly discarded.
+        text = repr(value[: _MAX_REPR + 1] if type(value) in (str, bytes) else value)  # pyright: ignore
+    except Exception as error:  # a repr may raise anything, and must not hide the error to report
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({type(value).__name__})"
+    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}… ({type(value).__name__})"
 
 
 class SennitError(Exception):
-    """Root of all errors raised by Sennit on purpose."""
+    """Base class of all errors that Sennit raises deliberately."""
 
 
 class ValidationError(SennitError, ValueError):
@@ -51,52 +51,52 @@ class ValidationError(SennitError, ValueError):
 
 
 class NothingToAskError(ValidationError):
-    """A model was to be asked with no message that it could answer; it was not asked."""
+    """There is no message for a model to answer; the model was not called."""
 
 
 class InvalidTypeError(ValidationError, TypeError):
-    """A value has the wrong type, or a field that does not exist was named."""
+    """A value has the wrong type, or an unknown field was named."""
 
 
 class CodecError(ValidationError):
-    """Something cannot be encoded, or bytes cannot be read back."""
+    """A value cannot be encoded, or bytes cannot be decoded."""
 
 
 class NotFoundError(SennitError, KeyError):
-    """Nothing here has that id or name."""
+    """Nothing has that id or name."""
 
     def __str__(self) -> str:
-        # KeyError shows the repr of its argument, which would put quotes around a sentence.
+        # KeyError shows the repr of its argument, which would quote the sentence.
         return Exception.__str__(self)
 
 
 class OutOfRangeError(SennitError, IndexError):
-    """A position lies past either end."""
+    """An index is out of range."""
 
 
 class ExistsError(SennitError, ValueError):
-    """That id or name is already taken by something else."""
+    """That id or name is already in use."""
 
 
 class AccessError(SennitError, PermissionError):
-    """The branch was not granted what was asked for."""
+    """The branch was not granted access."""
 
 
 class UsageError(SennitError, RuntimeError):
-    """Something was called where it cannot work; the message names what to call instead."""
+    """A call that cannot work here; the message names the alternative."""
 
 
 class MissingExtraError(SennitError, ImportError):
-    """An optional package is needed for this."""
+    """An optional package is not installed."""
 
     @classmethod
     def of(cls, what: str, extra: str) -> Self:
-        """The error for something that needs an extra of ours."""
+        """Return the error for a feature that needs an extra."""
         return cls(f"{what} needs an optional package; run: pip install 'sennit[{extra}]'")
 
 
 class ServiceError(SennitError):
-    """A model or a tool could not answer."""
+    """A model or a tool failed."""
 
 
 ModelErrorKind: TypeAlias = Literal[
@@ -105,10 +105,10 @@ ModelErrorKind: TypeAlias = Literal[
     "not_found",  # there is no such model or provider: caller
     "context",  # the conversation is longer than the model's window: summarise
     "rate_limit",  # too many requests, or the quota is used up: wait
-    "overloaded",  # the provider has trouble (5xx): wait
+    "overloaded",  # the provider failed (5xx): wait
     "timeout",  # it took too long: wait
-    "network",  # the connection failed or broke off: wait
-    "malformed",  # the provider sent what cannot be read
+    "network",  # the connection failed or was lost: wait
+    "malformed",  # the provider sent an invalid response
     "busy",  # our own limits: the breaker is open or the queue is full
     "failed",  # anything else
 ]
@@ -117,7 +117,7 @@ _RETRYABLE = ("rate_limit", "overloaded", "timeout", "network")
 
 
 class ModelError(ServiceError):
-    """A model or its provider failed; `kind` says how, and whether asking again may help."""
+    """A model or its provider failed; `kind` says how, and `retryable` whether to try again."""
 
     def __init__(
         self,
@@ -130,9 +130,9 @@ class ModelError(ServiceError):
         super().__init__(message)
         self.kind: ModelErrorKind = kind
         self.status = status
-        """The HTTP status, if it came to that."""
+        """The HTTP status, if there was a response."""
         self.retry_after = retry_after
-        """The seconds the provider asks to wait."""
+        """The seconds that the provider asks to wait."""
 
     @property
     def retryable(self) -> bool:
@@ -141,27 +141,27 @@ class ModelError(ServiceError):
 
 
 class OutputError(ServiceError):
-    """The answer of a model, or the result of an operation, does not fit the schema."""
+    """The reply of a model, or the result of an operation, does not match the schema."""
 
     def __init__(self, message: str, *, problems: Sequence[str] = (), said: str = "") -> None:
         super().__init__(message)
         self.problems = tuple(problems)
-        """What does not fit, place by place."""
+        """The validation errors, each with its path."""
         self.said = said
-        """What was answered last."""
+        """The text of the last reply."""
 
 
 class PolicyError(ServiceError):
-    """A policy refused what a model was to be asked or has answered, or failed itself."""
+    """A policy rejected a request or a reply, or failed itself."""
 
     def __init__(self, message: str, *, kind: Literal["refused", "policy"] = "policy") -> None:
         super().__init__(message)
         self.kind: Literal["refused", "policy"] = kind
-        """"refused" if it did so on purpose, "policy" if it failed."""
+        """"refused" for a rejection, "policy" if the policy failed."""
 
 
 class RunError(ServiceError):
-    """A run of turns did not end well; `result` is the Return that says how."""
+    """A run failed; `result` is its Return."""
 
     def __init__(self, message: str, result: object = None) -> None:
         super().__init__(message)
@@ -169,23 +169,23 @@ class RunError(ServiceError):
 
 
 class ToolError(ServiceError):
-    """A tool failed, took too long, or was given arguments it does not take."""
+    """A tool failed, timed out, or got invalid arguments."""
 
 
 class StoreError(SennitError):
-    """The store could not do it (a full disk, a lock, a foreign file); nothing was done."""
+    """The store failed (a full disk, a lock, a foreign file); nothing was changed."""
 
 
 class ArchiveError(StoreError):
-    """The archive is damaged, not ours, or hostile; nothing was imported."""
+    """The archive is damaged, foreign or malicious; nothing was imported."""
 
 
 class ConflictError(StoreError):
-    """Someone else changed it first, or holds it; nothing was done."""
+    """It was changed concurrently, or is leased to another holder; nothing was changed."""
 
     def __init__(self, message: str, *, holder: str = "", call: UUID | None = None) -> None:
         super().__init__(message)
         self.holder = holder
-        """Who holds it, if someone does."""
+        """The holder of the lease, if there is one."""
         self.call = call
-        """The message that asks for a tool call which someone else has started, if that is it."""
+        """The message of the tool call that another holder has started, if that is it."""

@@ -12,32 +12,30 @@ _T = TypeVar("_T")
 async def finish_uncancelled(work: Awaitable[_T]) -> _T:
     """Await `work` to completion and return its result; cancellation is re-raised afterwards."""
     task = ensure_future(work)
-    disturbed: CancelledError | None = None
+    cancellation: CancelledError | None = None
     while not task.done():
         try:
-            await _over(task)
+            await _done_future(task)
         except CancelledError as error:
-            disturbed = error
-    if disturbed is not None and not task.cancelled():
-        raise disturbed
+            cancellation = error
+    if cancellation is not None and not task.cancelled():
+        raise cancellation
     return task.result()
 
 
-def _over(task: Future[_T]) -> Future[None]:
-    """Done as soon as a task is; cancelling it does nothing to the task."""
-    over: Future[None] = task.get_loop().create_future()
+def _done_future(task: Future[_T]) -> Future[None]:
+    """Return a future that is done when `task` is; cancelling it does not cancel the task."""
+    done: Future[None] = task.get_loop().create_future()
 
-    def tell(_: Future[_T]) -> None:
-        if not over.done():
-            over.set_result(None)
+    def set_done(_: Future[_T]) -> None:
+        if not done.done():
+            done.set_result(None)
 
-    task.add_done_callback(tell)
-    return over
+    task.add_done_callback(set_done)
+    return done
 
 
 def is_leaving() -> bool:
-    """Return whether someone cancels this task, rather than that code it calls raised
-    CancelledError.
-    """
+    """Return whether this task is being cancelled; False if a callee raised CancelledError."""
     task = current_task()
     return task is not None and task.cancelling() > 0

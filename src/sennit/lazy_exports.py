@@ -1,7 +1,7 @@
-"""Lazy exports: a package offers names of its modules without importing them beforehand.
+"""Lazy exports of a package: each name is imported on first access.
 
-A name is imported when it is first asked for, so that a package may export what needs an optional
-dependency, and importing one of its modules loads no other.
+So a package may export names that need an optional dependency, and importing one of its modules
+loads no other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""User-given paths, expanded and checked; new files with mode 0600.
+"""User-supplied paths, expanded and validated; private files and folders (mode 0600 and 0700).
 
-Whatever is read from or written to a path that a caller named passes through here first, so that a
-"~" means the same everywhere and what no disk can name is refused by name, not by a system's error.
+Every path from a caller passes through here, so that "~" means the same everywhere and an invalid
+path raises ValidationError rather than an operating-system error.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from typing import Any
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 
-_creating = Lock()
+_create_lock = Lock()
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file that, if it is new, only its owner may read and write; an `opener` for open()."""
+    """Open a file, created with mode 0600 if it is new; an `opener` for open()."""
     return os.open(path, flags, 0o600)
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that only its owner may read and write; one that is there is left.
+    """Create an empty file with mode 0600, unless it exists.
 
-    One thread after another: closing a file ends the locks that SQLite has on it in this process.
+    Serialised: closing a file drops the POSIX locks that SQLite holds on it in this process.
     """
-    with _creating:
+    with _create_lock:
         if not path.exists():
             os.close(private_opener(str(path), os.O_RDWR | os.O_CREAT))
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder that only its owner may enter; one that is there is left as it is."""
+    """Create a folder with mode 0700, unless it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 
 
-def local_path(given: str | os.PathLike[str]) -> Path:
-    """A path on this machine, with "~" as the home folder; raises ValidationError if it is none."""
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path on this machine, with "~" expanded; raises ValidationError if it is invalid."""
     try:
-        named: Any = os.fspath(given)
+        text: Any = os.fspath(path)
     except TypeError:
-        named = None
-    if not isinstance(named, str):
-        raise InvalidTypeError(f"A path is a string or a pathlib.Path, got {shown(given)}.")
+        text = None
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"A path is a string or a pathlib.Path, got {shown(path)}.")
     try:
-        if b"\0" in os.fsencode(named):
-            raise ValidationError(f"The path {shown(named)} contains a NUL character; remove it.")
-        return Path(named).expanduser()
+        if b"\0" in os.fsencode(text):
+            raise ValidationError(f"The path {shown(text)} contains a NUL character; remove it.")
+        return Path(text).expanduser()
     except UnicodeEncodeError as error:
         raise ValidationError(
-            f"The path {shown(named)} contains {named[error.start]!r}, which is not allowed in "
+            f"The path {shown(text)} contains {text[error.start]!r}, which is not allowed in "
             f"file names; choose another."
         ) from error
     except RuntimeError as error:
         raise ValidationError(
-            f"The path {shown(named)} begins with an unknown home directory; write the full path, "
+            f"The path {shown(text)} begins with an unknown home directory; write the full path, "
             f"or begin with './' if the name itself begins with '~'."
         ) from error

@@ -1,9 +1,9 @@
-"""The identity of this process, and whether another process is alive.
+"""Process identity: a unique name of this process, and a liveness check of others.
 
-A process id alone says little: containers and machines reuse the same numbers and host names. So an
-identity names the boot of the kernel, the PID namespace, the process id and the start time of the
-process. Only if boot and namespace are ours can we look whether the process is gone; any other
-process may be alive, whatever its name is.
+A process id alone is ambiguous: containers and machines reuse the same numbers and host names. So
+an identity consists of the kernel's boot id, the PID namespace, the process id and the start time
+of the process. A process can be checked only if its boot id and namespace are ours; any other is
+assumed to be alive.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-_START_TIME = 19  # field 22 of /proc/PID/stat, counted behind the name in parentheses
+_START_TIME_FIELD = 19  # field 22 of /proc/PID/stat, as an index after the name in parentheses
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """The id of this boot of the kernel, the same in all its containers; "" if there is none."""
+    """Return the kernel's boot id, which all its containers share; "" if there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -26,16 +26,16 @@ def boot_id() -> str:
 
 @lru_cache(maxsize=1)
 def monotonic_clock_id() -> str:
-    """The name of the clock behind `time.monotonic`; processes with the same name share it.
+    """Return an id of the clock behind `time.monotonic`; processes with the same id share it.
 
-    "" where the system does not tell: then monotonic times of two processes cannot be compared.
+    "" if it is unknown: then monotonic times of two processes cannot be compared.
     """
     boot = boot_id()
     return f"{boot}/{_namespace('time')}" if boot else ""
 
 
 def identity() -> str:
-    """A name for this process that no other one ever has, for as long as it is told apart."""
+    """Return the unique identity of this process."""
     return _identity(os.getpid())
 
 
@@ -44,16 +44,16 @@ def _identity(pid: int) -> str:
     return f"{boot_id() or 'unknown'}.{_namespace('pid')}.{pid}.{_start_time(pid) or 0}"
 
 
-def is_gone(named: str) -> bool:
-    """Return whether an identity is that of a process which has surely ended."""
-    place, pid, start = _parts(named)
-    if not boot_id() or place != _parts(identity())[0] or not pid.isdecimal():
+def is_gone(process: str) -> bool:
+    """Return whether the process with this identity has certainly ended."""
+    namespace, pid, start = _split_identity(process)
+    if not boot_id() or namespace != _split_identity(identity())[0] or not pid.isdecimal():
         return False
-    found = _start_time(int(pid))
-    if found is not None:
-        return found != start
+    actual_start = _start_time(int(pid))
+    if actual_start is not None:
+        return actual_start != start
     try:
-        os.kill(int(pid), 0)  # /proc may be closed to us
+        os.kill(int(pid), 0)  # /proc may be unreadable
     except ProcessLookupError:
         return True
     except OSError:
@@ -61,9 +61,9 @@ def is_gone(named: str) -> bool:
     return False
 
 
-def _parts(named: str) -> tuple[str, str, str]:
-    """Boot and namespace; process id; start time."""
-    boot, _, rest = named.partition(".")
+def _split_identity(process: str) -> tuple[str, str, str]:
+    """Return boot id with namespace, process id, and start time."""
+    boot, _, rest = process.partition(".")
     namespace, _, rest = rest.partition(".")
     pid, _, start = rest.partition(".")
     return f"{boot}.{namespace}", pid, start
@@ -77,13 +77,13 @@ def _namespace(kind: str) -> int:
 
 
 def _start_time(pid: int) -> str | None:
-    """The start time of a process in ticks since the boot; None if it cannot be read.
+    """Return the start time of a process in ticks since boot; None if it cannot be read.
 
-    A zombie has none (""): it has ended, only its parent has not noticed yet.
+    "" for a zombie: it has ended, but its parent has not waited for it yet.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in ("Z", "X") else fields[_START_TIME]
+    return "" if fields[0] in ("Z", "X") else fields[_START_TIME_FIELD]

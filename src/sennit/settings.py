@@ -11,19 +11,19 @@ from sennit.errors import ValidationError, shown
 
 
 def default_url() -> str:
-    """The store that `sennit.open()` opens: SENNIT_URL, or a file in the user's data folder."""
+    """Return the default store URL: SENNIT_URL, or a file in the user's data folder."""
     return os.environ.get("SENNIT_URL") or str(data_folder() / "sennit.db")
 
 
 def data_folder() -> Path:
-    """The folder for the user's own data."""
+    """Return the user's data folder."""
     from platformdirs import user_data_path
 
     return user_data_path("sennit", appauthor=False)
 
 
 def telemetry_content() -> bool:
-    """Return whether spans and log lines may hold what was said: SENNIT_TELEMETRY_CONTENT."""
+    """Return whether telemetry may contain message text: SENNIT_TELEMETRY_CONTENT."""
     return os.environ.get("SENNIT_TELEMETRY_CONTENT", "").lower() in ("1", "true", "yes", "on")
 
 
@@ -32,11 +32,11 @@ def retention() -> timedelta:
 
     Raises ValidationError.
     """
-    given = os.environ.get("SENNIT_RETENTION_DAYS") or "30"
+    text = os.environ.get("SENNIT_RETENTION_DAYS") or "30"
     try:
-        days = float(given)
+        days = float(text)
     except ValueError:
         days = math.nan
     if not 0 <= days <= 36_500:
-        raise ValidationError(f"SENNIT_RETENTION_DAYS is a number of days, got {shown(given)}.")
+        raise ValidationError(f"SENNIT_RETENTION_DAYS is a number of days, got {shown(text)}.")
     return timedelta(days=days)

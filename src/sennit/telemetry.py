@@ -1,12 +1,12 @@
 """Telemetry: OpenTelemetry spans and log lines.
 
-The program decides whether anyone watches: there are spans once it has set up a tracer provider,
-lines once the logger "sennit" may speak at INFO or DEBUG. Until then nothing is made, no package is
-loaded, and asking costs a look or two. Spans and lines share one vocabulary, which stands here and
-nowhere else: the GenAI semantic conventions, and names under `sennit.` where they have none.
+Spans are created once the program has set a tracer provider, log lines once the logger "sennit" is
+enabled for INFO or DEBUG. Until then nothing is created or imported, and the check is cheap. Spans
+and log lines share the attribute names defined here: those of the GenAI semantic conventions, and
+names under `sennit.` where the conventions have none.
 
-What was said, tool arguments and results included, is left out unless SENNIT_TELEMETRY_CONTENT asks
-for it; keys, headers and the texts of errors are never told.
+Message text, tool arguments and results are included only with SENNIT_TELEMETRY_CONTENT; keys,
+headers and error messages never are.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MESSAGES = "sennit.store.messages"
 EVENTS = "sennit.store.events"
 SECONDS = "sennit.seconds"
 
-# Told only with content().
+# Only with content().
 INPUT = "gen_ai.input.messages"
 OUTPUT = "gen_ai.output.messages"
 ARGUMENTS = "gen_ai.tool.call.arguments"
@@ -68,7 +68,7 @@ REQUEST_PARAMS: Mapping[str, str] = {
     "presence_penalty": "gen_ai.request.presence_penalty",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
 }
-"""The parameters of models that are told, and under which names; any other is not."""
+"""The model parameters that are recorded, and their attribute names."""
 
 _PROVIDERS: Mapping[str, str] = {
     "google": "gcp.gemini",
@@ -80,19 +80,19 @@ _PROVIDERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of work that is watched."""
+    """A kind of traced operation."""
 
     name: str
-    """The name of a span begins with it; what the conventions call the operation, if they do."""
+    """The prefix of the span's name; the operation name of the conventions, if they have one."""
     event: str
-    """The message of its line, always the same."""
+    """The message of the log line, always the same."""
     level: int = logging.DEBUG
-    """How loud that line is, if all went well; otherwise it is a warning."""
+    """The level of the log line on success; failures are warnings."""
     span: Literal["CLIENT", "INTERNAL"] = "INTERNAL"
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The attributes common to all work of the kind."""
+        """The attributes common to all operations of this kind."""
         return {} if self.name.startswith("sennit.") else {OPERATION: self.name}
 
 
@@ -102,29 +102,29 @@ EXECUTE_TOOL = Kind("execute_tool", "sennit.tool_call")
 STORE_WRITE = Kind("sennit.store_write", "sennit.store_write")
 
 _LOG = logging.getLogger("sennit")
-_LOG.addHandler(logging.NullHandler())  # who has set up no logging sees no warnings of ours either
-_BY_ENVIRONMENT = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
-_known: tuple[Any, Tracer] | None = None
+_LOG.addHandler(logging.NullHandler())  # without logging configured, nothing is printed
+_CONFIGURED_BY_ENVIRONMENT = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
+_cached_tracer: tuple[Any, Tracer] | None = None
 
 
 def on() -> bool:
-    """Return whether anyone watches."""
+    """Return whether spans or log lines are enabled."""
     return _LOG.isEnabledFor(logging.INFO) or _tracer() is not None
 
 
 def content() -> bool:
-    """Return whether what was said may be told."""
+    """Return whether telemetry may contain message text."""
     return telemetry_content()
 
 
 def provider_and_model(name: str) -> tuple[str, str]:
-    """The provider in a model's name, as the conventions call it, and the name behind it."""
+    """Split a model's name into the conventions' provider name and the model name."""
     provider, colon, model = name.partition(":")
     return (_PROVIDERS.get(provider, provider), model) if colon else (name, name)
 
 
 class Span:
-    """Work that is being watched; what it notes is told when it is over."""
+    """The attributes of a running operation, exported when it ends."""
 
     __slots__ = ("notes",)
 
@@ -132,44 +132,44 @@ class Span:
         self.notes = notes
 
     def note(self, notes: Mapping[str, Any]) -> None:
-        """Tell more about it; what is None or empty is left out."""
+        """Add attributes, except those that are None or empty."""
         self.notes.update((name, value) for name, value in notes.items() if value not in (None, ""))
 
     def fail(self, kind: str) -> None:
-        """It did not end well; `kind` is a word out of few."""
+        """Mark the operation as failed; `kind` is of low cardinality."""
         self.notes[ERROR] = kind
 
 
 @contextmanager
 def watching(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Span]:
-    """Watch what is done in the block; what it raises is told by its type alone."""
-    watched = Span(kind.notes)
-    watched.note(notes)
+    """Trace the block as a span and a log line; an exception is recorded by its kind alone."""
+    span = Span(kind.notes)
+    span.note(notes)
     began = perf_counter()
-    with _span(kind, subject, watched):
+    with _span(kind, subject, span):
         try:
-            yield watched
+            yield span
         except BaseException as error:
-            watched.fail(error_kind(error))
+            span.fail(error_kind(error))
             raise
         finally:
-            _log(kind, watched, perf_counter() - began)
+            _log(kind, span, perf_counter() - began)
 
 
 def error_kind(error: BaseException) -> str:
-    """A word for what went wrong, which tells nothing of what was said."""
+    """Return the kind or the type name of an error, without its message."""
     return str(getattr(error, "kind", None) or type(error).__name__)
 
 
-def _log(kind: Kind, watched: Span, seconds: float) -> None:
-    level = logging.WARNING if ERROR in watched.notes else kind.level
+def _log(kind: Kind, span: Span, seconds: float) -> None:
+    level = logging.WARNING if ERROR in span.notes else kind.level
     if _LOG.isEnabledFor(level):
-        told = {"event": kind.event, SECONDS: round(seconds, 6), **watched.notes}
-        _LOG.log(level, kind.event, extra=told)
+        fields = {"event": kind.event, SECONDS: round(seconds, 6), **span.notes}
+        _LOG.log(level, kind.event, extra=fields)
 
 
 @contextmanager
-def _span(kind: Kind, subject: str, watched: Span) -> Generator[None]:
+def _span(kind: Kind, subject: str, span: Span) -> Generator[None]:
     tracer = _tracer()
     if tracer is None:
         yield
@@ -179,31 +179,33 @@ def _span(kind: Kind, subject: str, watched: Span) -> Generator[None]:
     with tracer.start_as_current_span(
         f"{kind.name} {subject}".rstrip(),
         kind=SpanKind[kind.span],
-        attributes=watched.notes,
-        record_exception=False,  # its text may quote what was said
+        attributes=span.notes,
+        record_exception=False,  # its message may quote message text
         set_status_on_exception=False,
-    ) as span:
+    ) as otel_span:
         try:
             yield
         finally:
-            span.set_attributes(watched.notes)
-            if ERROR in watched.notes:
-                span.set_status(StatusCode.ERROR)
+            otel_span.set_attributes(span.notes)
+            if ERROR in span.notes:
+                otel_span.set_status(StatusCode.ERROR)
 
 
 def _tracer() -> Tracer | None:
-    """The tracer of the provider the program has set up; None if it has set up none.
+    """Return the tracer of the program's provider; None without one.
 
-    Who sets one up has loaded the package, so nobody else needs to.
+    A program that sets a provider has imported the package, so this does not import it.
     """
-    global _known
+    global _cached_tracer
     trace = sys.modules.get("opentelemetry.trace")
-    # The public way to ask reads the environment each time, which takes longer than all the rest.
-    if trace is None or (getattr(trace, "_TRACER_PROVIDER", trace) is None and not _BY_ENVIRONMENT):
+    # get_tracer_provider() reads the environment each time, which is slow without a provider.
+    if trace is None or (
+        getattr(trace, "_TRACER_PROVIDER", trace) is None and not _CONFIGURED_BY_ENVIRONMENT
+    ):
         return None
     provider = trace.get_tracer_provider()
     if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
-    if _known is None or _known[0] is not provider:
-        _known = (provider, provider.get_tracer("sennit", version("sennit")))
-    return _known[1]
+    if _cached_tracer is None or _cached_tracer[0] is not provider:
+        _cached_tracer = (provider, provider.get_tracer("sennit", version("sennit")))
+    return _cached_tracer[1]

@@ -80,7 +80,7 @@ class Libc:
 
 loaded = ctypes.CDLL
 engine.ctypes.CDLL = lambda name: Libc(loaded(name))
-engine._LEAVING_SECONDS = 1
+engine._EXIT_TIMEOUT_SECONDS = 1
 print("parent", ask(), flush=True)
 pid = os.fork()
 if pid == 0:

@@ -1,7 +1,7 @@
-"""The public Client.
+"""Public Client class.
 
-ClientCore knows sessions and stores; this class says which Session it opens, and is a context
-manager: `with sennit.open() as client`.
+ClientCore implements sessions and stores; this class opens the public Session, adds memory, export
+and maintenance, and is a context manager: `with sennit.open() as client`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from sennit.stores.transfer.export_import import ExportSummary, ImportSummary, Progress
 
 
-def checked_embedder(given: Any) -> Embedder | None:
-    """`given`, if it can embed or is None; raises InvalidTypeError."""
-    embeds = hasattr(given, "name") and callable(getattr(given, "embed", None))
-    if given is not None and (isinstance(given, type) or not embeds):
+def checked_embedder(embedder: Any) -> Embedder | None:
+    """Return `embedder` if it can embed or is None; raises InvalidTypeError."""
+    embeds = hasattr(embedder, "name") and callable(getattr(embedder, "embed", None))
+    if embedder is not None and (isinstance(embedder, type) or not embeds):
         raise InvalidTypeError(
-            f"embedder must have a name and embed(texts), as MiniLM() has, got {shown(given)}."
+            f"embedder must have a name and embed(texts), as MiniLM() has, got {shown(embedder)}."
         )
-    return given
+    return embedder
 
 
 class Client(ClientCore[Session], Closing, AsyncClosing):
-    """One user's sessions in a store; made by `sennit.open`."""
+    """One user's sessions in a store; created by `sennit.open`."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         group: GroupCommitter | None = None,
         retention: timedelta | None = None,
     ) -> None:
-        """With `shared_space` it reaches what all users of the tenant share, and may change it.
+        """Open a client on a store; for the other arguments see `sennit.open`.
 
-        `services` and `operations` are those of all its sessions, by default its own.
-
-        With an `embedder`, `find` goes by meaning too. `group` is what clients of one store have in
-        common: see `sennit.api.client_pool`. `retention` is as for `sennit.open`.
+        With `shared_space` it can read and change the files that all users of the tenant share.
+        `services` and `operations` apply to all its sessions; by default they are new registries.
+        `group` is the group committer that clients of one store share: see
+        `sennit.api.client_pool`.
         """
         self._retention = checked_retention(
             settings.retention() if retention is None else retention
@@ -93,36 +93,36 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         )
         self._shared_space = shared_space
         self._embedder = checked_embedder(embedder)
-        self._memory = LazyMemory(self._new_memory)
-        self._given_operations = None if operations is None else operation_registry(operations)
+        self._memory = LazyMemory(self._create_memory)
+        self._own_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
     def operations(self) -> OperationRegistry:
-        """The operations that sessions of this client can conduct."""
-        return self._given_operations or operation_registry(None)
+        """The operations that sessions of this client accept."""
+        return self._own_operations or operation_registry(None)
 
     def _opened(self, record: SessionRecord, keeper: SessionRepository) -> Session:
-        opened = Session.opened(
+        session = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
-        opened.share_memory(self._memory)
-        return opened
+        session.share_memory(self._memory)
+        return session
 
     @property
     def memory(self) -> Memory:
         """The memory of this user and agent."""
         return self._memory.get()
 
-    def _new_memory(self) -> Memory:
+    def _create_memory(self) -> Memory:
         from sennit.memory.memory import Memory
         from sennit.memory.scope import MemoryScope
 
-        realm = MemoryScope(self._store, self._owner, self.agent, self._shared_space)
-        return Memory(realm, self._embedder, partial(self.session, create=False))
+        scope = MemoryScope(self._store, self._owner, self.agent, self._shared_space)
+        return Memory(scope, self._embedder, partial(self.session, create=False))
 
     @cached_property
     def fs(self) -> FileSystem:
-        """Sessions, memories, skills and resources as one tree of files."""
+        """Sessions, memories, skills and resources as a file system."""
         from sennit.memory.files.filesystem import FileSystem
 
         return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
@@ -132,17 +132,17 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         return self.memory.task(task_id)
 
     def retry_task(self, task_id: str | UUID) -> CommitResult:
-        """Try again to finish a commit that failed."""
+        """Retry a failed commit."""
         return self.memory.retry(task_id)
 
     def finish_commits(self) -> list[CommitResult]:
-        """Finish all commits that are open, such as those that a crash has left."""
+        """Finish all unfinished commits, such as those interrupted by a crash."""
         return self.memory.finish_all()
 
     def undo_commit(self, commit_id: str | UUID) -> UndoResult:
-        """Take back what a commit has written to memory; its archive stays.
+        """Undo the memory changes of a commit; its archive stays.
 
-        Memories say again what they said before. Raises NotFoundError.
+        Memories are restored to their earlier versions. Raises NotFoundError.
         """
         return self.memory.undo(commit_id)
 
@@ -153,24 +153,24 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         uri: str | None = None,
         session: str | UUID | None = None,
     ) -> ForgetResult:
-        """Erase for good: this user's data, what is at a URI, or a session; name one of them.
+        """Erase permanently this user's data, the files at a URI, or a session; name one of them.
 
-        All that rests on what is erased goes too: memories, their versions, rows of the index.
-        Raises NotFoundError if nothing is there, AccessError for another user.
+        Everything derived from the erased data is erased too: memories, their versions, index
+        rows. Raises NotFoundError if nothing is found, AccessError for another user.
         """
         from sennit.memory.history.forget import forget
 
-        realm = self.memory.realm
-        return forget(realm, super().delete_session, user=user, uri=uri, session=session)
+        scope = self.memory.realm
+        return forget(scope, super().delete_session, user=user, uri=uri, session=session)
 
     def delete_session(self, session_id: str | UUID) -> bool:
-        """Erase a session and everything in it, every trace of it; False if there was none."""
-        was_there = super().delete_session(session_id)
-        self._store.scrub()  # also of one that was erased by a call that was cut off
-        return was_there
+        """Erase a session and all its data; return False if there was none."""
+        existed = super().delete_session(session_id)
+        self._store.scrub()  # also after an earlier, interrupted call
+        return existed
 
     def close(self) -> None:
-        """Finish what is under way, then close the store, unless others share it."""
+        """Finish running work, then close the store, unless it is shared."""
         self._memory.close()
         if not self._shares and not self._closing:
             self._closing = True
@@ -185,15 +185,15 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     ) -> ExportSummary:
         """Write sessions, by default all, to a new archive: a ".zip" file, or else a folder.
 
-        Raises ExistsError if the path is taken, NotFoundError if a named session is not here.
+        Raises ExistsError if the path exists, NotFoundError for an unknown session.
         """
         from sennit.stores.transfer.export_import import export_sessions
 
-        named = self._ids(sessions)
-        return export_sessions(self._store, self._owner, local_path(path), named, progress)
+        session_ids = self._session_ids(sessions)
+        return export_sessions(self._store, self._owner, local_path(path), session_ids, progress)
 
-    def _ids(self, sessions: str | UUID | Iterable[str | UUID] | None) -> list[UUID] | None:
-        """Of one session or several, None for all; raises NotFoundError for one that is not."""
+    def _session_ids(self, sessions: str | UUID | Iterable[str | UUID] | None) -> list[UUID] | None:
+        """Return the ids of one or more sessions, None for all; raises NotFoundError."""
         if sessions is None:
             return None
         if isinstance(sessions, (str, UUID)):
@@ -202,13 +202,13 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             raise InvalidTypeError(
                 f"sessions are keys or ids, one or a list of them, got {shown(sessions)}."
             )
-        return [self.session_info(one).id for one in sessions]
+        return [self.session_info(session).id for session in sessions]
 
     def import_(self, path: str | PathLike[str], progress: Progress | None = None) -> ImportSummary:
-        """Take in an archive as sessions of this user; what branches were granted is not taken in.
+        """Import an archive as sessions of this user, without the grants of its branches.
 
-        Doing it again changes nothing. Raises ArchiveError if the archive is not sound, ExistsError
-        if a session is here with another content; nothing is imported then.
+        Importing it again changes nothing. Raises ArchiveError if the archive is invalid,
+        ExistsError if a session exists with other content; nothing is imported then.
         """
         from sennit.stores.transfer.export_import import import_sessions
 
@@ -221,24 +221,24 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         sessions: str | UUID | Iterable[str | UUID] | None = None,
         progress: Progress | None = None,
     ) -> Exported:
-        """Write sessions, by default all, as training data: ".parquet", or else lines of JSON.
+        """Write sessions, by default all, as training data: ".parquet", or else JSON Lines.
 
-        Raises ExistsError if a file is there already, NotFoundError if a named session is not here.
+        Raises ExistsError if a file exists, NotFoundError for an unknown session.
         """
         from sennit.learning.export import ExportOptions, export
         from sennit.stores.transfer.export_import import all_sessions
 
-        named = self._ids(sessions)
-        wanted = all_sessions(self._store, self._owner) if named is None else named
+        session_ids = self._session_ids(sessions)
+        wanted = all_sessions(self._store, self._owner) if session_ids is None else session_ids
         chosen = options or ExportOptions()
         return export(wanted, self._training_source(), local_path(path), chosen, progress)
 
     def training_lines(
         self, session: str | UUID, options: ExportOptions | None = None
     ) -> TrainingLines:
-        """One session as lines of training data in JSON, made as they are asked for.
+        """Return one session as JSON Lines of training data, generated lazily.
 
-        Their `left_out` counts what is in no line. Raises NotFoundError if it is not here.
+        Their `left_out` counts the omitted examples. Raises NotFoundError.
         """
         from sennit.learning.export import ExportOptions, lines
 
@@ -256,59 +256,59 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         )
 
     def backup(self, path: str | PathLike[str]) -> None:
-        """Copy the whole store, of all users, to a new SQLite file while others go on using it.
+        """Copy the whole store, of all users, to a new SQLite file while it is in use.
 
-        Raises ExistsError if the file is there already, StoreError if the store cannot be read.
+        Raises ExistsError if the file exists, StoreError if the store cannot be read.
         """
         from sennit.stores.transfer.backup import backup
 
         backup(self._store, local_path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
-        """Check the whole store for damage; with `repair`, repair what can be repaired."""
+        """Check the whole store for corruption; with `repair`, repair as much as possible."""
         from sennit.stores.doctor import checks as doctor
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)
 
     def store_notes(self) -> list[str]:
-        """Tell what is worth knowing of the store and is no damage, in sentences.
+        """Return notes about the store that are not corruption, as sentences.
 
-        Such as messages that stand on no branch, and a version of SQLite with a known bug.
+        Examples: messages on no branch, a version of SQLite with a known bug.
         """
         from sennit.stores.doctor import checks as doctor
 
         return doctor.notes(self._store)
 
     def expire(self, older_than: datetime) -> int:
-        """Delete the sessions that were last changed before then; gives how many."""
+        """Delete the sessions last changed before `older_than`; return their number."""
         from sennit.stores.retention import expire
 
-        gone = expire(self._store, self._owner, older_than)
+        expired = expire(self._store, self._owner, older_than)
         with self._lock:
-            for session in gone:
+            for session in expired:
                 self._open.pop(session, None)
-        return len(gone)
+        return len(expired)
 
     def purge(self, older_than: datetime | None = None) -> int:
-        """Erase messages that were removed from their last branch before then; gives how many.
+        """Erase messages removed from their last branch before `older_than`; return their number.
 
-        By default those whose retention time is over. This also happens by itself whenever a
-        client is closed, so a program need call it only if it runs for long.
+        By default those whose retention time is over. Closing a client does this too, so only
+        long-running programs need to call it.
         """
         before = due(self._retention) if older_than is None else clock.from_datetime(older_than)
         return purge(self._store, self._owner, before, self.lose)
 
     def lose(self, owner: Owner, session: UUID, messages: Sequence[UUID]) -> None:
-        """Have messages that were erased no more in a session that is open here."""
+        """Drop erased messages from a session that is open in this client."""
         with self._lock:
-            found = self._open.get(session) if owner == self._owner else None
-        if found is not None:
-            found.lose(messages)
+            open_session = self._open.get(session) if owner == self._owner else None
+        if open_session is not None:
+            open_session.lose(messages)
 
     def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
-        keeper = super()._keeper(session, new)
-        keeper.erases = not self._retention
-        return keeper
+        repository = super()._keeper(session, new)
+        repository.erases = not self._retention
+        return repository
 
     def find(
         self,
@@ -322,18 +322,18 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[Match]:
-        """Memories and messages that fit a question, the best first.
+        """Return the memories and messages relevant to a query, the best first.
 
-        `target_uri` keeps it to a folder, a file, a session or an archive; `category` to kinds of
-        memories, or "message"; `since` and `until` to a time; `at` to what was known to hold then.
-        `explain` says of each what its score is made of. Raises ValidationError.
+        `target_uri` restricts it to a folder, file, session or archive; `category` to kinds of
+        memories, or "message"; `since` and `until` to a period; `at` to facts valid at that time.
+        `explain` adds the components of each score. Raises ValidationError.
         """
         from sennit.memory.retrieval.find import find, where
 
-        realm = self.memory.realm
-        limits = where(realm, target_uri, category=category, since=since, until=until, at=at)
+        scope = self.memory.realm
+        limits = where(scope, target_uri, category=category, since=since, until=until, at=at)
         vectors = self.memory.vectors
-        return find(realm, query, limits, limit=limit, explain=explain, vectors=vectors)
+        return find(scope, query, limits, limit=limit, explain=explain, vectors=vectors)
 
     def search(
         self,
@@ -343,10 +343,10 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         *,
         branch: BranchRef | None = None,
     ) -> SearchResult:
-        """Plan up to five typed queries from a conversation, then find what they ask for.
+        """Plan up to five typed queries from a conversation, then search for each.
 
-        What is current in the session is what a question like "When was that?" leans on, and is
-        not found again. With a model (`client.memory.use`) that makes the plan. Raises
+        The current messages of `session` resolve a query like "When was that?", and are excluded
+        from the results. A model, if set with `client.memory.use`, makes the plan. Raises
         ValidationError, NotFoundError.
         """
         if session is not None and not isinstance(session, Session):
@@ -354,9 +354,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         return self.memory.search(query, session, branch, limit)
 
     def embed(self, progress: Callable[[int], object] | None = None) -> int:
-        """Embed all that is kept and has no vector yet; gives how many texts there were.
+        """Embed all stored texts that have no vector yet; return their number.
 
-        A search does a little of it by itself. `progress` is told the number so far. Raises
+        Each search also embeds a few. `progress` is called with the number so far. Raises
         ValidationError without an embedder.
         """
         if self.memory.vectors is None:

@@ -1,8 +1,8 @@
-"""A pool of clients, one per owner, on one store.
+"""Client pool: one client per owner, on one store.
 
-Each client still reaches its own owner's things and nothing else. What they have in common is what
-costs: the store, the writer that gathers their writes, the services. The least recently used client
-is let go of when there are too many; whoever still holds it may go on using it.
+Each client has access to its own owner's data only. They share the store, the group committer and
+the services. The least recently used client is evicted when there are too many; references to it
+stay usable.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from sennit.memory.retrieval.embedders import Embedder
 
 _Owner: TypeAlias = tuple[str | None, str | None, str | None]
-_NOBODYS = UUID(int=0)  # an id that no session has
+_UNUSED_SESSION_ID = UUID(int=0)  # an id that no session has
 
 
 class ClientPool(Closing):
-    """One store, and a client for each owner who asks."""
+    """An LRU cache of clients by owner, which share one store."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class ClientPool(Closing):
         retention: timedelta | None = None,
         most: int = 1000,
     ) -> None:
-        """`most` clients are kept at a time; the rest are made again when they are needed.
+        """Cache up to `most` clients; evicted ones are created again on demand.
 
-        `shared_spaces` names the tenants whose users reach what the tenant shares.
+        `shared_spaces` names the tenants whose users have access to the tenant's shared files.
         """
         self._shared_spaces = frozenset(shared_spaces)
         self.services = services or ServiceRegistry()
-        self._store, self._embedder, self._most = store, checked_embedder(embedder), most
+        self._store, self._embedder, self._max_clients = store, checked_embedder(embedder), most
         self._retention = checked_retention(
             settings.retention() if retention is None else retention
         )
@@ -62,19 +62,19 @@ class ClientPool(Closing):
     def of(
         self, *, tenant: str | None = None, user: str | None = None, agent: str | None = None
     ) -> Client:
-        """The client of an owner, named as for `sennit.open`."""
+        """Return the client of an owner, named as for `sennit.open`."""
         owner = (tenant, user, agent)
         with self._lock:
-            found = self._clients.get(owner)
-            if found is None:
-                found = self._clients[owner] = self._made(owner)
-                if len(self._clients) > self._most:
+            client = self._clients.get(owner)
+            if client is None:
+                client = self._clients[owner] = self._create_client(owner)
+                if len(self._clients) > self._max_clients:
                     self._clients.popitem(last=False)
             else:
                 self._clients.move_to_end(owner)
-            return found
+            return client
 
-    def _made(self, owner: _Owner) -> Client:
+    def _create_client(self, owner: _Owner) -> Client:
         tenant, user, agent = owner
         return Client(
             self._store,
@@ -89,22 +89,22 @@ class ClientPool(Closing):
         )
 
     def check(self) -> None:
-        """Read from the store; raises StoreError if that is not possible."""
-        self._store.find_session(Owner(DEFAULT, "user", DEFAULT), _NOBODYS)
+        """Read from the store; raises StoreError if that fails."""
+        self._store.find_session(Owner(DEFAULT, "user", DEFAULT), _UNUSED_SESSION_ID)
 
     def purge(self) -> None:
-        """Erase what all owners have removed and whose retention time is over."""
+        """Erase the removed messages of all owners whose retention time is over."""
         with self._lock:
             clients = list(self._clients.values())
 
-        def erased(home: Owner, session: UUID, messages: list[UUID]) -> None:
+        def on_erased(owner: Owner, session: UUID, messages: list[UUID]) -> None:
             for client in clients:
-                client.lose(home, session, messages)
+                client.lose(owner, session, messages)
 
-        purge_if_possible(self._store, None, due(self._retention), erased)
+        purge_if_possible(self._store, None, due(self._retention), on_erased)
 
     def close(self) -> None:
-        """Finish what all clients have under way, then close the store."""
+        """Finish the running work of all clients, then close the store."""
         with self._lock:
             clients = list(self._clients.values())
             self._clients.clear()

@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class LazyMemory:
-    """The memory that all sessions of a client have in common, or one session has alone."""
+    """The memory shared by all sessions of a client, or owned by one session."""
 
-    def __init__(self, make: Callable[[], Memory]) -> None:
-        self._make, self._lock = make, Lock()
-        self.made: Memory | None = None
-        """None until somebody has asked for it."""
+    def __init__(self, create: Callable[[], Memory]) -> None:
+        self._create, self._lock = create, Lock()
+        self.existing: Memory | None = None
+        """The memory; None before the first `get`."""
 
     def get(self) -> Memory:
-        """The memory, made now if there is none; raises StoreError if there can be none."""
+        """Return the memory, creating it on first use; raises StoreError without a store."""
         with self._lock:
-            if self.made is None:
-                self.made = self._make()
-            return self.made
+            if self.existing is None:
+                self.existing = self._create()
+            return self.existing
 
     def close(self) -> None:
-        """Finish what it has under way, if it was ever made."""
-        if self.made is not None:
-            self.made.close()
+        """Finish running work, if the memory was ever created."""
+        if self.existing is not None:
+            self.existing.close()

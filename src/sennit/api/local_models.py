@@ -21,22 +21,22 @@ def models_pull(
     folder: str | Path | None = None,
 ) -> Path:
     """Download a local model's weights; see `sennit.services.local.weights.pull`."""
-    from sennit.services.local.weights import pull  # loads what speaks to the network
+    from sennit.services.local.weights import pull  # late: imports HTTP modules
 
     return pull(model, sha256=sha256, progress=progress, folder=folder)
 
 
 def models_list() -> list[Weights]:
-    """The local models that are here, and those that can be pulled by name."""
-    from sennit.services.local.weights import listed
+    """List the downloaded models, and those that can be pulled by name."""
+    from sennit.services.local.weights import list_weights
 
-    return listed()
+    return list_weights()
 
 
 def check_model(model: str = "local") -> Path | None:
-    """Raise what would keep a model from answering on this machine; return a local one's weights.
+    """Check that a model can run on this machine; return the path of a local model's weights.
 
-    That is MissingExtraError without the packages it needs, or ModelError without the weights.
+    Raises MissingExtraError without the packages it needs, ModelError without the weights.
     Nothing is loaded.
     """
     kind, _, name = model.partition(":")

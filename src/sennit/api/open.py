@@ -28,22 +28,22 @@ def open(
     embedder: Embedder | None = None,
     retention: timedelta | None = None,
 ) -> Client:
-    """A client for one user's sessions in a store.
+    """Open a client for one user's sessions in a store.
 
-    `url` is the path of a SQLite file, in which a leading "~" is your home, "postgresql://…" (with
-    the extra `postgres`), ":memory:" for a store that ends with the program, or None for SENNIT_URL
-    or else a file in the user's data folder. `tenant` and `user` say whose sessions, by default
-    "default"; `agent` is the name that what the assistant says is sent under, by default
-    "assistant". Each may have 800 bytes. With `shared_space` it also reaches what all users of the
-    tenant share, under viking://agent/shared and viking://resources/shared.
-    `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
-    program, but perhaps not the machine. `services` are the models and tools of its sessions, for
-    clients of several users that share them. With an `embedder`, such as
-    `sennit.memory.MiniLM()`, `client.find` goes by meaning too. Messages removed from their
-    last branch are erased after the `retention` time, by default SENNIT_RETENTION_DAYS or 30 days,
-    when the client is closed; with `timedelta(0)` at once.
-    Raises StoreError if the store cannot be used, ValidationError for an address of no known kind
-    or a name that no store can keep.
+    `url` is the path of a SQLite file ("~" is expanded), "postgresql://…" (with the extra
+    `postgres`), ":memory:" for a store that ends with the program, or None for SENNIT_URL or else a
+    file in the user's data folder. `tenant` and `user` are the owner of the sessions, by default
+    "default"; `agent` is the sender of the assistant's messages, by default "assistant". Each may
+    have 800 bytes. With `shared_space` the client also has access to the files that all users of
+    the tenant share, under viking://agent/shared and viking://resources/shared.
+    `durability="normal"` syncs a SQLite file less often: acknowledged writes survive a crash of the
+    program, but perhaps not of the machine. `services` are the models and tools of its sessions,
+    which several clients may share. With an `embedder`, such as `sennit.memory.MiniLM()`,
+    `client.find` also searches by meaning. Messages removed from their last branch are erased after
+    the `retention` time, by default SENNIT_RETENTION_DAYS or 30 days, when the client is closed;
+    with `timedelta(0)` at once.
+    Raises StoreError if the store cannot be opened, ValidationError for an unsupported URL or an
+    invalid name.
     """
     from sennit.api.client import Client
 

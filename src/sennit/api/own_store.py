@@ -1,7 +1,7 @@
 """The store of a session without a client: `Session(store=...)`.
 
 Such a session belongs to the default user of the default tenant, as with `sennit.open()`, so a
-client of that user reaches it too.
+client of that user can open it too.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ if TYPE_CHECKING:
     from sennit.stores.base import Store
 
 DEFAULT = "default"
-"""The tenant and the user of whoever names none."""
+"""The default tenant and user."""
 _OWNER = Owner(DEFAULT, "user", DEFAULT)
 
 
 class OwnStore:
-    """A store and the way of one session into it; it closes what it opened itself."""
+    """The store of one session, closed with it only if it was opened here."""
 
     def __init__(self, store: Store | str | PathLike[str]) -> None:
         """Raises StoreError if the store cannot be used."""
-        self._opened = isinstance(store, str | PathLike)
-        self._store = _store(store)
+        self._owns_store = isinstance(store, str | PathLike)
+        self._store = _open_store(store)
         self._group = GroupCommitter(self._store)
 
-    def kept(self, session: SessionCore) -> SessionRecord:
-        """The session that is kept here under this one's id, or else this one."""
+    def load_or_create(self, session: SessionCore) -> SessionRecord:
+        """Return the stored session with this one's id, or store this one."""
         record = SessionRecord(
             session.id,
             session.key,
-            _written(session.user),
+            _user_text(session.user),
             session.created_us,
             session.created_us,
             plain_dict(dict(session.metadata), "metadata"),
         )
         return self._store.create_session(_OWNER, record)
 
-    def keeper(self, session: UUID) -> SessionRepository:
-        """A session's line to the store."""
+    def repository(self, session: UUID) -> SessionRepository:
+        """Return the repository of a session."""
         return SessionRepository(self._store, self._group, _OWNER, session)
 
     def close(self) -> None:
-        """Finish what async callers have under way, then close the store if it is our own."""
+        """Finish pending writes, then close the store if it was opened here."""
         self._group.close()
-        if self._opened:
+        if self._owns_store:
             self._store.close()
 
 
-def _store(given: Any) -> Store:
-    if isinstance(given, str | PathLike):
-        return store_at(cast("str | PathLike[str]", given))
-    if isinstance(given, type) or not hasattr(given, "find_session"):
-        raise InvalidTypeError(f"store must be a Store or a store URL, got {shown(given)}.")
-    return given
+def _open_store(store: Any) -> Store:
+    if isinstance(store, str | PathLike):
+        return store_at(cast("str | PathLike[str]", store))
+    if isinstance(store, type) or not hasattr(store, "find_session"):
+        raise InvalidTypeError(f"store must be a Store or a store URL, got {shown(store)}.")
+    return store
 
 
-def _written(user: SenderRecipient) -> str:
+def _user_text(user: SenderRecipient) -> str:
     return user.value if isinstance(user, MessageRole) else str(user)

@@ -1,7 +1,7 @@
-"""The public Session.
+"""Public Session class.
 
-SessionCore knows messages, branches and services; this class adds one-line doors to what is built
-on them.
+SessionCore implements messages, branches and services; this class adds one-line methods for the
+features built on them: operations, turns, memory, training data, diffs.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Session(SessionCore, Closing, AsyncClosing):
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`user` and `agent` send what is added by role; each of `conversations` becomes a branch.
+        """Create a session, or open the stored one with this `id`.
 
-        `services` and `operations` are what it may call and do, by default registries of its own.
-        Without a `store` it lives in memory. With one (a Store, or an address as `sennit.open`
-        takes) it is kept there under its `id`: opened as it is if it is there, else new. Use it
-        as a context manager, or `close` it. Raises ExistsError for `conversations` it would have
-        to mix into what is kept already.
+        `user` and `agent` are the senders of messages added by role; each of `conversations`
+        becomes a branch. `services` and `operations` default to new registries. Without a `store`
+        the session lives in memory only. A `store` is a Store, or a URL as for `sennit.open`; use
+        the session as a context manager then, or `close` it. Raises ExistsError for `conversations`
+        if the stored session is not empty.
         """
         super().__init__(
             user,
@@ -86,21 +86,25 @@ class Session(SessionCore, Closing, AsyncClosing):
             metadata=metadata,
         )
         self._operations = None if operations is None else operation_registry(operations)
-        self._memory = LazyMemory(self._own_memory)
-        self._home = None if store is None else self._move_into(OwnStore(store), conversations)
+        self._memory = LazyMemory(self._create_memory)
+        self._own_store = (
+            None if store is None else self._attach_store(OwnStore(store), conversations)
+        )
 
-    def _move_into(self, home: OwnStore, conversations: Flow[Message, Any] | None) -> OwnStore:
-        """Be the session that is kept there under this id; if there is none, keep this one."""
+    def _attach_store(
+        self, own_store: OwnStore, conversations: Flow[Message, Any] | None
+    ) -> OwnStore:
+        """Load the stored session with this id, or store this one as new."""
         try:
-            self._keep(home.kept(self), home.keeper(self.id))
+            self._keep(own_store.load_or_create(self), own_store.repository(self.id))
             if conversations is not None:
-                self._bring_in(conversations)
+                self._import_conversations(conversations)
         except BaseException:
-            home.close()
+            own_store.close()
             raise
-        return home
+        return own_store
 
-    def _bring_in(self, conversations: Flow[Message, Any]) -> None:
+    def _import_conversations(self, conversations: Flow[Message, Any]) -> None:
         if len(self.messages) or len(self.branches):
             raise ExistsError(
                 f"Session {self.id} already exists in the store, with {len(self.messages)} "
@@ -109,13 +113,13 @@ class Session(SessionCore, Closing, AsyncClosing):
         self._take_over(conversations)
 
     def close(self) -> None:
-        """Let go of the `store` it was made with, and close that if it was given as an address.
+        """Release the `store` the session was created with, and close it if it was given as a URL.
 
-        Any other session has nothing to close: it lives in memory, or its client is closed.
+        Sessions in memory or of a client have nothing to close.
         """
-        if self._home is not None:
+        if self._own_store is not None:
             self._memory.close()
-            self._home.close()
+            self._own_store.close()
 
     aclose = async_method(close)
 
@@ -136,11 +140,11 @@ class Session(SessionCore, Closing, AsyncClosing):
         params: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Operation:
-        """An operation that the branch may run, ready to `invoke`; nothing has run yet.
+        """Return an operation on a branch, ready to `invoke`; nothing has run yet.
 
-        Parameters go by name, or together in `params`. Raises NotFoundError if there is no such
+        Parameters are passed by name, or together in `params`. Raises NotFoundError for an unknown
         operation, branch or service, and AccessError unless the branch was granted every service
-        (`imodel`, `tools`) and `response_model` it names, and all that the operation requires.
+        (`imodel`, `tools`) and `response_model` named, and all that the operation requires.
         """
         from sennit.operations.conduct import conduct
 
@@ -167,15 +171,15 @@ class Session(SessionCore, Closing, AsyncClosing):
         generate_greeting: bool = False,
         **params: Any,
     ) -> ConversationSession:
-        """Run turns on a branch, by default on "main", which is made when first needed.
+        """Return a conversation that runs turns on a branch, by default "main", created if needed.
 
-        `model` is an object, a registered name or a provider string such as "openai:gpt-5" or
-        "local"; tools are objects or registered names. Registered names must be granted to the
-        branch, and objects and provider strings as well once it was given any grants. `system` is
-        the system message, unless the branch has the same already. Every question and answer
-        passes the `policies`, `contexts` add to the prompt, and with `generate_greeting` the model
-        speaks first. `params` are those of the model. Raises NotFoundError for an unknown name,
-        ExistsError for two tools of one name, AccessError for what the branch may not use.
+        `model` is a Model, a registered name or a provider string such as "openai:gpt-5" or
+        "local"; `tools` are objects or registered names. Registered names must be granted to the
+        branch; so must objects and provider strings once the branch has any grants. `system`
+        becomes the system message, unless the branch already has it. Every request and reply is
+        checked by the `policies`, `contexts` add to the prompt, and with `generate_greeting` the
+        model speaks first. `params` are model parameters. Raises NotFoundError for an unknown name,
+        ExistsError for a duplicate tool name, AccessError for a service that was not granted.
         """
         from sennit.turns.conversation import ConversationSession
         from sennit.turns.request import RequestDraft
@@ -198,58 +202,58 @@ class Session(SessionCore, Closing, AsyncClosing):
         )
 
     def _branch_for(self, draft: RequestDraft, branch: BranchRef | None) -> Branch:
-        """The branch that is meant; "main" is made if the draft may run on a new branch."""
+        """Return the branch, creating "main" if the draft may run without grants."""
         if branch is not None and branch != DEFAULT_BRANCH:
             return self.get_branch(branch)
-        found = self.get_branch(DEFAULT_BRANCH, None)
-        if found is None:
+        main = self.get_branch(DEFAULT_BRANCH, None)
+        if main is None:
             NEVER_GIVEN.check(DEFAULT_BRANCH, draft.needs)
-            found = self.default_branch
-        return found
+            main = self.default_branch
+        return main
 
     @property
     def memory(self) -> Memory:
         """The memory of this session: its client's, or its own."""
         return self._memory.get()
 
-    def _own_memory(self) -> Memory:
+    def _create_memory(self) -> Memory:
         from sennit.memory.memory import memory_of
 
         return memory_of(self)
 
     def share_memory(self, memory: LazyMemory) -> None:
-        """Remember together with others; for the client."""
+        """Use a memory shared with other sessions; called by the client."""
         self._memory = memory
 
     def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
-        if self._memory.made is not None:
-            self._memory.made.noticed(self, messages, branches)
+        if self._memory.existing is not None:
+            self._memory.existing.noticed(self, messages, branches)
 
     def remove_messages(
         self, messages: Iterable[Ref | MessageGroup], *, forget: bool = True
     ) -> list[Message]:
-        """Take messages off all branches and out of the session, with what was learnt from them.
+        """Remove messages from all branches and the session, with the memories based on them.
 
-        What was said elsewhere too is remembered on; with `forget=False` all of it.
+        Memories with other sources stay; with `forget=False` all of them do.
         Raises NotFoundError, and removes none then.
         """
-        if self.keeper is None:  # nothing is learnt where nothing is kept
+        if self.keeper is None:  # without a store there are no memories
             return super().remove_messages(messages)
         with self.lock:
-            found = self._found(messages)
-        if not found:
-            return found
-        erase = partial(super().remove_messages, found)
+            removed = self._found(messages)
+        if not removed:
+            return removed
+        erase = partial(super().remove_messages, removed)
         if not self._is_committed():
             erase()
             if not self._is_committed():
                 self.keeper.store.scrub()
-                return found
-            erase = found.copy  # a commit has come in between
-        return self.memory.remove_messages(self, found, erase, forget=forget)
+                return removed
+            erase = removed.copy  # already erased; a commit came in between
+        return self.memory.remove_messages(self, removed, erase, forget=forget)
 
     def _is_committed(self) -> bool:
-        """Return whether anything of it may have been remembered; asked of the store."""
+        """Return whether the session may have memories, according to the store."""
         return self.keeper is not None and bool(
             self.archives.number or self.keeper.archived(after=0)
         )
@@ -263,23 +267,24 @@ class Session(SessionCore, Closing, AsyncClosing):
         """Record contexts (by URI) or a skill that were used; the next commit counts each once.
 
         A skill is a dict with `uri` (under viking://agent/skills/), `input`, `output`, `success`.
-        Raises ValidationError for what is none, and StoreError if the session has no store.
+        Raises ValidationError for invalid values, and StoreError if the session has no store.
         """
         self.memory.used(self, contexts=contexts, skill=skill, branch=branch)
 
     def commit(
         self, branch: BranchRef | None = None, *, wait: bool = True, keep_recent: int = 0
     ) -> CommitResult:
-        """Archive what is new on a branch, and remember what matters in it.
+        """Archive the new messages of a branch and extract memories from them.
 
-        The last `keep_recent` messages stay current. With `wait=False` a worker does the rest, and
-        the result has a `task_id` for `client.get_task`. With nothing new it does nothing. A crash
-        at any moment loses nothing: the next commit, or `client.finish_commits()`, goes on.
+        The last `keep_recent` messages stay current. With `wait=False` the extraction runs in the
+        background, and the result has a `task_id` for `client.get_task`. Without new messages
+        nothing happens. A crash loses nothing: the next commit, or `client.finish_commits()`,
+        continues.
         """
         return self.memory.commit(self, branch=branch, wait=wait, keep_recent=keep_recent)
 
     def current(self, branch: BranchRef | None = None) -> list[Message]:
-        """The messages of a branch that are not archived, its system message first."""
+        """Return the messages of a branch that are not archived, its system message first."""
         return self.memory.current(self, branch)
 
     def context(
@@ -293,10 +298,10 @@ class Session(SessionCore, Closing, AsyncClosing):
     ) -> Context:
         """Return the context for the next prompt: profile, relevant memories, summaries, messages.
 
-        All of it together takes about `budget_tokens` at most, and each piece says how many. It is
-        made for the newest instruction, or for `query`. What is in it is recorded as used, unless
-        `record` is False. With `other_sessions` messages of other sessions that fit come too, as
-        they were said. Raises ValidationError.
+        It takes about `budget_tokens` at most, and each part states its own. Memories are selected
+        for the newest instruction, or for `query`, and recorded as used unless `record` is False.
+        With `other_sessions` it also quotes relevant messages of other sessions. Raises
+        ValidationError.
         """
         from sennit.memory.retrieval.prompt_context import context
 
@@ -323,16 +328,16 @@ class Session(SessionCore, Closing, AsyncClosing):
         thumb: Thumb | None = None,
         by: str = "user",
     ) -> Label:
-        """Judge a message by a score or a thumb (up is 1, down is 0); judging again replaces it.
+        """Label a message with a score or a thumb (up is 1, down is 0), replacing an earlier label.
 
-        Raises NotFoundError if the message is not here, ValidationError for no finite number.
+        Raises NotFoundError for an unknown message, ValidationError if the score is not finite.
         """
         from sennit.learning.labels import label
 
         return label(self, message, score, thumb=thumb, by=by)
 
     def unlabel(self, message: Ref, *, by: str = "user") -> None:
-        """Take back what a judge said of a message, if anything."""
+        """Remove the label that `by` gave a message, if there is one."""
         from sennit.learning.labels import unlabel
 
         unlabel(self, message, by=by)
@@ -351,10 +356,10 @@ class Session(SessionCore, Closing, AsyncClosing):
         strict_trajectory: bool = False,
         by: str | None = None,
     ) -> list[Example]:
-        """The answered instructions of branches, each once; by default of all that end somewhere.
+        """Return the answered instructions of branches, each once; by default of all leaf branches.
 
-        With `min_score` those that were scored lower, or not at all, are left out, and with
-        `strict_trajectory` all that follows one on its branch; `by` counts one judge's labels.
+        `min_score` leaves out those that were scored lower or not at all, `strict_trajectory` also
+        all that follow one of these on its branch; `by` counts the labels of one judge only.
         """
         from sennit.learning.examples import Filter, examples
 
@@ -364,9 +369,9 @@ class Session(SessionCore, Closing, AsyncClosing):
     def score(
         self, metric: Metric, branches: Which = None, *, by: str | None = None
     ) -> list[Example]:
-        """Ask a metric about each example, once, and label the answers with what it says.
+        """Score each example once with a metric, and label the replies with the scores.
 
-        The labels are `by` the metric's name unless told otherwise.
+        The labels are `by` the metric's name by default.
         """
         from sennit.learning.examples import score
 
@@ -375,7 +380,7 @@ class Session(SessionCore, Closing, AsyncClosing):
     def to_preferences(
         self, branches: Which = None, *, by: str | None = None, min_margin: float = 0.0
     ) -> list[Preference]:
-        """The best answer to each prompt against each that was scored lower, over all branches."""
+        """Return pairs of the best reply to each prompt and each reply scored lower."""
         from sennit.learning.preferences import preferences
 
         return preferences(self, branches, by=by, min_margin=min_margin)
@@ -388,21 +393,24 @@ class Session(SessionCore, Closing, AsyncClosing):
     ato_preferences = async_method(to_preferences)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
-        """The common ancestor of two branches and what each has since; raises NotFoundError."""
+        """Return the common ancestor of two branches and the messages of each since then.
+
+        Raises NotFoundError.
+        """
         from sennit.sessions.diff import diff
 
         return diff(self.get_branch(a), self.get_branch(b))
 
     def tree(self) -> BranchTree:
-        """The branches as a tree of forks; print it to see it."""
+        """Return the branches as a printable tree of forks."""
         from sennit.sessions.tree import tree
 
         return tree(self.branches)
 
 
 def operation_registry(operations: Any) -> OperationRegistry:
-    """The registry given, or a new one; raises InvalidTypeError for anything else."""
-    from sennit.operations.registry import OperationRegistry  # with all that operations need: late
+    """Return the registry, or a new one for None; raises InvalidTypeError for anything else."""
+    from sennit.operations.registry import OperationRegistry  # late: slow to import
 
     if operations is None:
         return OperationRegistry()

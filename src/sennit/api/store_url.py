@@ -1,4 +1,4 @@
-"""Store URLs, resolved to stores; each kind of store is imported when it is first named."""
+"""Store URLs, resolved to stores; each kind of store is imported on first use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from sennit.stores.base import Store
     from sennit.stores.sqlite.connection import Durability
 
-_PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
+_CONNECTION_PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
 
 
 def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
-    """The store at an address, opened; see `sennit.open`."""
-    address = _address(settings.default_url() if url is None else url)
+    """Open the store at a URL; see `sennit.open`."""
+    address = _parse_address(settings.default_url() if url is None else url)
     if durability != "full" and (address == ":memory:" or "://" in address):
         raise ValidationError(
-            f"durability={shown(durability)} applies only to SQLite files, not to {_kind(address)}."
+            f"durability={shown(durability)} applies only to SQLite files, not to "
+            f"{_redacted(address)}."
         )
     if address == ":memory:":
         from sennit.stores.in_memory.store import MemoryStore
@@ -34,15 +35,15 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
         from sennit.stores.postgres.store import PostgresStore
 
         return PostgresStore(address)
-    if _PARAMETER.search(address):
-        raise ValidationError(  # without the address, as it may hold a password
+    if _CONNECTION_PARAMETER.search(address):
+        raise ValidationError(  # without the URL, which may contain a password
             "Connection parameters such as 'dbname=…' are not supported; use a URL such as "
             "'postgresql://user:password@host:5432/database'."
         )
     file = file_at(address)
     if file is None:
         raise ValidationError(
-            f"{_kind(address)} is not a supported store URL; use the path of a file, "
+            f"{_redacted(address)} is not a supported store URL; use the path of a file, "
             f"'postgresql://…' or ':memory:'."
         )
     from sennit.stores.sqlite.store import SQLiteStore
@@ -53,29 +54,29 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
 
 
 def file_at(address: str) -> Path | None:
-    """The file that an address names, in one's home where it begins with "~"; None for no file."""
+    """Return the SQLite file of a store URL, with "~" expanded; None for other stores."""
     if not address or address == ":memory:" or "://" in address or address.startswith("file:"):
         return None
-    if is_database(address) or _PARAMETER.search(address):
+    if is_database(address) or _CONNECTION_PARAMETER.search(address):
         return None
     return local_path(address)
 
 
-def _address(given: object) -> str:
-    address = fspath(cast("PathLike[Any]", given)) if isinstance(given, PathLike) else given
+def _parse_address(value: object) -> str:
+    address = fspath(cast("PathLike[Any]", value)) if isinstance(value, PathLike) else value
     if not isinstance(address, str):
         raise InvalidTypeError(
             f"A store is the path of a file, 'postgresql://…' or ':memory:', got {shown(address)}."
         )
     if "\0" in address:
         raise ValidationError(
-            f"The store URL {_kind(address)} contains a NUL character; remove it."
+            f"The store URL {_redacted(address)} contains a NUL character; remove it."
         )
     return address
 
 
-def _kind(address: str) -> str:
-    """The kind of an address; the rest may hold a password."""
+def _redacted(address: str) -> str:
+    """Return the repr of a URL, with only the scheme of a database URL: it may hold a password."""
     if "://" in address or is_database(address):
         return repr(f"{address.partition(':')[0]}:…")
     return repr(address)

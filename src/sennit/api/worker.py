@@ -23,13 +23,13 @@ def work(
     told: Callable[[CommitResult], object] = lambda _: None,
     begun: Callable[[], object] = lambda: None,
 ) -> None:
-    """Finish commits of a PostgreSQL store, of all its users, until SIGTERM or SIGINT.
+    """Finish commits of all users of a PostgreSQL store, until SIGTERM or SIGINT.
 
-    `url` is as for `sennit.open`. Any number of programs may do so at once, on any machines;
-    `serving` says how. `model` makes a model that thinks, else rules do. `told` is told what became
-    of each commit, in the thread that did it; `begun` is called as it begins.
-    Raises StoreError, and ValidationError for a store whose commits are finished by the programs
-    that make them.
+    `url` is as for `sennit.open`. Any number of workers may run at once, on any machines;
+    `serving` sets their options. `model` creates the model that extracts memories; without it rules
+    do. `told` is called with the result of each commit, in the thread that finished it; `begun` is
+    called when the worker starts.
+    Raises StoreError, and ValidationError for a store that has no workers.
     """
     from sennit.memory.commit.job_handler import CommitJobHandler
     from sennit.stores.job_queue import StoreWithWorkers, WorkerOptions

@@ -1,8 +1,8 @@
 """The registry of models and tools by name.
 
-Models and tools stand side by side because grants name them alike: a branch that may use "search"
-may use whatever is registered under it. So a name means one thing until it is taken out or replaced
-on purpose, and a tool is registered under the very name a model calls it by.
+Models and tools share one namespace because grants name both: a branch that may use "search" may
+use whatever is registered under that name. So a name refers to one service until it is
+unregistered or replaced, and a tool is registered under the name by which a model calls it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MAX_NAME = 200
 @dataclass(frozen=True, slots=True)
 class _Entry:
     service: Service
-    given: object
-    """What was registered, before it was wrapped or renamed."""
+    registered: object
+    """The object that was registered, before it was wrapped or renamed."""
 
-    def came_from(self, given: object) -> bool:
-        # A bound method is another object each time it is looked up, yet equal.
-        same = isinstance(given, MethodType) and given == self.given
-        return same or given is self.given or given is self.service
+    def came_from(self, service: object) -> bool:
+        # Each lookup of a bound method creates a new object, which compares equal.
+        same = isinstance(service, MethodType) and service == self.registered
+        return same or service is self.registered or service is self.service
 
 
 class ServiceRegistry:
@@ -42,7 +42,7 @@ class ServiceRegistry:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._connected: dict[str, Model] = {}
+        self._provider_models: dict[str, Model] = {}
         self._lock = RLock()
 
     @overload
@@ -58,10 +58,11 @@ class ServiceRegistry:
         self, service: Callable[..., Any], name: str | None = None, *, replace: bool = False
     ) -> Tool: ...
     def register(self, service: Any, name: str | None = None, *, replace: bool = False) -> Service:
-        """Register a model, a tool or a typed function, which becomes a tool; gives what it became.
+        """Register a model, a tool or a typed function, which becomes a tool; returns the service.
 
-        Its name is the one given, else the model's or the function's own. Doing it again changes
-        nothing. Raises ExistsError if another service has the name, unless it is to `replace` it.
+        The name defaults to that of the model, tool or function. Registering the same object again
+        changes nothing. Raises ExistsError if another service has the name, unless `replace` is
+        True.
         """
         return self._register([(name, service)], replace)[0]
 
@@ -69,93 +70,95 @@ class ServiceRegistry:
         """Register several services under their own names: all of them, or none."""
         return self._register([(None, service) for service in services], replace)
 
-    def _register(self, named: Iterable[tuple[str | None, Any]], replace: bool) -> list[Service]:
+    def _register(self, services: Iterable[tuple[str | None, Any]], replace: bool) -> list[Service]:
         new: dict[str, _Entry] = {}
         with self._lock:
-            kept = [self._place(service, name, new, replace) for name, service in named]
+            registered = [
+                self._add_entry(service, name, new, replace) for name, service in services
+            ]
             self._entries.update(new)
-        return kept
+        return registered
 
-    def _place(
-        self, given: Any, name: str | None, new: dict[str, _Entry], replace: bool
+    def _add_entry(
+        self, service: Any, name: str | None, new: dict[str, _Entry], replace: bool
     ) -> Service:
-        """Put a service among the new ones, checked; gives the one that is or will be there."""
-        entry = _entry(given, name)
+        """Validate a service and add it to `new`, or return the one already registered."""
+        entry = _entry(service, name)
         key = entry.service.name if name is None else name
-        there = new.get(key) or (None if replace else self._entries.get(key))
-        if there is None:
+        existing = new.get(key) or (None if replace else self._entries.get(key))
+        if existing is None:
             new[key] = entry
             return entry.service
-        if there.came_from(given):
-            return there.service
+        if existing.came_from(service):
+            return existing.service
         raise ExistsError(
-            f"{key!r} is already the name of {shown(there.service)}; give another with name=, or "
-            f"register it with replace=True."
+            f"{key!r} is already the name of {shown(existing.service)}; give another with name=, "
+            f"or register it with replace=True."
         )
 
     def unregister(self, name: str) -> Service:
-        """Take a service out and give it back; raises NotFoundError."""
+        """Remove a service and return it; raises NotFoundError."""
         with self._lock:
-            found = self.get(name)
+            service = self.get(name)
             del self._entries[name]
-            return found
+            return service
 
     def get(self, name: str) -> Service:
-        """The service with that name; raises NotFoundError, naming those that come near."""
+        """Return a service by name; raises NotFoundError that suggests similar names."""
         with self._lock:
-            found = self._entries.get(name)
-            if found is None:
-                raise self._missing(name)
-            return found.service
+            entry = self._entries.get(name)
+            if entry is None:
+                raise self._not_found(name)
+            return entry.service
 
     def model(self, name: str) -> Model:
-        """The model with that name; raises NotFoundError, or InvalidTypeError if it is a tool."""
-        found = self.get(name)
-        if isinstance(found, Tool):
+        """Return a model by name; raises NotFoundError, or InvalidTypeError if it is a tool."""
+        service = self.get(name)
+        if isinstance(service, Tool):
             raise InvalidTypeError(f"{name!r} is a tool; a model is needed here.")
-        return found
+        return service
 
     def provider_model(self, spec: str) -> Model:
-        """The model that a provider string names, such as "openai:gpt-5" or "local".
+        """Return the model for a provider string such as "openai:gpt-5" or "local".
 
-        Only for strings that the program itself passes: those in requests, stored data and answers
-        of models are looked up with `model`. The same string gives the same model each time, and
-        nothing is registered. Raises NotFoundError.
+        Only for strings from the program itself: names in requests, stored data and replies must
+        be looked up with `model`. The same string returns the same model each time, and nothing is
+        registered. Raises NotFoundError.
         """
-        from sennit.services.models.imodel import iModel  # with all that models need: late
+        from sennit.services.models.imodel import iModel  # late: slow to import
 
         with self._lock:
-            if spec not in self._connected:
+            if spec not in self._provider_models:
                 try:
-                    self._connected[spec] = iModel(spec)
+                    self._provider_models[spec] = iModel(spec)
                 except ValidationError as error:
-                    raise NotFoundError(f"{self._missing(spec)} {error}") from None
-            return self._connected[spec]
+                    raise NotFoundError(f"{self._not_found(spec)} {error}") from None
+            return self._provider_models[spec]
 
     def tool(self, name: str) -> Tool:
-        """The tool with that name; raises NotFoundError, or InvalidTypeError if it is a model."""
-        found = self.get(name)
-        if not isinstance(found, Tool):
+        """Return a tool by name; raises NotFoundError, or InvalidTypeError if it is a model."""
+        service = self.get(name)
+        if not isinstance(service, Tool):
             raise InvalidTypeError(f"{name!r} is a model; a tool is needed here.")
-        return found
+        return service
 
     def name_of(self, service: object) -> str | None:
-        """The name under which a model, a tool or a function is registered; None if it is not.
+        """Return the name under which a model, tool or function is registered, or None.
 
-        Of several its own comes first, then the oldest.
+        Of several names its own comes first, then the oldest.
         """
         with self._lock:
-            own = getattr(service, "name", None) or getattr(service, "__name__", None)
-            for name in (own, *self._entries):
+            own_name = getattr(service, "name", None) or getattr(service, "__name__", None)
+            for name in (own_name, *self._entries):
                 entry = self._entries.get(name) if isinstance(name, str) else None
                 if entry is not None and entry.came_from(service):
                     return name
             return None
 
     def as_tool(self, tool: str | Tool | Callable[..., Any]) -> Tool:
-        """The tool behind a registered name, a Tool or a typed function, which becomes one.
+        """Return the tool for a registered name, a Tool or a typed function.
 
-        One that is registered goes by the name under which it is.
+        A registered tool keeps the name under which it is registered.
         """
         name = tool if isinstance(tool, str) else self.name_of(tool)
         if isinstance(tool, str) or name is not None:
@@ -167,33 +170,33 @@ class ServiceRegistry:
         return name in self
 
     def list_names(self) -> list[str]:
-        """All names, in the order in which they came."""
+        """Return all names in order of registration."""
         with self._lock:
             return list(self._entries)
 
-    def _missing(self, name: object) -> NotFoundError:
-        from difflib import get_close_matches  # takes long, and only an error needs it
+    def _not_found(self, name: object) -> NotFoundError:
+        from difflib import get_close_matches  # late: slow to import, and only errors need it
 
         names = list(self._entries)
-        near = get_close_matches(str(name), names, n=3)
-        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        there = ", ".join(map(repr, names[:20])) or "none yet"
+        matches = get_close_matches(str(name), names, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+        listed = ", ".join(map(repr, names[:20])) or "none yet"
         more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-        return NotFoundError(f"No service {shown(name)}; there are: {there}{more}.{meant}")
+        return NotFoundError(f"No service {shown(name)}; there are: {listed}{more}.{hint}")
 
     def __contains__(self, name: object) -> bool:
         with self._lock:
             return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names as they stand now."""
+        """Iterate over a snapshot of the names."""
         return iter(self.list_names())
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __bool__(self) -> bool:
-        """An empty registry is one too."""
+        """Return True, also for an empty registry."""
         return True
 
     def __repr__(self) -> str:
@@ -201,7 +204,7 @@ class ServiceRegistry:
 
 
 def registry_of(services: Any) -> ServiceRegistry:
-    """The registry given, or a new one for None; raises InvalidTypeError for anything else."""
+    """Return the registry, or a new one for None; raises InvalidTypeError for anything else."""
     if services is None:
         return ServiceRegistry()
     if not isinstance(services, ServiceRegistry):
@@ -209,28 +212,28 @@ def registry_of(services: Any) -> ServiceRegistry:
     return services
 
 
-def _entry(given: Any, name: str | None) -> _Entry:
+def _entry(service: Any, name: str | None) -> _Entry:
     """Return the service to register: a tool under its registered name, or a model."""
-    from sennit.services.models.protocol import is_model  # with all that models need: late
+    from sennit.services.models.protocol import is_model  # late: slow to import
 
-    if isinstance(given, Tool):
-        renamed = name is not None and name != given.name
-        return _Entry(given.with_options(name) if renamed else given, given)
-    if is_model(given):
-        _check_name(given.name if name is None else name)
-        return _Entry(given, given)
-    if isinstance(given, type) or not (callable(given) or isinstance(given, ToolBackend)):
+    if isinstance(service, Tool):
+        renamed = name is not None and name != service.name
+        return _Entry(service.with_options(name) if renamed else service, service)
+    if is_model(service):
+        _check_name(service.name if name is None else name)
+        return _Entry(service, service)
+    if isinstance(service, type) or not (callable(service) or isinstance(service, ToolBackend)):
         raise InvalidTypeError(
-            f"A service is a model, a Tool or a typed function, got {shown(given)}; for a class, "
+            f"A service is a model, a Tool or a typed function, got {shown(service)}; for a class, "
             f"pass an instance."
         )
-    return _Entry(Tool(cast("Callable[..., Any]", given), name), given)
+    return _Entry(Tool(cast("Callable[..., Any]", service), name), service)
 
 
 def _check_name(name: Any) -> None:
-    """A model's name may be any sensible text; "*" stands for all services."""
-    sound = text(name, "a service's name")
-    if not sound.strip() or sound == "*" or len(sound) > _MAX_NAME or not sound.isprintable():
+    """Raise ValidationError for an invalid name; "*" is reserved for all services."""
+    clean = text(name, "a service's name")
+    if not clean.strip() or clean == "*" or len(clean) > _MAX_NAME or not clean.isprintable():
         raise ValidationError(
             f"{shown(name)} cannot be the name of a service: it must be 1 to {_MAX_NAME} printable "
             f"characters, and not '*'; give another with name=."

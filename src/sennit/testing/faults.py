@@ -1,17 +1,17 @@
 """Fault injection at failpoints.
 
-    with faults.record() as points:               # which steps are there?
+    with faults.record() as points:               # list the failpoints
         session.add_message("user", "hello")
 
     with faults.arm("sqlite.before: COMMIT", faults.raising(OSError("the disk is gone"))):
-        session.add_message("user", "hello")      # refused, and nothing half done
+        session.add_message("user", "hello")      # raises, and is rolled back
 
     with faults.arm("sqlite.*", faults.kill, at=7):
         session.add_message("user", "hello")      # the process ends there, as by kill -9
 
-A step is a named point (see `sennit.failpoints`): every statement of the SQLite and the PostgreSQL
-store has one before and one after it. A store looks when it connects whether it is to be watched,
-so open it inside the block (any of these blocks will do).
+For failpoints see `sennit.failpoints`: every statement of the SQLite and PostgreSQL stores has one
+before and one after it. A store enables them when it connects, so open it inside one of these
+blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sennit.errors import ValidationError
 __all__ = ["Action", "Armed", "arm", "kill", "raising", "record"]
 
 Action: TypeAlias = Callable[[str], object]
-"""What is done at a point; it is given the point's name."""
+"""A function called at a failpoint with the failpoint's name."""
 
 
 class Armed:
@@ -45,7 +45,7 @@ class Armed:
         self._lock = Lock()
 
     def __call__(self, name: str) -> None:
-        """Count a point that is meant, and act if it is time."""
+        """Count a matching failpoint, and run the action if it is due."""
         if not fnmatchcase(name, self.point):
             return
         with self._lock:
@@ -58,10 +58,10 @@ class Armed:
 
 @contextmanager
 def arm(point: str, action: Action, *, at: int | None = 1) -> Generator[Armed]:
-    """Inside the block, do something when the point is reached for the `at`-th time.
+    """Run `action` when the failpoint is reached for the `at`-th time inside the block.
 
-    `*` in the name stands for anything, so "sqlite.*" means every point of SQLite; `at=None` means
-    each time. The action is `kill`, `raising(error)` or a function of yours.
+    `point` is a glob pattern, so "sqlite.*" matches every failpoint of SQLite; `at=None` means each
+    time. The action is `kill`, `raising(error)` or your own function.
     """
     if at is not None and at < 1:
         raise ValidationError(f"at counts from 1, got {at}; None means each time.")
@@ -72,14 +72,14 @@ def arm(point: str, action: Action, *, at: int | None = 1) -> Generator[Armed]:
 
 @contextmanager
 def record(point: str = "*") -> Generator[list[str]]:
-    """The points reached inside the block, in order, as often as they were reached."""
+    """Record all failpoints reached inside the block, in order."""
     reached: list[str] = []
     with arm(point, reached.append, at=None):
         yield reached
 
 
 def raising(error: BaseException) -> Action:
-    """An action that raises this error, as if what comes next had failed."""
+    """Return an action that raises `error`, as if the next step had failed."""
 
     def action(_: str) -> None:
         raise error
@@ -88,5 +88,5 @@ def raising(error: BaseException) -> Action:
 
 
 def kill(_: str) -> None:
-    """An action that ends this process at once, as `kill -9` does: nothing is tidied up."""
+    """Kill this process at once, as by `kill -9`, without cleanup; an action."""
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,10 +1,10 @@
-"""`ScriptedModel`: a model that gives prepared replies.
+"""`ScriptedModel`: a test model with prepared replies.
 
     model = ScriptedModel(["Hello!", [ToolCall("search", {"q": "rope"})], "Found it."])
 
-Replies come in order, at once, and the same every time; what it was asked is kept in `requests`.
-Asking for more than was scripted is an AssertionError, not a ModelError: a program handles those,
-and would hide that the test and the program disagree.
+Replies come in order, immediately and deterministically; the requests are recorded in `requests`.
+More calls than scripted replies raise AssertionError, not ModelError, which a program would handle
+and so hide the mismatch between test and program.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from sennit.services.models.usage import TokenEstimator, tokens_in
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool the model is to call; arguments may be a text, to be sent as it is."""
+    """A scripted tool call; arguments given as text are sent unchanged."""
 
     name: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
     id: str | None = None
-    """The call's id; None for one that no other call of the script has."""
+    """The call's id; None for a generated, unique one."""
 
     def item(self, id: str) -> ReplyCall:
-        """The call as models make it."""
-        given = self.arguments
-        arguments = given if isinstance(given, str) else dumps(dict(given)).decode()
+        """Return the call as an item of a reply."""
+        raw = self.arguments
+        arguments = raw if isinstance(raw, str) else dumps(dict(raw)).decode()
         return ReplyCall(id if self.id is None else self.id, self.name, arguments)
 
 
 Said: TypeAlias = str | ToolCall | Item | BaseException
-"""What may stand in a list: an exception is raised once what stands before it was said."""
+"""An item of a scripted list: an exception is raised after the items before it."""
 
 Scripted: TypeAlias = (
     str
@@ -73,22 +73,22 @@ Scripted: TypeAlias = (
     | Sequence[Said]
     | Callable[[ModelRequest], "Scripted | Awaitable[Scripted]"]
 )
-"""One reply of a script; a function is called with the request and gives any of the others."""
+"""One scripted reply; a function is called with the request and returns any of the others."""
 
 
 class ScriptedModel:
-    """A Model that gives the replies it was made with, in order.
+    """A Model that returns prepared replies in order.
 
     Args:
         replies: See Scripted.
-        name: What it goes by.
-        chunk: Characters per delta when streaming; None for each text and call in one piece.
+        name: The model's name.
+        chunk: Characters per delta when streaming; None for each text and call in one delta.
         delay: Seconds before each delta, and before a reply that is not streamed.
-        window: The window it says it has.
-        streams: Whether it can stream; if not, streaming is a ModelError.
-        shapes_output: Whether it says that it can be held to a schema.
+        window: The context window it reports.
+        streams: Whether it can stream; if not, streaming raises ModelError.
+        shapes_output: Whether it reports support for structured output.
 
-    Usage is estimated from the lengths of the texts, always the same for the same script.
+    Usage is estimated from the lengths of the texts, so it is deterministic.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ScriptedModel:
         self.streams = streams
         self.shapes_output = shapes_output
         self.requests: list[ModelRequest] = []
-        """All it was asked, in order; the first belongs to the first reply."""
+        """All requests in order; the first belongs to the first reply."""
         self._replies = tuple(replies)
         self._chunk = chunk
         self._delay = delay
@@ -123,75 +123,78 @@ class ScriptedModel:
         return f"ScriptedModel({self.name!r}, {len(self._replies)} replies)"
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The next reply; raises what the script says."""
-        lines = await self._lines(request)
+        """Return the next reply; raises scripted exceptions."""
+        reply = await self._next_reply(request)
         if self._delay:
             await _sleep(self._delay)
         assembly = ReplyAssembler()
-        for delta in lines.deltas(None):
+        for delta in reply.deltas(None):
             assembly.feed(delta)
         return assembly.reply()
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """The next reply as deltas; an exception that is a whole reply is raised on entering."""
+        """Stream the next reply; an exception as the whole reply is raised on entering."""
         if not self.streams:
             raise ModelError(f"Model {self.name!r} does not stream; ask it.", kind="bad_request")
-        lines = await self._lines(request)
-        yield _Told(lines.deltas(self._chunk), self._delay)
+        reply = await self._next_reply(request)
+        yield _DelayedDeltas(reply.deltas(self._chunk), self._delay)
 
     def assert_complete(self) -> None:
-        """Raise AssertionError unless it was asked for every reply, and for no more."""
+        """Raise AssertionError unless every reply was used, and no more were requested."""
         asked, scripted = len(self.requests), len(self._replies)
         if asked > scripted:
-            raise AssertionError(self._asked_too_often(asked))
+            raise AssertionError(self._exhausted_message(asked))
         if asked < scripted:
-            left = "\n".join(
+            unused = "\n".join(
                 f"  reply {number}: {shown(reply)}"
                 for number, reply in enumerate(self._replies[asked:], asked + 1)
             )
-            told = f"Model {self.name!r} was asked {asked} of {scripted} times; nobody asked for"
-            raise AssertionError(f"{told}\n{left}")
+            summary = f"Model {self.name!r} was asked {asked} of {scripted} times; unused replies:"
+            raise AssertionError(f"{summary}\n{unused}")
 
-    async def _lines(self, request: ModelRequest) -> _Lines:
+    async def _next_reply(self, request: ModelRequest) -> _ScriptedReply:
         with self._lock:
             self.requests.append(request)
             number = len(self.requests)
         if number > len(self._replies):
-            raise AssertionError(self._asked_too_often(number))
+            raise AssertionError(self._exhausted_message(number))
         script = self._replies[number - 1]
         while callable(script):
-            given = script(request)
-            script = cast("Scripted", await given if isawaitable(given) else given)
+            result = script(request)
+            script = cast("Scripted", await result if isawaitable(result) else result)
         if isinstance(script, BaseException):
             raise script
-        return _Lines(self.name, request, self._estimator, *_said(script, number))
+        return _ScriptedReply(self.name, request, self._estimator, *_parse_script(script, number))
 
-    def _asked_too_often(self, asked: int) -> str:
+    def _exhausted_message(self, asked: int) -> str:
         replies = "1 reply" if len(self._replies) == 1 else f"{len(self._replies)} replies"
         return f"Model {self.name!r} has {replies}, but was asked {asked} times."
 
 
-def _said(script: Any, number: int) -> tuple[list[Item | BaseException], Reply | None]:
+def _parse_script(script: Any, number: int) -> tuple[list[Item | BaseException], Reply | None]:
     """Return the deltas to send, and the whole reply if the script has one."""
     if isinstance(script, Reply):
         return [*script.items], script
-    said: list[Item | BaseException] = []
-    lines: Iterable[object] = [script] if isinstance(script, str) else script
-    for place, one in enumerate(lines, 1):
-        match one:
+    items: list[Item | BaseException] = []
+    entries: Iterable[object] = [script] if isinstance(script, str) else script
+    for position, entry in enumerate(entries, 1):
+        match entry:
             case str():
-                said.append(ReplyText(one))
+                items.append(ReplyText(entry))
             case ToolCall():
-                said.append(one.item(f"call_{number}_{place}"))
+                items.append(entry.item(f"call_{number}_{position}"))
             case ReplyText() | ReplyReasoning() | ReplyCall() | BaseException():
-                said.append(one)
+                items.append(entry)
             case _:
-                raise InvalidTypeError(f"A model cannot say {shown(one)}; see Said.")
-    return said, None
+                raise InvalidTypeError(
+                    f"A scripted reply consists of text, ToolCalls, reply items and exceptions, "
+                    f"got {shown(entry)}."
+                )
+    return items, None
 
 
-class _Lines:
+class _ScriptedReply:
     """The reply to one request."""
 
     def __init__(
@@ -199,68 +202,68 @@ class _Lines:
         name: str,
         request: ModelRequest,
         estimator: TokenEstimator,
-        said: list[Item | BaseException],
-        whole: Reply | None,
+        items: list[Item | BaseException],
+        reply: Reply | None,
     ) -> None:
         self._name = name
         self._request = request
         self._estimator = estimator
-        self._said = said
-        self._whole = whole
+        self._items = items
+        self._reply = reply
 
     def deltas(self, chunk: int | None) -> Iterator[Delta]:
-        """Piece by piece; raises an exception where it stands."""
+        """Yield the deltas; a scripted exception is raised at its position."""
         calls = 0
-        for item in self._said:
+        for item in self._items:
             match item:
                 case ReplyText():
-                    yield from (TextDelta(piece) for piece in _pieces(item.text, chunk))
+                    yield from (TextDelta(piece) for piece in _split_text(item.text, chunk))
                 case ReplyReasoning():
-                    yield from (ReasoningDelta(piece) for piece in _pieces(item.text, chunk))
+                    yield from (ReasoningDelta(piece) for piece in _split_text(item.text, chunk))
                 case ReplyCall():
-                    yield from _call(calls, item, chunk)
+                    yield from _call_deltas(calls, item, chunk)
                     calls += 1
                 case _:
                     raise item
-        yield self._end(calls)
+        yield self._finished(calls)
 
-    def _end(self, calls: int) -> Finished:
-        if self._whole is not None:
-            whole = self._whole
-            return Finished(whole.finish, whole.usage, whole.model or self._name)
+    def _finished(self, calls: int) -> Finished:
+        if self._reply is not None:
+            reply = self._reply
+            return Finished(reply.finish, reply.usage, reply.model or self._name)
         reason: FinishReason = "tool_calls" if calls else "stop"
         return Finished(reason, self._usage(), self._name)
 
     def _usage(self) -> Usage:
-        letters, thought = 0, 0
-        for item in self._said:
+        text_chars, reasoning_chars = 0, 0
+        for item in self._items:
             match item:
                 case ReplyText():
-                    letters += len(item.text)
+                    text_chars += len(item.text)
                 case ReplyReasoning():
-                    thought += len(item.text)
+                    reasoning_chars += len(item.text)
                 case ReplyCall():
-                    letters += len(item.name) + len(item.arguments)
+                    text_chars += len(item.name) + len(item.arguments)
                 case _:
                     pass
-        sent, reasoning = self._estimator.tokens(self._request), tokens_in(thought)
-        return Usage(sent, tokens_in(letters) + reasoning, reasoning_tokens=reasoning)
+        input_tokens, reasoning = self._estimator.tokens(self._request), tokens_in(reasoning_chars)
+        return Usage(input_tokens, tokens_in(text_chars) + reasoning, reasoning_tokens=reasoning)
 
 
-def _call(index: int, call: ReplyCall, chunk: int | None) -> Iterator[Delta]:
-    first, *rest = _pieces(call.arguments, chunk) or [""]
+def _call_deltas(index: int, call: ReplyCall, chunk: int | None) -> Iterator[Delta]:
+    first, *rest = _split_text(call.arguments, chunk) or [""]
     yield CallDelta(index, call.id, call.name, first)
     for piece in rest:
         yield CallDelta(index, arguments=piece)
 
 
-def _pieces(text: str, chunk: int | None) -> list[str]:
+def _split_text(text: str, chunk: int | None) -> list[str]:
     step = chunk or len(text) or 1
     return [text[start : start + step] for start in range(0, len(text), step)]
 
 
-class _Told:
-    """Deltas, one by one, each after a delay."""
+class _DelayedDeltas:
+    """Deltas, each after a delay."""
 
     __slots__ = ("_delay", "_deltas")
 
@@ -268,7 +271,7 @@ class _Told:
         self._deltas = deltas
         self._delay = delay
 
-    def __aiter__(self) -> _Told:
+    def __aiter__(self) -> _DelayedDeltas:
         return self
 
     async def __anext__(self) -> Delta:
@@ -280,6 +283,6 @@ class _Told:
 
 
 async def _sleep(seconds: float) -> None:
-    import anyio  # only scripts with delays need it
+    import anyio  # late: only scripts with delays need it
 
     await anyio.sleep(seconds)

@@ -1,9 +1,8 @@
 """Virtual time: an event loop that jumps to the next timer.
 
-A test of delays, timeouts and retries should take no time and give the same result on a busy
-machine. Inside `run_instantly` a sleep of an hour is over at once, and everything still happens in
-the order in which it would. Only what waits inside the loop is skipped: work in other threads takes
-the time it takes, and timers do not wait for it.
+Tests of delays, timeouts and retries should take no time and be deterministic on a busy machine.
+Inside `run_instantly` a sleep of an hour returns at once, and events keep their order. Only waiting
+inside the loop is skipped: work in other threads takes real time, and timers do not wait for it.
 """
 
 from __future__ import annotations
@@ -19,33 +18,32 @@ _T = TypeVar("_T")
 
 
 def run_instantly(work: Coroutine[Any, Any, _T]) -> _T:
-    """`asyncio.run(work)`, without the waiting."""
-    with asyncio.Runner(loop_factory=_InstantLoop) as runner, clock.ticking(_of(runner)):
+    """Run a coroutine like `asyncio.run`, in virtual time."""
+    with (
+        asyncio.Runner(loop_factory=_VirtualTimeLoop) as runner,
+        clock.ticking(runner.get_loop().time),
+    ):
         return runner.run(work)
 
 
-def _of(runner: asyncio.Runner) -> Any:
-    return runner.get_loop().time
+class _VirtualTimeSelector(selectors.DefaultSelector):
+    """A selector that advances the virtual time instead of waiting for events."""
 
-
-class _Selector(selectors.DefaultSelector):
-    """Looks for events, but lets time pass instead of waiting for them."""
-
-    passed = 0.0
+    elapsed = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
         events = super().select(0)
         if not events:
-            self.passed += timeout
+            self.elapsed += timeout
         return events
 
 
-class _InstantLoop(asyncio.SelectorEventLoop):
+class _VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._instant = _Selector()
-        super().__init__(self._instant)
+        self._virtual_selector = _VirtualTimeSelector()
+        super().__init__(self._virtual_selector)
 
     def time(self) -> float:
-        return self._instant.passed
+        return self._virtual_selector.elapsed

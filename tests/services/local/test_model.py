@@ -25,7 +25,7 @@ from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
 from sennit.services.local import engine, weights
 from sennit.services.local import model as local
-from sennit.services.local.engine import EngineJob, Letter
+from sennit.services.local.engine import EngineJob, JobEvent
 from sennit.services.local.model import LocalModel
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import CallDelta, Delta, Finished, TextDelta
@@ -70,12 +70,12 @@ class Watched(EngineJob):
         self.begun = threading.Event()
         jobs.append(self)
 
-    def take(self, chunk: Any) -> bool:
+    def on_chunk(self, chunk: Any) -> bool:
         self.taken += 1
         if progress := chunk.get("prompt_progress"):
             self.read.append(progress["processed"])
         self.begun.set()
-        return super().take(chunk)
+        return super().on_chunk(chunk)
 
 
 jobs: list[Watched] = []
@@ -255,10 +255,10 @@ PIECES = st.sampled_from(CONTROLS + OTHERS)
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=3))
 @settings(max_examples=30)
 def test_only_control_tokens_are_broken_up(texts: list[str]) -> None:
-    port = engine.engine_of(weights.find())._loaded().port  # pyright: ignore[reportPrivateUsage]
-    kept = port.harmless(texts)
+    port = engine.engine_of(weights.find())._loaded_model().client  # pyright: ignore[reportPrivateUsage]
+    kept = port.escape_control_tokens(texts)
     assert [text.replace(" ", "") for text in kept] == [text.replace(" ", "") for text in texts]
-    assert port.harmless(kept) == kept
+    assert port.escape_control_tokens(kept) == kept
     for text, said in zip(kept, texts, strict=True):
         assert not any(control in text for control in CONTROLS)
         if not any(control in said for control in CONTROLS):
@@ -380,11 +380,11 @@ def test_a_request_cancelled_in_line_is_never_run(watched: list[Watched]) -> Non
 
 
 def test_a_caller_whose_loop_is_gone_stops_the_job() -> None:
-    def gone(letter: Letter) -> None:
+    def gone(letter: JobEvent) -> None:
         raise RuntimeError("Event loop is closed")
 
     job = EngineJob({}, gone)
-    assert job.take({"choices": []}) is True
+    assert job.on_chunk({"choices": []}) is True
     assert job.stopped
     job.end(None)
 
@@ -394,7 +394,7 @@ def test_objects_of_one_file_share_an_engine_and_its_options() -> None:
     with pytest.raises(ValidationError, match=r"already loaded .* context=4096"):
         run(LocalModel(context=512).ask(request()))
     assert LocalModel(context=512).window == 512
-    assert LocalModel().window == engine.CONTEXT
+    assert LocalModel().window == engine.DEFAULT_CONTEXT_TOKENS
     same = LocalModel(weights.find(), threads=engine.default_threads())
     assert run(same.ask(request())).text
 

@@ -106,7 +106,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits, or reads this machine's own settings."""
-    monkeypatch.setattr(download, "WAIT", 0)
+    monkeypatch.setattr(download, "FIRST_RETRY_DELAY_SECONDS", 0)
     monkeypatch.setattr(settings, "data_folder", lambda: tmp_path / "data")
 
 
@@ -242,7 +242,7 @@ def test_a_wrong_hash_is_refused_and_nothing_stays(site: Site, tmp_path: Path) -
 def test_a_file_larger_than_allowed_is_refused(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "LARGEST", 1000)
+    monkeypatch.setattr(weights, "MAX_DOWNLOAD_BYTES", 1000)
     for lengths in (True, False):
         site.lengths = lengths
         with pytest.raises(ModelError, match="larger than"):
@@ -287,7 +287,7 @@ def test_an_https_server_may_not_lead_back_to_http() -> None:
     asked = download.urllib.request.Request("https://example.com/a.gguf")
     for target in ("http://example.com/b.gguf", "http://127.0.0.1/b.gguf"):
         with pytest.raises(ModelError, match="not followed"):
-            download._Redirects().redirect_request(asked, None, 302, "", {}, target)
+            download._HTTPSRedirects().redirect_request(asked, None, 302, "", {}, target)
 
 
 @pytest.mark.parametrize(
@@ -479,9 +479,9 @@ def test_an_unknown_name_says_which_there_are(tmp_path: Path) -> None:
 def test_a_terminal_sees_how_far_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights._bar(1 << 20, 2 << 20)
+    weights._show_progress(1 << 20, 2 << 20)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    weights._bar(1 << 20, 2 << 20)
-    weights._bar(2 << 20, None)
+    weights._show_progress(1 << 20, 2 << 20)
+    weights._show_progress(2 << 20, None)
     assert "1 of 2 MB" in capsys.readouterr().err

@@ -259,7 +259,7 @@ def test_a_host_that_is_not_there_is_a_clear_error() -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_connection, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(mcp_connection, "_CONNECT_TIMEOUT_SECONDS", 0.5)
     with pytest.raises(ToolError, match=r"no answer within 0\.5 seconds"):
         run(MCPServer(odd("silent")).connect())
 

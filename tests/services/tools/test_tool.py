@@ -725,7 +725,7 @@ def test_an_async_tool_is_cancelled_when_its_time_is_up() -> None:
 def test_an_async_tool_that_ignores_being_cancelled_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sennit.services.tools.tool._GRACE", 0.01)
+    monkeypatch.setattr("sennit.services.tools.tool._CANCEL_GRACE_SECONDS", 0.01)
     stop = asyncio.Event()
 
     async def stubborn() -> None:

@@ -162,7 +162,7 @@ def test_a_backup_that_fails_leaves_nothing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(store)
-    monkeypatch.setattr("sennit.atomic_file._bring_to_disk", lambda path: 1 / 0)
+    monkeypatch.setattr("sennit.atomic_file._fsync_tree", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Client(store).backup(tmp_path / "copies" / "b.db")
     assert list((tmp_path / "copies").iterdir()) == []

@@ -1,9 +1,8 @@
 """Download of large files: resumable, verified by hash.
 
-What has come is kept beside the target in a `.part` file until its SHA-256 is right; a connection
-that breaks off is taken up where it stopped, in this call or the next. Only https is spoken (http
-to this machine itself), redirects included. A wrong hash removes what was fetched: nothing that was
-not asked for ever gets its real name.
+Data is written to a `.part` file until its SHA-256 is verified; a lost connection is resumed where
+it stopped, in this call or the next. Only https is allowed (http to loopback addresses), redirects
+included. A file with a wrong hash is deleted, so it never gets its final name.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from sennit.errors import ModelError, ModelErrorKind, ValidationError
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where two downloads of one file are the user's own lookout
+except ImportError:  # Windows: concurrent downloads of one file are not prevented
     fcntl = None
 
 Progress: TypeAlias = Callable[[int, int | None], object]
-"""Told the bytes that are here and how many there will be, if that is known."""
+"""Called with the bytes so far and the total, if that is known."""
 
-_PIECE = 1 << 18
-_TIMEOUT = 60.0
-_ATTEMPTS = 5  # in a row that bring nothing
-WAIT = 1.0
-"""Seconds before the second attempt; doubled for each further one."""
-_KINDS: Mapping[int, ModelErrorKind] = {
+_CHUNK_BYTES = 1 << 18
+_TIMEOUT_SECONDS = 60.0
+_MAX_FAILURES = 5  # consecutive attempts without progress
+FIRST_RETRY_DELAY_SECONDS = 1.0
+"""The delay after the second failure without progress; doubled after each further one."""
+_ERROR_KINDS: Mapping[int, ModelErrorKind] = {
     401: "auth",
     403: "auth",
     404: "not_found",
@@ -49,11 +48,11 @@ _KINDS: Mapping[int, ModelErrorKind] = {
 }
 
 
-class _BrokenOff(Exception):
-    """The connection failed; what has come is good."""
+class _ConnectionLostError(Exception):
+    """The connection failed; the data received so far is valid."""
 
 
-def check_address(url: str) -> str:
+def check_url(url: str) -> str:
     """Return `url` if it may be fetched: https, or http on this machine; else ValidationError."""
     try:
         parts = urlsplit(url)
@@ -62,13 +61,13 @@ def check_address(url: str) -> str:
         raise ValidationError("The download URL is malformed.") from None
     if parts.scheme == "https" and host:
         return url
-    if parts.scheme == "http" and host and _is_here(host):
+    if parts.scheme == "http" and host and _is_loopback(host):
         return url
-    raise ValidationError(f"Only https URLs are allowed, got {address_shown(url)}.")
+    raise ValidationError(f"Only https URLs are allowed, got {redacted_url(url)}.")
 
 
-def address_shown(url: str) -> str:
-    """`url` without what may be secret: credentials and query."""
+def redacted_url(url: str) -> str:
+    """Return the repr of `url` without credentials and query, which may be secret."""
     parts = urlsplit(url)
     return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200])
 
@@ -79,209 +78,209 @@ class Download:
 
     url: str
     part: Path
-    """Where it grows."""
+    """The partial file."""
     sha256: str
     limit: int
-    """More bytes than this are refused."""
+    """The maximum size in bytes."""
     progress: Progress
 
     def run(self) -> None:
-        """Fetch it into `part`; raises ModelError, with `part` gone or good to go on from."""
-        check_address(self.url)
-        with _alone(self.part) as file:
+        """Download into `part`; raises ModelError, with `part` deleted or resumable."""
+        check_url(self.url)
+        with _lock_file(self.part) as file:
             self._fetch(file)
             file.seek(0)
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != self.sha256:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != self.sha256:
             self._remove()
             raise ModelError(
-                f"{address_shown(self.url)} has SHA-256 {found}, not {self.sha256}; it was "
+                f"{redacted_url(self.url)} has SHA-256 {digest}, not {self.sha256}; it was "
                 f"deleted. Check that the hash belongs to this file.",
                 kind="malformed",
             )
-        self._mark.unlink(missing_ok=True)
+        self._validator_file.unlink(missing_ok=True)
 
     @property
-    def _mark(self) -> Path:
-        """Holds what tells whether the file is still the same on the server."""
+    def _validator_file(self) -> Path:
+        """The file that stores the If-Range validator of the partial download."""
         return self.part.with_name(f"{self.part.name}.mark")
 
     def _remove(self) -> None:
-        self._mark.unlink(missing_ok=True)
+        self._validator_file.unlink(missing_ok=True)
         self.part.unlink(missing_ok=True)
 
     def _fetch(self, file: BufferedRandom) -> None:
         failures = 0
         while True:
-            before = _length(file)
+            start = _size(file)
             try:
-                return self._once(file, before)
-            except _BrokenOff as error:
-                failures = 1 if _length(file) > before else failures + 1
-                if failures >= _ATTEMPTS:
-                    raise _unreachable(self.url, error) from error.__cause__
+                return self._attempt(file, start)
+            except _ConnectionLostError as error:
+                failures = 1 if _size(file) > start else failures + 1
+                if failures >= _MAX_FAILURES:
+                    raise _incomplete_error(self.url, error) from error.__cause__
                 if failures > 1:
-                    time.sleep(WAIT * 2 ** (failures - 2))
+                    time.sleep(FIRST_RETRY_DELAY_SECONDS * 2 ** (failures - 2))
 
-    def _once(self, file: BufferedRandom, start: int) -> None:
+    def _attempt(self, file: BufferedRandom, start: int) -> None:
         try:
-            with _opened(self.url, self._headers(start)) as response:
-                self._take(response, file, start)
-        except _Refused as error:
-            if error.code != 416:  # what is here is as long as the file, or longer
-                raise _failure(self.url, error.code) from error
+            with _open_url(self.url, self._headers(start)) as response:
+                self._receive(response, file, start)
+        except _HTTPStatusError as error:
+            if error.code != 416:  # the partial file is complete or longer
+                raise _http_error(self.url, error.code) from error
             file.seek(0)
             if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
                 file.truncate(0)
-                raise _BrokenOff("what had come was not of this file") from error
+                raise _ConnectionLostError("what had come was not of this file") from error
 
     def _headers(self, start: int) -> dict[str, str]:
         if not start:
             return {}
         headers = {"Range": f"bytes={start}-"}
-        if self._mark.exists() and (mark := self._mark.read_text()):
-            headers["If-Range"] = mark
+        if self._validator_file.exists() and (validator := self._validator_file.read_text()):
+            headers["If-Range"] = validator
         return headers
 
-    def _take(self, response: Any, file: BufferedRandom, start: int) -> None:
+    def _receive(self, response: Any, file: BufferedRandom, start: int) -> None:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise ModelError(
                 (
-                    f"{address_shown(self.url)} was sent with a content encoding, which is not "
+                    f"{redacted_url(self.url)} was sent with a content encoding, which is not "
                     f"supported."
                 ),
                 kind="malformed",
             )
-        if not _continues(response, start):
+        if not _is_continuation(response, start):
             start = 0
             file.truncate(0)
-            self._mark.write_text(_validator(response.headers))
+            self._validator_file.write_text(_validator(response.headers))
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
-        self._check_room(start, total)
+        self._check_size(start, total)
         self._copy(response, file, start, total)
 
     def _copy(self, response: Any, file: BufferedRandom, done: int, total: int | None) -> None:
-        while piece := _piece(response):
-            done += len(piece)
+        while chunk := _read_chunk(response):
+            done += len(chunk)
             if done > self.limit:
-                self._check_room(0, done)
-            file.write(piece)  # at the end, where a file opened to append always writes
+                self._check_size(0, done)
+            file.write(chunk)  # appends: the file is in append mode
             self.progress(done, total)
         if total is not None and done < total:
-            raise _BrokenOff("it broke off")
+            raise _ConnectionLostError("it broke off")
 
-    def _check_room(self, start: int, total: int | None) -> None:
+    def _check_size(self, start: int, total: int | None) -> None:
         if total is None:
             return
         if total > self.limit:
             self._remove()
             raise ModelError(
-                f"{address_shown(self.url)} is larger than the {self.limit:,} bytes expected.",
+                f"{redacted_url(self.url)} is larger than the {self.limit:,} bytes expected.",
                 kind="malformed",
             )
         free = shutil.disk_usage(self.part.parent).free
         if total - start > free:
             raise ModelError(
-                f"{address_shown(self.url)} needs {total - start:,} bytes, but only {free:,} are "
+                f"{redacted_url(self.url)} needs {total - start:,} bytes, but only {free:,} are "
                 f"free in {str(self.part.parent)!r}."
             )
 
 
-class _Refused(Exception):
-    """The server answered with an error."""
+class _HTTPStatusError(Exception):
+    """The server returned a client error (4xx)."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the server said {code}")
         self.code = code
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to https addresses; from this machine also to itself."""
+class _HTTPSRedirects(urllib.request.HTTPRedirectHandler):
+    """A handler that follows redirects to https URLs, and from loopback to loopback over http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme != "https" and req.type != "http":
             raise ModelError(
-                f"{address_shown(req.full_url)} redirects to {address_shown(newurl)}, which is not "
+                f"{redacted_url(req.full_url)} redirects to {redacted_url(newurl)}, which is not "
                 f"https; the redirect was not followed.",
                 kind="bad_request",
             )
         try:
-            check_address(newurl)
+            check_url(newurl)
         except ValidationError as error:
             raise ModelError(
-                f"{address_shown(req.full_url)} has a redirect that was not followed: {error}",
+                f"{redacted_url(req.full_url)} has a redirect that was not followed: {error}",
                 kind="bad_request",
             ) from None
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @contextmanager
-def _opened(url: str, headers: Mapping[str, str]) -> Generator[Any]:
+def _open_url(url: str, headers: Mapping[str, str]) -> Generator[Any]:
     try:
-        response = _opener(url).open(_request(url, headers), timeout=_TIMEOUT)
+        response = _opener(url).open(_request(url, headers), timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         code = error.code
         error.close()
         if code >= 500:
-            raise _BrokenOff(f"the server said {code}") from error
-        raise _Refused(code) from None
+            raise _ConnectionLostError(f"the server said {code}") from error
+        raise _HTTPStatusError(code) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _BrokenOff(str(error)) from error
+        raise _ConnectionLostError(str(error)) from error
     with response:
         yield response
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    handlers: list[urllib.request.BaseHandler] = [_Redirects()]
-    if _is_here(urlsplit(url).hostname or ""):
+    handlers: list[urllib.request.BaseHandler] = [_HTTPSRedirects()]
+    if _is_loopback(urlsplit(url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)
 
 
 def _request(url: str, headers: Mapping[str, str]) -> urllib.request.Request:
     parts = urlsplit(url)
-    credentials, _, place = parts.netloc.rpartition("@")
-    own = {"User-Agent": "sennit", "Accept-Encoding": "identity"}
+    credentials, _, host = parts.netloc.rpartition("@")
+    defaults = {"User-Agent": "sennit", "Accept-Encoding": "identity"}
     request = urllib.request.Request(
-        parts._replace(netloc=place).geturl(), headers={**own, **headers}
+        parts._replace(netloc=host).geturl(), headers={**defaults, **headers}
     )
-    if credentials:  # for this host alone: not sent along when redirected
+    if credentials:  # not forwarded on a redirect
         basic = b64encode(unquote(credentials).encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {basic}")
     return request
 
 
 @contextmanager
-def _alone(part: Path) -> Generator[BufferedRandom]:
-    """`part`, open to read and write, and ours alone for as long."""
-    with part.open("a+b") as opened:
+def _lock_file(part: Path) -> Generator[BufferedRandom]:
+    """Open `part` to read and append under an exclusive lock; raises ModelError if locked."""
+    with part.open("a+b") as file:
         try:
             if fcntl is not None:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ModelError(
                 f"{part.name!r} is being downloaded by another process.", kind="busy"
             ) from None
-        yield opened
+        yield file
 
 
-def _piece(response: Any) -> bytes:
+def _read_chunk(response: Any) -> bytes:
     try:
-        return response.read(_PIECE)
+        return response.read(_CHUNK_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise _BrokenOff(f"it broke off ({type(error).__name__})") from error
+        raise _ConnectionLostError(f"it broke off ({type(error).__name__})") from error
 
 
-def _length(file: BufferedRandom) -> int:
+def _size(file: BufferedRandom) -> int:
     return file.seek(0, 2)
 
 
-def _continues(response: Any, start: int) -> bool:
-    given = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
-    return response.status == 206 and given is not None and int(given[1]) == start
+def _is_continuation(response: Any, start: int) -> bool:
+    content_range = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
+    return response.status == 206 and content_range is not None and int(content_range[1]) == start
 
 
 def _validator(headers: Any) -> str:
@@ -290,7 +289,7 @@ def _validator(headers: Any) -> str:
     return etag if etag.startswith('"') else headers.get("Last-Modified") or ""
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
@@ -299,14 +298,14 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _failure(url: str, code: int) -> ModelError:
-    kind = _KINDS.get(code, "failed")
-    return ModelError(f"{address_shown(url)}: the server returned {code}.", kind=kind, status=code)
+def _http_error(url: str, code: int) -> ModelError:
+    kind = _ERROR_KINDS.get(code, "failed")
+    return ModelError(f"{redacted_url(url)}: the server returned {code}.", kind=kind, status=code)
 
 
-def _unreachable(url: str, error: Exception) -> ModelError:
+def _incomplete_error(url: str, error: Exception) -> ModelError:
     return ModelError(
-        f"{address_shown(url)} could not be downloaded completely: {error}. The partial file is "
+        f"{redacted_url(url)} could not be downloaded completely: {error}. The partial file is "
         f"kept; try again to resume.",
         kind="network",
     )

@@ -1,19 +1,17 @@
-"""llama.cpp in this process: one engine per weights file, shared by all models that use it.
+"""In-process llama.cpp engine: one per weights file, shared by all models that use it.
 
-The only module that knows xllamacpp, which has habits to live with:
+The only module that uses xllamacpp, which has these constraints:
 
-- It answers through a callback on the calling thread, swallows what that callback raises and ends
-  when it returns true. So each engine has a thread of its own, which answers one request after
-  another in the order of arrival; whoever waits is told through `EngineJob.tell`, and stops by
-  `stop()`.
-- It cannot stop inside a batch of the prompt, so batches are small where a processor is all there
-  is, and progress is asked for after each.
-- It always listens on a loopback port. That port has a random key and lets no web page in; we use
-  it to look at tokens.
-- A process forked from one with an engine has the engine's memory but none of its threads: using
-  it hangs, freeing it aborts, even leaving the process hangs while it waits for a thread that is
-  not there. So a child forgets the engines it was born with, loads its own and never frees them,
-  and leaves without running C++ destructors.
+- It replies through a callback on the calling thread, swallows exceptions of the callback and stops
+  when the callback returns true. So each engine has its own thread, which runs jobs in order of
+  arrival; a job reports through `EngineJob.on_event` and is stopped by `stop()`.
+- It cannot stop inside a batch of prompt tokens, so batches are small on a CPU, and progress is
+  reported after each.
+- It always listens on a loopback port, which is protected by a random key and closed to web pages;
+  we use it to tokenise.
+- A forked child has the engine's memory but none of its threads: using the engine hangs, freeing
+  it aborts, and even exiting hangs while a destructor joins a missing thread. So a child drops the
+  inherited engines, loads its own, never frees them, and exits without running C++ destructors.
 """
 
 from __future__ import annotations
@@ -40,103 +38,105 @@ from sennit.errors import (
 )
 from sennit.services.local.http_client import EngineClient
 
-CONTEXT = 4096
-"""Tokens of a conversation, prompt and answer together, unless told otherwise."""
-_MOST_THREADS = 8  # by default; small models gain nothing from more
-_CPU_BATCH = 8  # tokens between two chances to stop; under 0.1 s of SmolLM2-135M on a slow core
-_GPU_BATCH = 512
-_LEAVING_SECONDS = 5  # for the destructors of a forked child, where they cannot be left out
+DEFAULT_CONTEXT_TOKENS = 4096
+"""The default context size, prompt and reply together."""
+_MAX_DEFAULT_THREADS = 8  # small models gain nothing from more
+_CPU_BATCH_TOKENS = 8  # between two chances to stop; under 0.1 s of SmolLM2-135M on a slow core
+_GPU_BATCH_TOKENS = 512
+_EXIT_TIMEOUT_SECONDS = 5  # for the destructors of a forked child, where they cannot be skipped
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The last a job tells: all was said, or why not."""
+    """The last event of a job, with the error if it failed."""
 
     error: SennitError | None = None
 
 
-Letter: TypeAlias = "Mapping[str, Any] | JobEnded"
+JobEvent: TypeAlias = "Mapping[str, Any] | JobEnded"
 
 
 @dataclass(slots=True)
 class EngineJob:
-    """A request on its way through an engine."""
+    """A request queued or running in an engine."""
 
     body: Mapping[str, Any]
-    tell: Callable[[Letter], object]
-    """Given each chunk and the end, on the engine's thread; nothing after `stop`."""
+    on_event: Callable[[JobEvent], object]
+    """Called with each chunk and the end, on the engine's thread; not after `stop`."""
     _stopped: bool = field(default=False, init=False)
     _error: SennitError | None = field(default=None, init=False)
 
     @property
     def stopped(self) -> bool:
-        """True if nobody waits for more."""
+        """True after `stop`."""
         return self._stopped
 
     def stop(self) -> None:
-        """Ask for no more; from any thread, at any time."""
+        """Stop the job; from any thread, at any time."""
         self._stopped = True
 
-    def take(self, chunk: Any) -> bool:
-        """The engine's callback: true makes it stop. Must not raise, nobody would hear it."""
+    def on_chunk(self, chunk: Any) -> bool:
+        """Handle a chunk; return True to stop. Exceptions would be swallowed by xllamacpp."""
         if self._stopped:
             return True
         error = chunk.get("error")
         if error is not None:
             self._error = error_of(error)
             return True
-        self._tell(chunk)
+        self._emit(chunk)
         return self._stopped
 
     def end(self, error: SennitError | None) -> None:
-        """Tell that it is over."""
+        """Emit the end of the job."""
         if not self._stopped:
-            self._tell(JobEnded(error or self._error))
+            self._emit(JobEnded(error or self._error))
 
-    def _tell(self, letter: Letter) -> None:
+    def _emit(self, event: JobEvent) -> None:
         try:
-            self.tell(letter)
-        except RuntimeError:  # the event loop that waited is closed
+            self.on_event(event)
+        except RuntimeError:  # the caller's event loop is closed
             self._stopped = True
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedModel:
     """A model in memory."""
 
     server: Any
     """The server object of xllamacpp."""
-    port: EngineClient
+    client: EngineClient
 
 
 class Engine:
-    """One loaded model and the thread that answers with it."""
+    """One loaded model and the thread that runs its jobs."""
 
     def __init__(self, file: Path, threads: int | None, context: int | None) -> None:
         self.file = file
         self.threads = threads or default_threads()
-        self.context = context or CONTEXT
+        self.context = context or DEFAULT_CONTEXT_TOKENS
         self._jobs: SimpleQueue[EngineJob | None] = SimpleQueue()
         self._current: EngineJob | None = None
         self._key = secrets.token_urlsafe(32)
-        self._loading = threading.Lock()
-        self._model: _Loaded | None = None
+        self._load_lock = threading.Lock()
+        self._model: _LoadedModel | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name=f"sennit {file.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_jobs, name=f"sennit {file.name}", daemon=True
+        )
         self._thread.start()
 
     def submit(self, job: EngineJob) -> None:
-        """Answer `job` once all that came before it are answered or stopped."""
+        """Queue `job`; raises ModelError if the engine is closed."""
         if self._closed:
             raise ModelError(f"The engine of {self.file.name!r} is closed: the program is ending.")
         self._jobs.put(job)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of `text`, without a chat template; raises ModelError."""
-        return self._loaded().port.count(text)
+        return self._loaded_model().client.count_tokens(text)
 
     def close(self) -> None:
-        """Stop what is being said and free the model, unless it may not be freed."""
+        """Stop the running job and free the model, except in a forked process."""
         self._closed = True
         if current := self._current:
             current.stop()
@@ -146,40 +146,40 @@ class Engine:
         if model is not None and not _process.forked:
             _unpin(model.server)
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             if self._closed:
                 job.stop()
             self._current = job
             if not job.stopped:
-                job.end(self._answer(job))
+                job.end(self._run_job(job))
             self._current = job = None
 
-    def _answer(self, job: EngineJob) -> SennitError | None:
+    def _run_job(self, job: EngineJob) -> SennitError | None:
         try:
-            loaded = self._loaded()
-            body = _safe(job.body, loaded.port)
-            answer = loaded.server.handle_chat_completions(body, job.take)
+            loaded = self._loaded_model()
+            body = _escape_messages(job.body, loaded.client)
+            response = loaded.server.handle_chat_completions(body, job.on_chunk)
         except SennitError as error:
             return error
-        except ValueError as error:  # what it says to a request that makes no sense
-            return _caused(
+        except ValueError as error:  # an invalid request
+            return _with_cause(
                 ModelError(f"The local model refused: {error}", kind="bad_request"), error
             )
         except Exception as error:
-            return _caused(ModelError(f"The local model failed: {error}"), error)
-        if isinstance(answer, Mapping) and "error" in answer:
-            return error_of(cast("Mapping[str, Any]", answer)["error"])
+            return _with_cause(ModelError(f"The local model failed: {error}"), error)
+        if isinstance(response, Mapping) and "error" in response:
+            return error_of(cast("Mapping[str, Any]", response)["error"])
         return None
 
-    def _loaded(self) -> _Loaded:
-        """The model, loaded by whoever needs it first."""
-        with self._loading:
+    def _loaded_model(self) -> _LoadedModel:
+        """Return the model, loading it on first use."""
+        with self._load_lock:
             if self._model is None:
                 self._model = self._load()
             return self._model
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> _LoadedModel:
         xllamacpp = _xllamacpp()
         try:
             server = xllamacpp.Server(self._options(xllamacpp))
@@ -191,22 +191,22 @@ class Engine:
                 kind="bad_request",
             ) from error
         _pin(server)
-        return _Loaded(server, EngineClient(server.listening_address, self._key))
+        return _LoadedModel(server, EngineClient(server.listening_address, self._key))
 
     def _options(self, xllamacpp: Any) -> Any:
         options = xllamacpp.CommonParams()
         options.model.path = str(self.file)
         options.n_ctx, options.n_parallel = self.context, 1
         options.cpuparams.n_threads = options.cpuparams_batch.n_threads = self.threads
-        options.n_batch = options.n_ubatch = _batch(xllamacpp)
+        options.n_batch = options.n_ubatch = _batch_tokens(xllamacpp)
         options.cache_ram_mib = 0  # the default is 8 GiB
-        options.prefill_assistant = False  # an answer follows the last message, whoever said it
+        options.prefill_assistant = False  # a reply follows the last message, whatever its role
         options.warmup = False
         options.verbosity = -1
-        self._shut_the_port(options)
+        self._restrict_port(options)
         return options
 
-    def _shut_the_port(self, options: Any) -> None:
+    def _restrict_port(self, options: Any) -> None:
         options.hostnames = ["127.0.0.1"]
         options.api_keys = [self._key]
         options.cors_origins = "http://127.0.0.1"
@@ -217,10 +217,10 @@ class Engine:
 
 
 def engine_of(file: Path, *, threads: int | None = None, context: int | None = None) -> Engine:
-    """The engine of `file` in this process, made if need be; it loads when it is first asked.
+    """Return this process's engine for `file`, creating it if needed; it loads on first use.
 
-    Raises MissingExtraError without xllamacpp, ValidationError if the engine is there already and
-    has other options than those given.
+    Raises MissingExtraError without xllamacpp, ValidationError if the engine already exists with
+    other options.
     """
     _xllamacpp()
     file = file.resolve()
@@ -234,54 +234,56 @@ def engine_of(file: Path, *, threads: int | None = None, context: int | None = N
 
 
 def context_of(file: Path) -> int | None:
-    """The context of the engine of `file`, if there is one."""
+    """Return the context size of the engine of `file`; None without an engine."""
     engine = _process.engines.get(file.resolve())
     return engine.context if engine else None
 
 
 def default_threads() -> int:
-    """One core is left for the rest of the program: with all of them taken, all of them wait."""
+    """Return the default thread count, leaving one core for the rest of the program."""
     usable = getattr(os, "sched_getaffinity", None)
     cores = len(usable(0)) if usable else os.cpu_count() or 1
-    return max(1, min(cores - 1, _MOST_THREADS))
+    return max(1, min(cores - 1, _MAX_DEFAULT_THREADS))
 
 
-def error_of(said: Any) -> ModelError:
-    """The error that llama.cpp put into words."""
-    about = cast("Mapping[str, Any]", said) if isinstance(said, Mapping) else {"message": said}
+def error_of(payload: Any) -> ModelError:
+    """Convert an error payload of llama.cpp to a ModelError."""
+    details = (
+        cast("Mapping[str, Any]", payload) if isinstance(payload, Mapping) else {"message": payload}
+    )
     kinds: dict[str, ModelErrorKind] = {
         "exceed_context_size_error": "context",
         "invalid_request_error": "bad_request",
         "not_supported_error": "bad_request",
         "unavailable_error": "overloaded",
     }
-    kind = kinds.get(str(about.get("type")), "failed")
-    message, way = str(about.get("message")), ""
-    if "grammar" in message:  # a schema becomes one
+    kind = kinds.get(str(details.get("type")), "failed")
+    message, hint = str(details.get("message")), ""
+    if "grammar" in message:  # llama.cpp compiles a schema to a grammar
         kind = "bad_request"
-        way = ". It cannot be held to that schema: does it recur without end, or ask for too much?"
-    code = about.get("code")
+        hint = ". The schema could not be enforced: it may be recursive or too large."
+    code = details.get("code")
     status = code if isinstance(code, int) else None
-    return ModelError(f"The local model failed: {message}{way}", kind=kind, status=status)
+    return ModelError(f"The local model failed: {message}{hint}", kind=kind, status=status)
 
 
-def _safe(body: Mapping[str, Any], port: EngineClient) -> dict[str, Any]:
-    """`body`, with nothing in its messages that could pose as another turn."""
+def _escape_messages(body: Mapping[str, Any], client: EngineClient) -> dict[str, Any]:
+    """Return `body` with control tokens in its messages escaped, so that no text forges a turn."""
     messages: Sequence[Mapping[str, str]] = body["messages"]
-    contents = port.harmless([message["content"] for message in messages])
+    contents = client.escape_control_tokens([message["content"] for message in messages])
     pairs = zip(messages, contents, strict=True)
     return {**body, "messages": [{**message, "content": text} for message, text in pairs]}
 
 
-def _check_same(name: str, wanted: int | None, is_: int, file: Path) -> None:
-    if wanted is not None and wanted != is_:
+def _check_same(name: str, wanted: int | None, actual: int, file: Path) -> None:
+    if wanted is not None and wanted != actual:
         raise ValidationError(
-            f"{file.name!r} is already loaded in this process with {name}={is_} and shared; pass "
-            f"{name}={shown(wanted)} when the file is first used."
+            f"{file.name!r} is already loaded in this process with {name}={actual} and shared; "
+            f"pass {name}={shown(wanted)} when the file is first used."
         )
 
 
-def _caused(error: ModelError, cause: Exception) -> ModelError:
+def _with_cause(error: ModelError, cause: Exception) -> ModelError:
     error.__cause__ = cause
     return error
 
@@ -295,13 +297,13 @@ def _xllamacpp() -> Any:
     return module
 
 
-def _batch(xllamacpp: Any) -> int:
+def _batch_tokens(xllamacpp: Any) -> int:
     kinds = [str(device["type"]) for device in xllamacpp.get_device_info()]
-    return _GPU_BATCH if any("GPU" in kind for kind in kinds) else _CPU_BATCH
+    return _GPU_BATCH_TOKENS if any("GPU" in kind for kind in kinds) else _CPU_BATCH_TOKENS
 
 
 def _pin(server: object) -> None:
-    """Keep `server` from being freed by whoever drops the last reference, a forked child say."""
+    """Add a reference, so that `server` is never freed implicitly, as in a forked child."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
@@ -310,13 +312,13 @@ def _unpin(server: object) -> None:
 
 
 class _Process:
-    """The models loaded in this process; a forked child starts empty."""
+    """The engines of this process; a forked child starts with none."""
 
     def __init__(self, *, forked: bool = False, native: bool = False) -> None:
         self.lock = threading.Lock()
         self.engines: dict[Path, Engine] = {}
         self.forked = forked
-        """Whether an ancestor had loaded the library when it forked."""
+        """Whether the library was already loaded in the parent when it forked."""
         self.native = native
         """Whether the library is loaded."""
 
@@ -328,26 +330,26 @@ class _Process:
 _process = _Process()
 
 
-def _start_anew() -> None:
-    """In a forked child: the engines and the lock are the parent's."""
+def _reset_after_fork() -> None:
+    """Drop the parent's engines and lock in a forked child."""
     global _process
     _process = _Process(forked=_process.native, native=_process.native)
     if _process.forked:
-        _leave_without_destructors()
+        _exit_without_destructors()
 
 
-def _leave_without_destructors() -> None:
-    """Make `exit` end here and now, with its status, once Python has cleaned up.
+def _exit_without_destructors() -> None:
+    """Make `exit` skip C++ destructors after Python's cleanup, keeping the exit status.
 
-    One of the destructors that come next waits for a thread that the fork did not copy. Only glibc
-    tells the status; elsewhere the destructors may run, and a signal ends what hangs in them.
+    One of the destructors joins a thread that the fork did not copy. Only glibc's on_exit passes
+    the status; elsewhere the destructors run, and SIGALRM ends the process if they hang.
     """
     libc: Any = ctypes.CDLL(None)
     on_exit = getattr(libc, "on_exit", None)
     if on_exit is not None:
         on_exit(libc._exit, None)
     else:
-        libc.__cxa_atexit(libc.alarm, ctypes.c_void_p(_LEAVING_SECONDS), None)
+        libc.__cxa_atexit(libc.alarm, ctypes.c_void_p(_EXIT_TIMEOUT_SECONDS), None)
 
 
 def _close_all() -> None:
@@ -356,4 +358,4 @@ def _close_all() -> None:
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,9 +1,9 @@
 """HTTP client of an engine's loopback port, for tokenising.
 
-xllamacpp has no call for it, but its port, which is open anyway, does. What is said is text to us
-and must stay text to the model: the tokens that begin and end a turn have spellings, `<|im_start|>`
-say, and llama.cpp reads them wherever they stand in a filled-in template. So `harmless` breaks up
-every spelling that this very tokenizer would take for a control token.
+xllamacpp has no tokenise function, but its HTTP port does. Message text must not be read as control
+tokens: those that begin and end a turn have spellings such as `<|im_start|>`, which llama.cpp
+recognises anywhere in a rendered template. So `escape_control_tokens` breaks up every spelling that
+this tokenizer would read as a control token.
 """
 
 from __future__ import annotations
@@ -17,75 +17,73 @@ from urllib.parse import urlsplit
 
 from sennit.errors import ModelError
 
-_SECONDS = 30.0
-_ROUNDS = 3  # breaking up one token may spell another, in a vocabulary made for that
+_TIMEOUT_SECONDS = 30.0
+_MAX_ESCAPE_ROUNDS = 3  # escaping one token may spell another in a hostile vocabulary
 
 
 class EngineClient:
-    """Asks the tokenizer of an engine; from any thread, without waiting in line."""
+    """A client of an engine's tokenizer; usable from any thread, and not queued behind jobs."""
 
     def __init__(self, address: str, key: str) -> None:
         parts = urlsplit(address)
         self._host, self._port = parts.hostname or "", parts.port
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        self._is_control: dict[str, bool] = {}
+        self._control_cache: dict[str, bool] = {}
 
-    def count(self, text: str) -> int:
+    def count_tokens(self, text: str) -> int:
         """Return the number of tokens of plain `text`; raises ModelError."""
         return len(self._ids(text, control=False))
 
-    def harmless(self, texts: Sequence[str]) -> list[str]:
-        """`texts` with a space inside whatever would be a control token; raises ModelError."""
-        kept, rounds = list(texts), 0
-        while found := self._controls("\n".join(kept)):
-            if rounds == _ROUNDS:
+    def escape_control_tokens(self, texts: Sequence[str]) -> list[str]:
+        """Return `texts` with a space inserted into each control token; raises ModelError."""
+        escaped, rounds = list(texts), 0
+        while spellings := self._control_spellings("\n".join(escaped)):
+            if rounds == _MAX_ESCAPE_ROUNDS:
                 raise ModelError(
-                    f"The local model would read {found[0]!r} in a message as a control token; "
+                    f"The local model would read {spellings[0]!r} in a message as a control token; "
                     f"leave it out.",
                     kind="bad_request",
                 )
-            longest_first = sorted(found, key=len, reverse=True)
-            spelled = re.compile("|".join(map(re.escape, longest_first)))
-            kept, rounds = [spelled.sub(_broken_up, text) for text in kept], rounds + 1
-        return kept
+            longest_first = sorted(spellings, key=len, reverse=True)
+            pattern = re.compile("|".join(map(re.escape, longest_first)))
+            escaped, rounds = [pattern.sub(_insert_space, text) for text in escaped], rounds + 1
+        return escaped
 
-    def _controls(self, text: str) -> list[str]:
-        """The spellings of control tokens in `text`."""
+    def _control_spellings(self, text: str) -> list[str]:
+        """Return the spellings of control tokens in `text`."""
         plain = self._ids(text, control=False)
         if self._ids(text, control=True) == plain:
             return []
-        known = set(plain)
+        text_ids = set(plain)
         pieces = {
             token["piece"]
             for token in self._tokens(text, control=True, with_pieces=True)
-            if token["id"] not in known and isinstance(token["piece"], str)
+            if token["id"] not in text_ids and isinstance(token["piece"], str)
         }
-        return [piece for piece in pieces if self._controls_by_itself(piece)]
+        return [piece for piece in pieces if self._is_control_token(piece)]
 
-    def _controls_by_itself(self, piece: str) -> bool:
-        """Return whether it is one, and not an ordinary token that was cut differently beside
-        one.
-        """
-        if piece not in self._is_control:
-            as_text, as_control = (self._ids(piece, control=way) for way in (False, True))
-            self._is_control[piece] = as_text != as_control
-        return self._is_control[piece]
+    def _is_control_token(self, piece: str) -> bool:
+        """Return whether `piece` alone is a control token, not an ordinary neighbour of one."""
+        if piece not in self._control_cache:
+            as_text, as_control = (self._ids(piece, control=control) for control in (False, True))
+            self._control_cache[piece] = as_text != as_control
+        return self._control_cache[piece]
 
     def _ids(self, text: str, *, control: bool) -> list[int]:
         return self._tokens(text, control=control, with_pieces=False)
 
     def _tokens(self, text: str, *, control: bool, with_pieces: bool) -> list[Any]:
         body = {"content": text, "parse_special": control, "with_pieces": with_pieces}
-        asked = http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS)
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS)
         try:
-            asked.request("POST", "/tokenize", json.dumps(body), self._headers)
-            return json.loads(asked.getresponse().read())["tokens"]
+            connection.request("POST", "/tokenize", json.dumps(body), self._headers)
+            return json.loads(connection.getresponse().read())["tokens"]
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise ModelError(f"The local model could not read the text: {error!r}") from error
         finally:
-            asked.close()
+            connection.close()
 
 
-def _broken_up(found: re.Match[str]) -> str:
-    spelling = found.group()
+def _insert_space(match: re.Match[str]) -> str:
+    spelling = match.group()
     return f"{spelling[0]} {spelling[1:]}" if len(spelling) > 1 else "\ufffd"

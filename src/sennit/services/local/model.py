@@ -1,11 +1,11 @@
 """The embedded model, which needs no network, key or server.
 
-`LocalModel()` runs SmolLM2-135M, which shows how everything works and knows next to nothing; give
-the path of a larger GGUF file for real work. All LocalModel objects of a process that name the same
-file share one engine, which takes requests one after another in the order in which they came.
+`LocalModel()` runs SmolLM2-135M, which is good for demonstrations only; pass the path of a larger
+GGUF file for real work. All LocalModel objects of a process with the same file share one engine,
+which runs requests in order of arrival.
 
-Reading and saying happen on the engine's thread; here they become deltas on the caller's event
-loop. Who leaves the `stream` block goes at once, and the engine stops at its next step.
+Inference runs on the engine's thread; here its events become deltas on the caller's event loop.
+Leaving the `stream` block returns at once, and the engine stops at its next step.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, MissingExtraError, ModelError, ValidationError, shown
 from sennit.services.local.engine import (
-    CONTEXT,
+    DEFAULT_CONTEXT_TOKENS,
     Engine,
     EngineJob,
     JobEnded,
-    Letter,
+    JobEvent,
     context_of,
     engine_of,
 )
@@ -47,8 +47,8 @@ from sennit.services.models.request import ModelRequest
 class LocalModel:
     """A language model inside this process; see the Model protocol.
 
-    `path` is a GGUF file, or the name of one that was pulled; without it SmolLM2-135M is used.
-    `threads` and `context` are settled by whoever first uses a file.
+    `path` is a GGUF file, or the name of a downloaded one; by default SmolLM2-135M.
+    `threads` and `context` are fixed by the first use of a file in the process.
     """
 
     def __init__(
@@ -71,29 +71,29 @@ class LocalModel:
 
     @property
     def window(self) -> int:
-        """The tokens of a conversation, prompt and answer together."""
+        """The context size in tokens, prompt and reply together."""
         if self._context is not None:
             return self._context
         try:
-            return context_of(find(self._path)) or CONTEXT
-        except ModelError:  # said when it is asked
-            return CONTEXT
+            return context_of(find(self._path)) or DEFAULT_CONTEXT_TOKENS
+        except ModelError:  # raised again by the first call
+            return DEFAULT_CONTEXT_TOKENS
 
     @property
     def streams(self) -> bool:
-        """It answers piece by piece."""
+        """True: it streams."""
         return True
 
     @property
     def shapes_output(self) -> bool:
-        """It can be held to a JSON schema."""
+        """True: it supports structured output."""
         return True
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The whole reply.
+        """Return the whole reply.
 
-        Raises ModelError, MissingExtraError without `sennit[local]`, ValidationError for a request
-        that makes no sense.
+        Raises ModelError, MissingExtraError without `sennit[local]`, ValidationError for an
+        invalid request.
         """
         assembly = ReplyAssembler()
         async with self.stream(request) as deltas:
@@ -103,19 +103,19 @@ class LocalModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """The reply as deltas; leaving the block stops the model. Raises as `ask` does."""
+        """Stream the reply as deltas; leaving the block stops the model. Raises as `ask` does."""
         loop = asyncio.get_running_loop()
-        letters: asyncio.Queue[Letter] = asyncio.Queue()
+        events: asyncio.Queue[JobEvent] = asyncio.Queue()
         job = EngineJob(
             body_of(request),
-            lambda letter: loop.call_soon_threadsafe(letters.put_nowait, letter),
+            lambda event: loop.call_soon_threadsafe(events.put_nowait, event),
         )
-        seconds = timeout_of(request)
-        deadline = None if seconds is None else loop.time() + seconds
+        timeout = timeout_of(request)
+        deadline = None if timeout is None else loop.time() + timeout
         engine = self._engine()
         engine.submit(job)
         try:
-            yield _Deltas(letters, _Reading(request, engine.file.stem), deadline)
+            yield _DeltaStream(events, _ChunkReader(request, engine.file.stem), deadline)
         finally:
             job.stop()
 
@@ -128,7 +128,7 @@ class LocalModel:
 
 
 def check(path: str | Path | None = None) -> Path:
-    """The weights, if the engine is here too; loads neither.
+    """Return the path of the weights if they and the engine are installed; loads neither.
 
     Raises MissingExtraError without the engine, ModelError without the weights.
     """
@@ -137,53 +137,53 @@ def check(path: str | Path | None = None) -> Path:
     return find(path)
 
 
-class _Deltas:
-    """The deltas of one answer, as the engine's letters come in."""
+class _DeltaStream:
+    """The deltas of one reply, read from the engine's events."""
 
     def __init__(
-        self, letters: asyncio.Queue[Letter], reading: _Reading, deadline: float | None
+        self, events: asyncio.Queue[JobEvent], reader: _ChunkReader, deadline: float | None
     ) -> None:
-        self._letters = letters
-        self._reading = reading
+        self._events = events
+        self._reader = reader
         self._deadline = deadline
-        self._ready: deque[Delta] = deque()
-        self._over = False
+        self._buffer: deque[Delta] = deque()
+        self._done = False
 
     def __aiter__(self) -> AsyncIterator[Delta]:
         return self
 
     async def __anext__(self) -> Delta:
-        while not self._ready:
-            if self._over:
+        while not self._buffer:
+            if self._done:
                 raise StopAsyncIteration
-            self._open(await self._next())
-        return self._ready.popleft()
+            self._handle(await self._next_event())
+        return self._buffer.popleft()
 
-    def _open(self, letter: Letter) -> None:
-        if not isinstance(letter, JobEnded):
-            self._ready.extend(self._reading.deltas(letter))
+    def _handle(self, event: JobEvent) -> None:
+        if not isinstance(event, JobEnded):
+            self._buffer.extend(self._reader.deltas(event))
             return
-        self._over = True
-        if letter.error is not None:
-            raise letter.error
-        self._ready.extend(self._reading.end())
+        self._done = True
+        if event.error is not None:
+            raise event.error
+        self._buffer.extend(self._reader.end())
 
-    async def _next(self) -> Letter:
+    async def _next_event(self) -> JobEvent:
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await self._letters.get()
+                return await self._events.get()
         except TimeoutError:
-            self._over = True
+            self._done = True
             raise ModelError(
                 "The local model did not finish within the given timeout.", kind="timeout"
             ) from None
 
 
-class _Reading:
-    """Reads the chunks of one answer."""
+class _ChunkReader:
+    """A parser of the chunks of one reply."""
 
     def __init__(self, request: ModelRequest, model: str) -> None:
-        self._form = (
+        self._form_reader = (
             FormReader(answers_in_json=request.output is not None) if request.tools else None
         )
         self._model = model
@@ -197,28 +197,28 @@ class _Reading:
         for choice in chunk.get("choices") or ():
             if reason := choice.get("finish_reason"):
                 self._reason = "length" if reason == "length" else "stop"
-            said = cast("Mapping[str, Any]", choice.get("delta") or {})
-            if thought := said.get("reasoning_content"):
-                yield ReasoningDelta(thought)
-            if text := said.get("content"):
-                yield from self._form.feed(text) if self._form else [TextDelta(text)]
+            delta = cast("Mapping[str, Any]", choice.get("delta") or {})
+            if reasoning := delta.get("reasoning_content"):
+                yield ReasoningDelta(reasoning)
+            if text := delta.get("content"):
+                yield from self._form_reader.feed(text) if self._form_reader else [TextDelta(text)]
 
     def end(self) -> Iterable[Delta]:
-        """Return the deltas left when no more chunks come."""
+        """Return the remaining deltas after the last chunk; raises ModelError if incomplete."""
         reason = self._reason
         if reason is None:
             raise ModelError("The local model ended without a finish reason.", kind="malformed")
-        if self._form:
-            yield from self._form.end(reason)
-            reason = self._form.reason(reason)
+        if self._form_reader:
+            yield from self._form_reader.end(reason)
+            reason = self._form_reader.reason(reason)
         yield Finished(reason, self._usage, self._model)
 
 
-def _usage(counted: Mapping[str, Any]) -> Usage:
-    details = cast("Mapping[str, Any]", counted.get("prompt_tokens_details") or {})
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    details = cast("Mapping[str, Any]", counts.get("prompt_tokens_details") or {})
     return Usage(
-        input_tokens=counted.get("prompt_tokens", 0),
-        output_tokens=counted.get("completion_tokens", 0),
+        input_tokens=counts.get("prompt_tokens", 0),
+        output_tokens=counts.get("completion_tokens", 0),
         cached_tokens=details.get("cached_tokens", 0),
     )
 

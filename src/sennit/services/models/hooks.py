@@ -1,9 +1,9 @@
 """Hooks before and after each model call.
 
-Hooks are the user's own code and part of the call. What one raises goes to whoever asked, as it is,
-with a note of where it came from; it is not taken for a failure of the model and not tried again.
-Hooks run once per call, however often it was tried. `after` gets whole replies only: when
-streaming, just before the end is handed on, and not at all if the stream failed or was left early.
+Hooks are user code. An exception of a hook reaches the caller unchanged, with a note naming the
+hook; it does not count as a failure of the model and is not retried. Hooks run once per call,
+however many attempts it took. `after` receives whole replies only: when streaming, just before the
+last delta, and not at all if the stream failed or was left early.
 """
 
 from __future__ import annotations
@@ -37,71 +37,71 @@ class Hooked(ModelWrapper):
         self._after: tuple[After, ...] = _hooks(after, "after")
 
     async def ask(self, request: ModelRequest) -> Reply:
-        request = await self._prepared(request)
+        request = await self._run_before(request)
         reply = await self._model.ask(request)
-        await self._answered(request, reply)
+        await self._run_after(request, reply)
         return reply
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        request = await self._prepared(request)
+        request = await self._run_before(request)
         async with self._model.stream(request) as deltas:
             if not self._after:
                 yield deltas
             else:
-                yield _Assembled(deltas, lambda reply: self._answered(request, reply))
+                yield _AssemblingDeltas(deltas, lambda reply: self._run_after(request, reply))
 
-    async def _prepared(self, request: ModelRequest) -> ModelRequest:
+    async def _run_before(self, request: ModelRequest) -> ModelRequest:
         for hook in self._before:
-            given = await self._run("before", hook, request)
-            if given is None:
+            result = await self._call_hook("before", hook, request)
+            if result is None:
                 continue
-            if not isinstance(given, ModelRequest):
+            if not isinstance(result, ModelRequest):
                 raise InvalidTypeError(
                     f"A before hook returns a ModelRequest, or None to leave the request "
-                    f"unchanged; {_name(hook)} returned {shown(given)}."
+                    f"unchanged; {_name(hook)} returned {shown(result)}."
                 )
-            request = given
+            request = result
         return request
 
-    async def _answered(self, request: ModelRequest, reply: Reply) -> None:
+    async def _run_after(self, request: ModelRequest, reply: Reply) -> None:
         for hook in self._after:
-            await self._run("after", hook, request, reply)
+            await self._call_hook("after", hook, request, reply)
 
-    async def _run(self, when: str, hook: Callable[..., Any], *args: object) -> object:
+    async def _call_hook(self, when: str, hook: Callable[..., Any], *args: object) -> object:
         try:
-            given = hook(*args)
-            return await given if isawaitable(given) else given
+            result = hook(*args)
+            return await result if isawaitable(result) else result
         except Exception as error:
             error.add_note(f"Raised by the {when} hook {_name(hook)} of model {self.name!r}.")
             raise
 
 
-class _Assembled:
-    """Deltas passed on unchanged, and put together; the whole is told before the end is."""
+class _AssemblingDeltas:
+    """Deltas passed through unchanged; the whole reply goes to `on_reply` before the last one."""
 
-    __slots__ = ("_assembly", "_next", "_whole")
+    __slots__ = ("_assembly", "_next", "_on_reply")
 
     def __init__(
-        self, deltas: AsyncIterator[Delta], whole: Callable[[Reply], Awaitable[None]]
+        self, deltas: AsyncIterator[Delta], on_reply: Callable[[Reply], Awaitable[None]]
     ) -> None:
         self._next = deltas.__anext__
-        self._whole = whole
+        self._on_reply = on_reply
         self._assembly = ReplyAssembler()
 
-    def __aiter__(self) -> _Assembled:
+    def __aiter__(self) -> _AssemblingDeltas:
         return self
 
     async def __anext__(self) -> Delta:
         delta = await self._next()
         self._assembly.feed(delta)
         if isinstance(delta, Finished):
-            await self._whole(self._assembly.reply())
+            await self._on_reply(self._assembly.reply())
         return delta
 
 
-def _hooks(given: object, when: str) -> tuple[Any, ...]:
-    hooks = (given,) if callable(given) else tuple(cast("Iterable[object]", given))
+def _hooks(value: object, when: str) -> tuple[Any, ...]:
+    hooks = (value,) if callable(value) else tuple(cast("Iterable[object]", value))
     for hook in hooks:
         if not callable(hook):
             raise InvalidTypeError(f"A hook is a function; {when}= was given {shown(hook)}.")

@@ -3,9 +3,10 @@
     model = iModel("openai:gpt-5", temperature=0.2)
     reply = await model.invoke("Hello")
 
-It is a Model made of Models. Around the connection stand, from the inside out: the timeout, the
-rate limit, the breaker, retry, the meter and the hooks. So each try is timed, waits its turn and
-counts for the breaker; hooks and the meter see one call, however often it was tried.
+It is a stack of Models. The connection is wrapped, from the inside out, in the timeout, the rate
+limit, the circuit breaker, retry, the meter and the hooks. So each attempt has its own timeout,
+waits for the rate limit and counts for the breaker; hooks and meter see one call, however many
+attempts it took.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sennit.closing import AsyncClosing
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.services.models.hooks import After, Before, Hooked
-from sennit.services.models.lazy import connection
+from sennit.services.models.lazy import lazy_model
 from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
 from sennit.services.models.limits.validators import count
 from sennit.services.models.params import checked_params
@@ -43,23 +44,23 @@ class iModel(AsyncClosing):
     Args:
         model: "provider:model", "local", "local:/path/to/weights.gguf", a Path to weights, or any
             object that is a Model.
-        name: What it is registered under, if not the model's own name.
-        base_url: Another address than the provider's own.
-        api_key: The provider's key, if not the one in the environment.
-        window: How many tokens it can take in, if the provider does not say.
-        fetch_images: Whether addresses of images may be fetched from this machine for a provider
-            that does not fetch them itself (Google); otherwise they are refused.
-        retry: How to ask again; None never to.
-        limits: How fast to ask; share one among models of the same account.
-        breaker: When to leave the provider alone; None never to.
-        timeout: How long to wait for a try; a number is seconds for the whole answer.
-        before: A function, or several, that see each request and may give another.
-        after: A function, or several, that see each request with its reply.
-        meter: Counts usage; share one to count several models together.
-        params: How to answer unless a request says otherwise: see PARAMS.
+        name: The name for registration, by default the model's own.
+        base_url: The server's URL, by default the provider's own.
+        api_key: The API key, by default the one in the environment.
+        window: The context window in tokens, if the provider does not say.
+        fetch_images: Whether image URLs may be fetched from this machine for a provider that does
+            not fetch them itself (Google); otherwise they are rejected.
+        retry: The retry policy; None for no retries.
+        limits: The rate limit; share one among models of the same account.
+        breaker: The circuit breaker; None for none.
+        timeout: The timeout of each attempt; a number is seconds for the whole reply.
+        before: One or more functions that receive each request and may return another.
+        after: One or more functions that receive each request with its reply.
+        meter: The usage counter; share one to count several models together.
+        params: Default parameters of requests: see PARAMS.
 
-    Raises ValidationError for a name that cannot be one, or a parameter that does not exist;
-    whatever else is wrong (no key, no such model) is a ModelError when it is asked.
+    Raises ValidationError for an invalid name, or an unknown parameter; other problems (no key,
+    no such model) raise ModelError on the first call.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class iModel(AsyncClosing):
         if window is not None:
             count(window, "window")
         self._params = checked_params(params)
-        self._connection = connection(
+        self._connection = lazy_model(
             model,
             name=name,
             base_url=base_url,
@@ -93,7 +94,7 @@ class iModel(AsyncClosing):
         )
         self._meter = meter or Meter()
         layers = (_timeout(timeout), limits, breaker, retry, self._meter)
-        self._model = Hooked(_around(self._connection, layers), before, after)
+        self._model = Hooked(_wrap(self._connection, layers), before, after)
 
     @property
     def name(self) -> str:
@@ -107,12 +108,12 @@ class iModel(AsyncClosing):
 
     @property
     def streams(self) -> bool:
-        """True if it can answer piece by piece."""
+        """True if it can stream."""
         return self._connection.streams
 
     @property
     def shapes_output(self) -> bool:
-        """True if it can be held to a JSON schema."""
+        """True if it supports structured output."""
         return self._connection.shapes_output
 
     @property
@@ -128,9 +129,9 @@ class iModel(AsyncClosing):
         output: type[BaseModel] | ModelSchema | Mapping[str, Any] | None = None,
         **params: Any,
     ) -> Reply:
-        """The reply to a text, to messages of ours, or to chat messages as dicts.
+        """Return the reply to a text, to Messages, or to chat messages as dicts.
 
-        Raises ModelError, and ValidationError for a request that makes no sense.
+        Raises ModelError, and ValidationError for an invalid request.
         """
         if output is not None and not await shapes_output(self):
             raise ValidationError(
@@ -140,33 +141,33 @@ class iModel(AsyncClosing):
         return await self.ask(request)
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The whole reply; raises ModelError, ValidationError, or what a hook raises."""
+        """Return the whole reply; raises ModelError, ValidationError, or a hook's exception."""
         return await self._model.ask(self._with_defaults(request))
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
-        """The reply as deltas, Finished last; leaving the block early stops the model.
+        """Stream the reply as deltas, Finished last; leaving the block early stops the model.
 
-        Raises what `ask` does, on entering or in the middle.
+        Raises as `ask` does, on entering or in the middle.
         """
         return self._model.stream(self._with_defaults(request))
 
     async def ready(self) -> None:
-        """Connect now, not when it is first asked; what prevents that is said when it is asked."""
+        """Connect now rather than on the first call; connection errors are raised by that call."""
         await self._connection.ready()
 
     async def aclose(self) -> None:
-        """Let go of what the model holds open, such as connections; it may be asked again."""
+        """Close the model's connections; it stays usable."""
         await self._connection.aclose()
 
     def _with_defaults(self, request: ModelRequest) -> ModelRequest:
-        own = checked_params(request.params)
-        return replace(request, params={**self._params, **own}) if self._params else request
+        params = checked_params(request.params)
+        return replace(request, params={**self._params, **params}) if self._params else request
 
     def __repr__(self) -> str:
         return f"iModel({self.name!r})"
 
     def __copy__(self) -> Self:
-        return self  # a service, not a value: copies of what uses it share it
+        return self  # a service, not a value: copies of its users share it
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -178,7 +179,7 @@ class iModel(AsyncClosing):
         )
 
 
-def _around(
+def _wrap(
     model: Model, layers: Iterable[Timeout | RateLimit | CircuitBreaker | Retry | Meter | None]
 ) -> Model:
     for layer in layers:
@@ -186,7 +187,7 @@ def _around(
     return model
 
 
-def _timeout(given: Timeout | float | None) -> Timeout | None:
-    if given is None or isinstance(given, Timeout):
-        return given or Timeout(seconds=None)
-    return Timeout(seconds=given)
+def _timeout(timeout: Timeout | float | None) -> Timeout | None:
+    if timeout is None or isinstance(timeout, Timeout):
+        return timeout or Timeout(seconds=None)
+    return Timeout(seconds=timeout)

@@ -1,8 +1,7 @@
-"""A model that is connected on first use.
+"""Lazy model: connected on first use.
 
-Naming a model costs nothing: no network, no weights, no key, no optional package. What is wrong
-with the name itself is said at once; the rest when somebody asks. A key is held in the closure that
-connects, out of reach of any repr, and handed to the provider alone.
+Naming a model needs no network, weights, key or optional package. An invalid name raises at once;
+other errors are raised by the first call. The API key is held in a closure, so no repr shows it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,14 @@ from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 
 _T = TypeVar("_T")
-_NAME = re.compile(r"([A-Za-z0-9_.-]+):\S+")
-_FORMS = "'provider:model', such as 'openai:gpt-5', or 'local', or 'local:/path/to/weights.gguf'"
+_MODEL_NAME = re.compile(r"([A-Za-z0-9_.-]+):\S+")
+_NAME_FORMS = (
+    "'provider:model', such as 'openai:gpt-5', or 'local', or 'local:/path/to/weights.gguf'"
+)
 
 
 class LazyModel:
-    """A model that is connected when it is first needed."""
+    """A model that is connected on first use."""
 
     def __init__(
         self,
@@ -42,70 +43,70 @@ class LazyModel:
 
     @property
     def window(self) -> int | None:
-        """The window that was given, else the model's own."""
+        """The configured context window, or else the model's own."""
         if self._window is not None:
             return self._window
-        model = self._if_possible()
+        model = self._connect_or_none()
         return None if model is None else model.window
 
     @property
     def streams(self) -> bool:
-        """True if it streams; all models that go by a name do, so that none is connected to see."""
+        """True if it streams; assumed before connecting, since all named models do."""
         return self._model is None or self._model.streams
 
     @property
     def shapes_output(self) -> bool:
-        """True if it can be held to a schema."""
-        model = self._if_possible()
+        """True if it supports structured output."""
+        model = self._connect_or_none()
         return model is not None and model.shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The whole reply; raises ModelError."""
-        model = await self._connected()
+        """Return the whole reply; raises ModelError."""
+        model = await self._get_model()
         return await model.ask(request)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """The reply as deltas; raises ModelError."""
-        model = await self._connected()
+        """Stream the reply as deltas; raises ModelError."""
+        model = await self._get_model()
         async with model.stream(request) as deltas:
             yield deltas
 
     async def ready(self) -> None:
-        """Connect now, if that is possible; what prevents it is said when it is asked."""
+        """Connect now if possible; errors are raised by the first call."""
         if self._model is None:
-            await _in_thread(self._if_possible)
+            await _in_thread(self._connect_or_none)
 
     async def aclose(self) -> None:
-        """Let go of what the model holds open; one that was never connected holds nothing."""
+        """Close the model's connections, if it was ever connected."""
         close = getattr(self._model, "aclose", None)
         if close is not None:
             await close()
 
-    async def _connected(self) -> Model:
-        return self._model or await _in_thread(self._now)
+    async def _get_model(self) -> Model:
+        return self._model or await _in_thread(self._connect_once)
 
-    def _now(self) -> Model:
+    def _connect_once(self) -> Model:
         with self._lock:
             if self._model is None:
                 self._model = self._connect()
             return self._model
 
-    def _if_possible(self) -> Model | None:
+    def _connect_or_none(self) -> Model | None:
         try:
-            return self._now()
+            return self._connect_once()
         except SennitError:
             return None
 
 
 async def _in_thread(connect: Callable[[], _T]) -> _T:
-    """Connecting may import a large package; that must not hold up the loop."""
-    import asyncio  # takes long to import, and is there once anything is awaited
+    """Connect in a thread, because importing a large package would block the event loop."""
+    import asyncio  # late: slow to import
 
     return await asyncio.to_thread(connect)
 
 
-def connection(
+def lazy_model(
     model: str | Path | Model,
     *,
     name: str | None = None,
@@ -114,23 +115,23 @@ def connection(
     window: int | None = None,
     fetch_images: bool = False,
 ) -> LazyModel:
-    """The connection to a model; raises ValidationError if it names none."""
+    """Return a lazy model for a name, a weights file or a Model; raises ValidationError."""
     if isinstance(model, str) and not _is_local(model):
         _check_name(model)
-        connected = _provider(
+        connect = _provider_connector(
             model, base_url=base_url, api_key=api_key, window=window, fetch_images=fetch_images
         )
-        return LazyModel(name or model, window, connected)
+        return LazyModel(name or model, window, connect)
     if base_url is not None or api_key is not None:
         raise ValidationError(
             f"{shown(model)} has no provider, so base_url and api_key do not apply."
         )
     if isinstance(model, str | Path):
-        path = _weights(model)
+        path = _weights_path(model)
         default = "local" if path is None else f"local:{path}"
-        return LazyModel(name or default, window, lambda: _local(path))
+        return LazyModel(name or default, window, lambda: _local_model(path))
     if not is_model(model):
-        raise InvalidTypeError(f"A model is {_FORMS}, or a Model itself; got {shown(model)}.")
+        raise InvalidTypeError(f"A model is {_NAME_FORMS}, or a Model itself; got {shown(model)}.")
     return LazyModel(name or model.name, window, lambda: model, model)
 
 
@@ -139,37 +140,37 @@ def _is_local(model: str) -> bool:
 
 
 def _check_name(model: str) -> None:
-    found = _NAME.fullmatch(model)
-    if found is None:
-        raise ValidationError(f"{shown(model)} is not a model name; use {_FORMS}.")
+    match = _MODEL_NAME.fullmatch(model)
+    if match is None:
+        raise ValidationError(f"{shown(model)} is not a model name; use {_NAME_FORMS}.")
     from sennit.services.models.providers.model import PROVIDERS
 
     names: list[str] = ["local", *PROVIDERS]
-    if found[1] not in names:
-        known = ", ".join(names)
-        raise ValidationError(f"{shown(model)} has an unknown provider; there are {known}.")
+    if match[1] not in names:
+        providers = ", ".join(names)
+        raise ValidationError(f"{shown(model)} has an unknown provider; there are {providers}.")
 
 
-def _provider(model: str, **given: Any) -> Callable[[], Model]:
-    def connected() -> Model:
+def _provider_connector(model: str, **options: Any) -> Callable[[], Model]:
+    def connect_provider() -> Model:
         from sennit.services.models.providers.model import connect
 
-        return connect(model, **given)
+        return connect(model, **options)
 
-    return connected
+    return connect_provider
 
 
-def _weights(model: str | Path) -> Path | None:
-    """The file of weights that was named; None for the model that is always there."""
+def _weights_path(model: str | Path) -> Path | None:
+    """Return the path of the weights; None for the default model."""
     if model == "local":
         return None
     path = model if isinstance(model, Path) else Path(model.removeprefix("local:"))
     if not path.name:
-        raise ValidationError(f"{shown(model)} has no file; use {_FORMS}.")
+        raise ValidationError(f"{shown(model)} has no file; use {_NAME_FORMS}.")
     return path
 
 
-def _local(path: Path | None) -> Model:
+def _local_model(path: Path | None) -> Model:
     from sennit.services.local.model import LocalModel
 
     return LocalModel(path)

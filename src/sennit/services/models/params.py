@@ -1,8 +1,8 @@
 """Model parameters, validated before a request is sent.
 
-A misspelt name or a wrong type would otherwise be dropped by one provider, refused by the next and
-misread by a third. What passes here is plain and the same for everyone; whether a given model can
-do it is for the one who adapts that model to say.
+Otherwise a misspelt name or a wrong type would be dropped by one provider, rejected by another and
+misread by a third. Names and types are the same for all providers; whether a model supports a
+parameter is checked by its adapter.
 """
 
 from __future__ import annotations
@@ -29,33 +29,38 @@ PARAMS: Mapping[str, str] = {
     "extra_body": "more fields of the provider's own, sent as they are",
     "extra_headers": "more HTTP headers, sent as they are",
 }
-"""Every parameter there is, and what it does; any other name is refused."""
+"""All parameters and their descriptions; other names raise InvalidTypeError."""
 
 REASONING = ("off", "low", "medium", "high")
 
 
 def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The params that are set (None means not set), `stop` as a list.
+    """Return the params that are set (not None), with `stop` as a list.
 
-    Raises InvalidTypeError for a name that PARAMS does not have, ValidationError for a value it
-    cannot take.
+    Raises InvalidTypeError for a name that is not in PARAMS, ValidationError for an invalid value.
     """
     for name in params:
         if name not in PARAMS:
-            near = get_close_matches(name, PARAMS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            matches = get_close_matches(name, PARAMS, n=1)
+            hint = f" Did you mean {matches[0]!r}?" if matches else ""
             raise InvalidTypeError(
                 f"There is no parameter {name!r}; there are {', '.join(PARAMS)}.{hint} Pass "
                 f"provider-specific fields in extra_body."
             )
-    return {name: _CHECKS[name](name, value) for name, value in params.items() if value is not None}
+    return {
+        name: _VALIDATORS[name](name, value) for name, value in params.items() if value is not None
+    }
 
 
 def _number(name: str, value: Any) -> float:
-    # Compared, as an int may be too large to be converted.
-    most = float_info.max
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -most <= value <= most:
-        raise _wrong(name, "a number", value)
+    # Compared, because a large int cannot be converted to float.
+    limit = float_info.max
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not -limit <= value <= limit
+    ):
+        raise _type_error(name, "a number", value)
     return value
 
 
@@ -67,7 +72,7 @@ def _seconds(name: str, value: Any) -> float:
 
 def _integer(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(name, "an integer", value)
+        raise _type_error(name, "an integer", value)
     return value
 
 
@@ -78,15 +83,15 @@ def _count(name: str, value: Any) -> int:
 
 
 def _texts(name: str, value: Any) -> list[str]:
-    given: list[Any] = [value] if isinstance(value, str) else _items(name, value)
-    if not all(isinstance(text, str) and text for text in given):
-        raise _wrong(name, "a text or several, none of them empty", value)
-    return given
+    texts: list[Any] = [value] if isinstance(value, str) else _items(name, value)
+    if not all(isinstance(text, str) and text for text in texts):
+        raise _type_error(name, "a text or several, none of them empty", value)
+    return texts
 
 
 def _items(name: str, value: Any) -> list[Any]:
     if isinstance(value, bytes) or not isinstance(value, Sequence):
-        raise _wrong(name, "a text or several", value)
+        raise _type_error(name, "a text or several", value)
     return list(cast("Sequence[Any]", value))
 
 
@@ -95,14 +100,14 @@ def _choice(name: str, value: Any) -> str | list[str]:
         return value
     if isinstance(value, str):
         raise ValidationError(f"{name} must be 'required' or a list of names, got {shown(value)}.")
-    if not (named := _texts(name, value)):
+    if not (names := _texts(name, value)):
         raise ValidationError(f"{name} must name at least one tool; leave it out for none.")
-    return named
+    return names
 
 
-def _truth(name: str, value: Any) -> bool:
+def _boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(name, "True or False", value)
+        raise _type_error(name, "True or False", value)
     return value
 
 
@@ -115,7 +120,7 @@ def _reasoning(name: str, value: Any) -> str:
 def _fields(name: str, value: Any) -> dict[str, Any]:
     fields = dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else None
     if fields is None or not all(isinstance(key, str) for key in fields):
-        raise _wrong(name, "a mapping with text keys", value)
+        raise _type_error(name, "a mapping with text keys", value)
     return fields
 
 
@@ -127,11 +132,11 @@ def _headers(name: str, value: Any) -> dict[str, str]:
     return headers
 
 
-def _wrong(name: str, expected: str, value: Any) -> ValidationError:
+def _type_error(name: str, expected: str, value: Any) -> ValidationError:
     return InvalidTypeError(f"{name} must be {expected}, got {shown(value)}.")
 
 
-_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+_VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {
     "temperature": _number,
     "top_p": _number,
     "max_tokens": _count,
@@ -140,7 +145,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "presence_penalty": _number,
     "frequency_penalty": _number,
     "timeout": _seconds,
-    "parallel_tool_calls": _truth,
+    "parallel_tool_calls": _boolean,
     "tool_choice": _choice,
     "reasoning": _reasoning,
     "extra_body": _fields,

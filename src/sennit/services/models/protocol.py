@@ -14,7 +14,7 @@ from sennit.services.models.request import ModelRequest
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model. What it raises is a ModelError, whatever went wrong."""
+    """A language model. All its failures raise ModelError."""
 
     @property
     def name(self) -> str:
@@ -28,20 +28,20 @@ class Model(Protocol):
 
     @property
     def streams(self) -> bool:
-        """True if it can answer piece by piece."""
+        """True if it can stream."""
         ...
 
     @property
     def shapes_output(self) -> bool:
-        """True if it can be held to a JSON schema (`ModelRequest.output`)."""
+        """True if it supports structured output (`ModelRequest.output`)."""
         ...
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The whole reply; raises ModelError."""
+        """Return the whole reply; raises ModelError."""
         ...
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
-        """The reply as deltas, Finished last; leaving the block early stops the model.
+        """Stream the reply as deltas, Finished last; leaving the block early stops the model.
 
         Raises ModelError, on entering or in the middle.
         """
@@ -49,7 +49,7 @@ class Model(Protocol):
 
 
 async def shapes_output(model: Model) -> bool:
-    """`model.shapes_output`, without holding up the event loop if the model connects to know."""
+    """Return `model.shapes_output`, connecting first without blocking the event loop."""
     ready = getattr(model, "ready", None)
     if ready is not None:
         await ready()
@@ -60,9 +60,9 @@ _MEMBERS = ("name", "window", "streams", "shapes_output", "ask", "stream")
 
 
 def is_model(value: object) -> TypeGuard[Model]:
-    """Return whether `value` is a Model, told without reading its properties.
+    """Return whether `value` is a Model, without reading its properties.
 
-    Up to Python 3.11 `isinstance` reads them, which would connect a model nobody has asked yet.
+    Up to Python 3.11 `isinstance` reads them, which would connect a lazy model.
     """
     if isinstance(value, type):
         return False
@@ -73,5 +73,5 @@ def is_model(value: object) -> TypeGuard[Model]:
 
 @lru_cache(maxsize=64)
 def _defines_members(kind: type) -> bool:
-    """Return whether a class has all members of a model itself, so that any instance is one."""
-    return all(any(member in vars(one) for one in kind.__mro__) for member in _MEMBERS)
+    """Return whether a class defines all members of a Model."""
+    return all(any(member in vars(base) for base in kind.__mro__) for member in _MEMBERS)

@@ -1,8 +1,8 @@
 """Model replies: deltas as they stream, and the assembled reply.
 
-A delta is an increment, never the text so far; whoever adapts a provider sees to that. Folding the
-deltas of a stream gives the same Reply as asking without streaming, so there is one form to store.
-The order of items is the order of arrival: text after a call is text after a call.
+A delta is an increment, never the text so far; each provider adapter ensures that. Assembling the
+deltas of a stream gives the same Reply as a call without streaming, so there is one form to store.
+Items keep their order of arrival.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "er
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and money; adding two gives both together."""
+    """Tokens and cost; usages can be added."""
 
     input_tokens: int = 0
-    """All that was sent, cached or not."""
+    """Input tokens, including cached ones."""
     output_tokens: int = 0
-    """All that was said, reasoning included."""
+    """Output tokens, including reasoning."""
     cached_tokens: int = 0
-    """Those of the input that the provider had read before."""
+    """Input tokens read from the provider's prompt cache."""
     reasoning_tokens: int = 0
-    """Those of the output that were spent on thinking."""
+    """Output tokens spent on reasoning."""
     cost: float | None = None
-    """US dollars; None where nobody knows the price."""
+    """US dollars; None if the price is unknown."""
 
     def __add__(self, other: Usage) -> Usage:
-        costs = [one.cost for one in (self, other) if one.cost is not None]
+        costs = [usage.cost for usage in (self, other) if usage.cost is not None]
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -43,37 +43,37 @@ class Usage:
 
     def noted(self) -> dict[str, Any]:
         """Return the usage as a message stores it."""
-        told = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: value for name, value in told if value}
+        fields = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: value for name, value in fields if value}
 
 
 NO_USAGE = Usage()
-"""Neither tokens nor money."""
+"""Zero tokens, unknown cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the answer."""
+    """An increment of the reply's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of what it thinks aloud."""
+    """An increment of the reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """More of a tool call; `index` says of which one, in the order in which they began."""
+    """An increment of a tool call; `index` numbers the calls in the order in which they began."""
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
-    """More of the arguments, as JSON text."""
+    """An increment of the arguments, as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Finished:
     reason: FinishReason
     usage: Usage = Usage()
     model: str = ""
-    """The model that answered, as the provider calls it."""
+    """The provider's name for the model that replied."""
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Finished
@@ -91,21 +91,21 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Finished
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """A piece of the answer."""
+    """Text of a reply."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyReasoning:
-    """A piece of thinking aloud."""
+    """Reasoning of a reply."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyCall:
-    """A tool the model wants called. The arguments are as it wrote them, sound JSON or not."""
+    """A tool call of a reply. The arguments are as the model wrote them, valid JSON or not."""
 
     id: str
     name: str
@@ -117,7 +117,7 @@ Item: TypeAlias = ReplyText | ReplyReasoning | ReplyCall
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """All a model said to one request, in the order of arrival."""
+    """The reply to one request, with its items in order of arrival."""
 
     items: tuple[Item, ...]
     finish: FinishReason = "stop"
@@ -126,7 +126,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The answer without reasoning and calls."""
+        """The text without reasoning and calls."""
         return "".join(item.text for item in self.items if isinstance(item, ReplyText))
 
     @property
@@ -136,17 +136,17 @@ class Reply:
 
     @property
     def calls(self) -> tuple[ReplyCall, ...]:
-        """The tools it wants called."""
+        """The tool calls."""
         return tuple(item for item in self.items if isinstance(item, ReplyCall))
 
     @property
     def cut_off(self) -> ReplyCall | None:
-        """A call whose arguments the length limit may have cut; it must not be run."""
+        """The call whose arguments the length limit may have truncated; it must not be run."""
         last = self.items[-1] if self.items else None
         return last if self.finish == "length" and isinstance(last, ReplyCall) else None
 
     def deltas(self) -> Iterable[Delta]:
-        """The same as a stream."""
+        """Return the reply as a stream of deltas."""
         calls = 0
         for item in self.items:
             match item:
@@ -161,8 +161,8 @@ class Reply:
 
 
 @dataclass(slots=True)
-class _Open:
-    """An item that is still growing."""
+class _OpenItem:
+    """An item that is still streaming."""
 
     kind: type[ReplyText | ReplyReasoning | ReplyCall]
     id: str = ""
@@ -170,58 +170,58 @@ class _Open:
     pieces: list[str] = field(default_factory=list[str])
 
     def item(self, id: str) -> Item:
-        said = "".join(self.pieces)
-        return ReplyCall(id, self.name, said) if self.kind is ReplyCall else self.kind(said)  # type: ignore
+        text = "".join(self.pieces)
+        return ReplyCall(id, self.name, text) if self.kind is ReplyCall else self.kind(text)  # type: ignore
 
 
 class ReplyAssembler:
-    """Folds deltas into a Reply; what has come so far can be looked at any time."""
+    """A builder that assembles deltas into a Reply, which can be read at any time."""
 
     def __init__(self) -> None:
-        self._items: list[_Open] = []
-        self._calls: dict[int, _Open] = {}
+        self._items: list[_OpenItem] = []
+        self._calls: dict[int, _OpenItem] = {}
         self.finished: Finished | None = None
-        """The end of the stream, once it has come."""
+        """The last delta of the stream; None before it arrives."""
 
     def feed(self, delta: Delta) -> None:
-        """Take in the next delta."""
+        """Add the next delta."""
         match delta:
             case TextDelta():
-                self._say(ReplyText, delta.text)
+                self._append_text(ReplyText, delta.text)
             case ReasoningDelta():
-                self._say(ReplyReasoning, delta.text)
+                self._append_text(ReplyReasoning, delta.text)
             case CallDelta():
-                self._call(delta)
+                self._append_call(delta)
             case Finished():
                 self.finished = delta
 
-    def _say(self, kind: type[ReplyText | ReplyReasoning], said: str) -> None:
-        if not said:
+    def _append_text(self, kind: type[ReplyText | ReplyReasoning], text: str) -> None:
+        if not text:
             return
         if not self._items or self._items[-1].kind is not kind:
-            self._items.append(_Open(kind))
-        self._items[-1].pieces.append(said)
+            self._items.append(_OpenItem(kind))
+        self._items[-1].pieces.append(text)
 
-    def _call(self, delta: CallDelta) -> None:
-        found = self._calls.get(delta.index)
-        if found is None:
-            found = self._calls[delta.index] = _Open(ReplyCall)
-            self._items.append(found)
-        found.id = found.id or delta.id
-        found.name += delta.name
-        found.pieces.append(delta.arguments)
+    def _append_call(self, delta: CallDelta) -> None:
+        item = self._calls.get(delta.index)
+        if item is None:
+            item = self._calls[delta.index] = _OpenItem(ReplyCall)
+            self._items.append(item)
+        item.id = item.id or delta.id
+        item.name += delta.name
+        item.pieces.append(delta.arguments)
 
     def reply(self) -> Reply:
         """Return the reply so far; a stream without an end counts as an error."""
         end = self.finished or Finished("error")
-        taken: set[str] = set()
-        items = tuple(one.item(_unique(one.id, taken)) for one in self._items)
+        used_ids: set[str] = set()
+        items = tuple(item.item(_unique(item.id, used_ids)) for item in self._items)
         return Reply(items, end.reason, end.usage, end.model)
 
 
-def _unique(id: str, taken: set[str]) -> str:
-    """An id no other call of the reply has; providers leave them blank, or use one twice."""
-    if not id or id in taken:
+def _unique(id: str, used_ids: set[str]) -> str:
+    """Return an id that is unique in the reply; some providers send none, or one twice."""
+    if not id or id in used_ids:
         id = f"call_{new_id().hex}"
-    taken.add(id)
+    used_ids.add(id)
     return id

@@ -18,19 +18,19 @@ from sennit.services.tools.tool import Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model, with all it needs to answer.
+    """One request to a model.
 
-    Raises NothingToAskError without any message: no provider takes an empty list.
+    Raises NothingToAskError without messages: no provider accepts an empty list.
     """
 
     messages: Sequence[Mapping[str, Any]]
-    """Chat messages as `to_model_messages` gives them: role, content, tool_calls, tool_call_id."""
+    """Chat messages as returned by `to_model_messages`: role, content, tool_calls, tool_call_id."""
     tools: tuple[ToolSchema, ...] = ()
-    """The tools it may call."""
+    """The tools that the model may call."""
     output: ModelSchema | None = None
-    """The JSON schema its answer has to follow; asked for only where `Model.shapes_output`."""
+    """The JSON schema of the reply; only for models with `Model.shapes_output`."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How to answer: see PARAMS."""
+    """The parameters: see PARAMS."""
 
     def __post_init__(self) -> None:
         if not self.messages:
@@ -38,29 +38,31 @@ class ModelRequest:
 
     @property
     def forced(self) -> tuple[ToolSchema, ...]:
-        """The tools of which one has to be called; none if the model may choose not to.
+        """The tools of which one must be called; empty if no call is required.
 
-        Raises ValidationError for a `tool_choice` that no tool on offer fits.
+        Raises ValidationError if `tool_choice` names a tool that is not offered.
         """
         choice = self.params.get("tool_choice")
         if choice is None:
             return ()
-        found = tuple(one for one in self.tools if choice == "required" or one.name in choice)
-        names = {one.name for one in found}
-        missing = [] if choice == "required" else [one for one in choice if one not in names]
-        if missing or not found:
-            there = ", ".join(repr(one.name) for one in self.tools) or "none"
+        forced_tools = tuple(
+            tool for tool in self.tools if choice == "required" or tool.name in choice
+        )
+        names = {tool.name for tool in forced_tools}
+        missing = [] if choice == "required" else [name for name in choice if name not in names]
+        if missing or not forced_tools:
+            offered = ", ".join(repr(tool.name) for tool in self.tools) or "none"
             raise ValidationError(
                 f"tool_choice {shown(choice)} asks for a tool that is not offered; there are: "
-                f"{there}."
+                f"{offered}."
             )
-        return found
+        return forced_tools
 
 
 Said: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
-"""Something said: a message, its content, a dict of either kind, or the text of an instruction."""
+"""A message, its content, a dict of either, or the text of an instruction."""
 Offered: TypeAlias = "Tool | ToolSchema | Mapping[str, Any] | type[Any]"
-"""A tool on offer: the tool, its schema, or a JSON schema or pydantic class of its parameters."""
+"""A tool, its schema, or a JSON schema or pydantic class of its parameters."""
 
 
 def model_request(
@@ -70,16 +72,16 @@ def model_request(
     output: Any = None,
     **params: Any,
 ) -> ModelRequest:
-    """A request from whatever a program has at hand.
+    """Return a request for messages and tools in any accepted form.
 
-    `messages` are messages, contents or texts, or else chat messages (dicts with a role), which go
-    as they are. `output` is a pydantic class or a JSON schema, `params` are those of PARAMS.
+    `messages` are Messages, contents or texts, or else chat messages (dicts with a role), which are
+    sent unchanged. `output` is a pydantic class or a JSON schema; for `params` see PARAMS.
     Raises InvalidTypeError for anything else.
     """
     return ModelRequest(
-        messages=_chat(messages),
+        messages=_chat_messages(messages),
         tools=tuple(map(offered_schema, tools)),
-        output=None if output is None else _output(output),
+        output=None if output is None else _output_schema(output),
         params=checked_params(params),
     )
 
@@ -97,40 +99,42 @@ def offered_schema(tool: Any) -> ToolSchema:
     raise InvalidTypeError(f"Expected a Tool or the schema of one, got {shown(tool)}.")
 
 
-def _chat(messages: Any) -> list[dict[str, Any]]:
-    said = _listed(messages)
-    ready = [dict(cast("Mapping[str, Any]", one)) for one in said if _is_chat(one)]
-    if not ready:
-        return to_model_messages([_message(one) for one in said])
-    if len(ready) < len(said):
+def _chat_messages(messages: Any) -> list[dict[str, Any]]:
+    items = _as_list(messages)
+    chat_messages = [
+        dict(cast("Mapping[str, Any]", item)) for item in items if _is_chat_message(item)
+    ]
+    if not chat_messages:
+        return to_model_messages([_as_message(item) for item in items])
+    if len(chat_messages) < len(items):
         raise InvalidTypeError(
-            f"{shown(ready[0])} is a chat message, which is sent unchanged; it cannot be mixed "
-            f"with messages and contents."
+            f"{shown(chat_messages[0])} is a chat message, which is sent unchanged; it cannot be "
+            f"mixed with messages and contents."
         )
-    return ready
+    return chat_messages
 
 
-def _listed(messages: Any) -> list[Any]:
+def _as_list(messages: Any) -> list[Any]:
     if isinstance(messages, Message | MessageContent | Mapping | str):
         return [cast("Any", messages)]
     if not isinstance(messages, Iterable):
         raise InvalidTypeError(f"messages must be a list of messages, got {shown(messages)}.")
-    said = list(cast("Iterable[Any]", messages))
-    if not said:
+    items = list(cast("Iterable[Any]", messages))
+    if not items:
         raise NothingToAskError("There are no messages; a model needs at least one.")
-    return said
+    return items
 
 
-def _is_chat(said: Any) -> bool:
-    return isinstance(said, Mapping) and "role" in said
+def _is_chat_message(item: Any) -> bool:
+    return isinstance(item, Mapping) and "role" in item
 
 
-def _message(said: Any) -> Message:
-    if isinstance(said, Message):
-        return said
-    return Message(InstructionContent(instruction=said) if isinstance(said, str) else said)
+def _as_message(item: Any) -> Message:
+    if isinstance(item, Message):
+        return item
+    return Message(InstructionContent(instruction=item) if isinstance(item, str) else item)
 
 
-def _output(output: Any) -> ModelSchema:
+def _output_schema(output: Any) -> ModelSchema:
     model = as_model(output, "output")
     return ModelSchema(model_name(model), model_schema(model))

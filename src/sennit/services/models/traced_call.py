@@ -1,6 +1,6 @@
 """Model calls with telemetry.
 
-If nobody watches, it is the model's own `ask` and `stream`, with nothing in between.
+With telemetry off, these are the model's own `ask` and `stream`, without overhead.
 """
 
 from __future__ import annotations
@@ -29,79 +29,81 @@ from sennit.services.models.request import ModelRequest
 def ask(
     model: Model, request: ModelRequest, conversation: UUID | None = None
 ) -> Coroutine[Any, Any, Reply]:
-    """The whole reply, as `Model.ask` gives it."""
-    return _asked(model, request, conversation) if telemetry.on() else model.ask(request)
+    """Call `Model.ask`, with telemetry if it is on."""
+    return _traced_ask(model, request, conversation) if telemetry.on() else model.ask(request)
 
 
 def stream(
     model: Model, request: ModelRequest, conversation: UUID | None = None
 ) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
-    """The reply as deltas, as `Model.stream` gives them."""
-    return _streamed(model, request, conversation) if telemetry.on() else model.stream(request)
+    """Call `Model.stream`, with telemetry if it is on."""
+    return _traced_stream(model, request, conversation) if telemetry.on() else model.stream(request)
 
 
-async def _asked(model: Model, request: ModelRequest, conversation: UUID | None) -> Reply:
-    subject, notes = _notes(model, request, conversation)
-    with telemetry.watching(telemetry.CHAT, subject, notes) as watched:
+async def _traced_ask(model: Model, request: ModelRequest, conversation: UUID | None) -> Reply:
+    subject, attributes = _request_attributes(model, request, conversation)
+    with telemetry.watching(telemetry.CHAT, subject, attributes) as span:
         reply = await model.ask(request)
-        _note_reply(watched, reply)
+        _record_reply(span, reply)
         return reply
 
 
 @asynccontextmanager
-async def _streamed(
+async def _traced_stream(
     model: Model, request: ModelRequest, conversation: UUID | None
 ) -> AsyncGenerator[AsyncIterator[Delta]]:
-    subject, notes = _notes(model, request, conversation)
-    notes[telemetry.STREAM] = True
-    with telemetry.watching(telemetry.CHAT, subject, notes) as watched:
+    subject, attributes = _request_attributes(model, request, conversation)
+    attributes[telemetry.STREAM] = True
+    with telemetry.watching(telemetry.CHAT, subject, attributes) as span:
         async with model.stream(request) as deltas:
-            yield _Heard(deltas, watched)
+            yield _TracedDeltas(deltas, span)
 
 
-class _Heard:
-    """Deltas passed on unchanged; the whole reply is noted at the end."""
+class _TracedDeltas:
+    """Deltas passed through unchanged; the whole reply is recorded at the end."""
 
-    __slots__ = ("_assembly", "_next", "_watched")
+    __slots__ = ("_assembly", "_next", "_span")
 
-    def __init__(self, deltas: AsyncIterator[Delta], watched: telemetry.Span) -> None:
-        self._next, self._watched, self._assembly = deltas.__anext__, watched, ReplyAssembler()
+    def __init__(self, deltas: AsyncIterator[Delta], span: telemetry.Span) -> None:
+        self._next, self._span, self._assembly = deltas.__anext__, span, ReplyAssembler()
 
-    def __aiter__(self) -> _Heard:
+    def __aiter__(self) -> _TracedDeltas:
         return self
 
     async def __anext__(self) -> Delta:
         delta = await self._next()
         self._assembly.feed(delta)
         if isinstance(delta, Finished):
-            _note_reply(self._watched, self._assembly.reply())
+            _record_reply(self._span, self._assembly.reply())
         return delta
 
 
-def _notes(
+def _request_attributes(
     model: Model, request: ModelRequest, conversation: UUID | None
 ) -> tuple[str, dict[str, Any]]:
     provider, name = telemetry.provider_and_model(model.name)
-    given = request.params
-    notes: dict[str, Any] = {
+    params = request.params
+    attributes: dict[str, Any] = {
         telemetry.PROVIDER: provider,
         telemetry.REQUEST_MODEL: name,
         telemetry.CONVERSATION: None if conversation is None else str(conversation),
         telemetry.OUTPUT_TYPE: None if request.output is None else "json",
-        **{told: given.get(param) for param, told in telemetry.REQUEST_PARAMS.items()},
+        **{attribute: params.get(param) for param, attribute in telemetry.REQUEST_PARAMS.items()},
     }
     if telemetry.content():
-        notes[telemetry.INPUT] = _json([_told(message) for message in request.messages])
-    return name, notes
+        attributes[telemetry.INPUT] = _json(
+            [_message_attribute(message) for message in request.messages]
+        )
+    return name, attributes
 
 
-def _note_reply(watched: telemetry.Span, reply: Reply) -> None:
-    watched.note(usage_notes(reply.usage))
-    watched.note({telemetry.RESPONSE_MODEL: reply.model, telemetry.FINISH_REASONS: [reply.finish]})
+def _record_reply(span: telemetry.Span, reply: Reply) -> None:
+    span.note(usage_notes(reply.usage))
+    span.note({telemetry.RESPONSE_MODEL: reply.model, telemetry.FINISH_REASONS: [reply.finish]})
     if reply.finish == "error":
-        watched.fail("broken_off")
+        span.fail("broken_off")
     if telemetry.content():
-        watched.note({telemetry.OUTPUT: _json([_reply_told(reply)])})
+        span.note({telemetry.OUTPUT: _json([_reply_attribute(reply)])})
 
 
 def usage_notes(usage: Usage) -> dict[str, Any]:
@@ -115,14 +117,16 @@ def usage_notes(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _told(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat message in the form the conventions have for it."""
-    said = message.get("content")
+def _message_attribute(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a chat message in the form of the GenAI semantic conventions."""
+    content = message.get("content")
     if message["role"] == "tool":
-        parts = [_part("tool_call_response", id=message.get("tool_call_id"), response=said)]
+        parts = [_part("tool_call_response", id=message.get("tool_call_id"), response=content)]
     else:
-        blocks = cast("list[dict[str, Any]]", said if isinstance(said, list) else [{"text": said}])
-        parts = [_text(block) for block in blocks if said]
+        blocks = cast(
+            "list[dict[str, Any]]", content if isinstance(content, list) else [{"text": content}]
+        )
+        parts = [_text(block) for block in blocks if content]
         parts += [
             _part("tool_call", id=call["id"], **call["function"])
             for call in message.get("tool_calls", ())
@@ -130,7 +134,7 @@ def _told(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": message["role"], "parts": parts}
 
 
-def _reply_told(reply: Reply) -> dict[str, Any]:
+def _reply_attribute(reply: Reply) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     for item in reply.items:
         match item:
@@ -139,8 +143,8 @@ def _reply_told(reply: Reply) -> dict[str, Any]:
             case ReplyReasoning():
                 parts.append(_part("reasoning", content=item.text))
             case ReplyCall():
-                called = {"id": item.id, "name": item.name, "arguments": item.arguments}
-                parts.append(_part("tool_call", **called))
+                call = {"id": item.id, "name": item.name, "arguments": item.arguments}
+                parts.append(_part("tool_call", **call))
     return {"role": "assistant", "parts": parts, "finish_reason": reply.finish}
 
 

@@ -1,7 +1,7 @@
 """Usage and cost of model calls.
 
-A call counts once its reply is complete; the tokens of a stream that was left early are known to
-nobody. Estimates are for what has to be decided beforehand, and for models that report nothing.
+A call counts when its reply is complete; the usage of an abandoned stream is unknown. Estimates
+serve decisions before a call, and models that report no usage.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from sennit.services.models.reply import Delta, Finished, Reply, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
-_LETTERS_PER_TOKEN = 4
+_CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """One call that was answered."""
+    """The usage of one completed call."""
 
     model: str
-    """The name it is registered under."""
+    """The name under which the model is registered."""
     answered_by: str
-    """The model as the provider calls it."""
+    """The provider's name for the model."""
     usage: Usage
     seconds: float
-    """From asking to the last word, waits and further tries included."""
+    """The duration of the call, including delays and retries."""
     at: datetime
-    """When it was asked."""
+    """The start of the call."""
 
 
 class Meter:
-    """Adds up what calls used; one may serve several models, from many threads.
+    """A thread-safe counter of usage, which several models may share.
 
-    `each` is called with every UsageRecord, in the thread of the call; what it raises, the caller
-    of the model gets.
+    `each` is called with every UsageRecord, in the thread of the call; its exceptions reach the
+    caller of the model.
     """
 
     def __init__(self, each: Callable[[UsageRecord], object] | None = None) -> None:
@@ -53,16 +53,16 @@ class Meter:
 
     @property
     def total(self) -> Usage:
-        """All usage so far."""
+        """The total usage so far."""
         return self._total
 
     @property
     def calls(self) -> int:
-        """The number of answered calls."""
+        """The number of completed calls."""
         return self._calls
 
     def add(self, record: UsageRecord) -> None:
-        """Count one call."""
+        """Add one call."""
         with self._lock:
             self._total += record.usage
             self._calls += 1
@@ -70,58 +70,58 @@ class Meter:
             self._each(record)
 
     def around(self, model: Model) -> Model:
-        """`model`, with what it uses counted."""
-        return _Metered(model, self)
+        """Wrap `model` to count its usage."""
+        return _MeteredModel(model, self)
 
 
-class _Metered(ModelWrapper):
+class _MeteredModel(ModelWrapper):
     def __init__(self, model: Model, meter: Meter) -> None:
         super().__init__(model)
         self._meter = meter
 
     async def ask(self, request: ModelRequest) -> Reply:
-        count = self._counting()
+        count = self._start_call()
         reply = await self._model.ask(request)
         count(Finished(reply.finish, reply.usage, reply.model))
         return reply
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        count = self._counting()
+        count = self._start_call()
         async with self._model.stream(request) as deltas:
             yield ObservedStream(deltas, count)
 
-    def _counting(self) -> Callable[[Finished], None]:
+    def _start_call(self) -> Callable[[Finished], None]:
         at, began = clock.now_us(), clock.monotonic()
 
         def count(end: Finished) -> None:
-            took = clock.monotonic() - began
-            record = UsageRecord(self.name, end.model, end.usage, took, clock.to_datetime(at))
+            seconds = clock.monotonic() - began
+            record = UsageRecord(self.name, end.model, end.usage, seconds, clock.to_datetime(at))
             self._meter.add(record)
 
         return count
 
 
 def estimate_tokens(request: ModelRequest) -> int:
-    """About how many tokens a request sends."""
-    return tokens_in(letters_in(request.messages) + _offered(request))
+    """Estimate the input tokens of a request."""
+    return tokens_in(letters_in(request.messages) + _schema_chars(request))
 
 
 class TokenEstimator:
-    """The same for requests that follow one another: a history that only grew is not read again."""
+    """An estimator for consecutive requests: a history that only grew is not counted again."""
 
     def __init__(self) -> None:
-        self._read: tuple[list[Mapping[str, Any]], int] = ([], 0)
+        self._counted: tuple[list[Mapping[str, Any]], int] = ([], 0)
 
     def tokens(self, request: ModelRequest) -> int:
-        """About how many tokens a request sends."""
+        """Estimate the input tokens of a request."""
         messages = list(request.messages)
-        read, letters = self._read
-        if messages[: len(read)] != read:  # nearly free where they are the same objects
-            read, letters = [], 0
-        letters += letters_in(messages[len(read) :])
-        self._read = (messages, letters)
-        return tokens_in(letters + _offered(request))
+        counted, chars = self._counted
+        if messages[: len(counted)] != counted:  # cheap if they are the same objects
+            counted, chars = [], 0
+        chars += letters_in(messages[len(counted) :])
+        self._counted = (messages, chars)
+        return tokens_in(chars + _schema_chars(request))
 
 
 def letters_of_tools(tools: Iterable[ToolSchema]) -> int:
@@ -129,20 +129,20 @@ def letters_of_tools(tools: Iterable[ToolSchema]) -> int:
     return sum(letters_in((tool.name, tool.description, tool.parameters)) for tool in tools)
 
 
-def _offered(request: ModelRequest) -> int:
-    letters = letters_of_tools(request.tools)
+def _schema_chars(request: ModelRequest) -> int:
+    chars = letters_of_tools(request.tools)
     if request.output is not None:
-        letters += letters_in(request.output.schema)
-    return letters
+        chars += letters_in(request.output.schema)
+    return chars
 
 
-def tokens_in(letters: int) -> int:
-    """About how many tokens a text of that length has."""
-    return -(-letters // _LETTERS_PER_TOKEN)
+def tokens_in(chars: int) -> int:
+    """Estimate the tokens of a text by its length."""
+    return -(-chars // _CHARS_PER_TOKEN)
 
 
 def letters_in(value: object) -> int:
-    """Return the number of characters in a text, or in all texts of a structure."""
+    """Return the number of characters in a text, or in all values of a structure."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):

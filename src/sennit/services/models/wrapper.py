@@ -1,8 +1,8 @@
-"""The base class of model wrappers.
+"""Base class of model wrappers.
 
-Whatever wraps a stream enters what is below with `async with`, in the task that entered it, and
-hands out an iterator with no cleanup of its own. So leaving the block early stops the model at
-once, and the next delta may be awaited in another task than the one that opened the stream.
+A wrapper enters the stream of the wrapped model with `async with`, in the task that entered its
+own, and returns an iterator without cleanup. So leaving the block early stops the model at once,
+and the next delta may be awaited in another task than the one that opened the stream.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sennit.services.models.request import ModelRequest
 
 
 class ModelWrapper:
-    """A model around another, as it is; subclasses change what they are about."""
+    """A model that delegates to another; subclasses override what they change."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
 
     @property
     def name(self) -> str:
-        """The name of the model below."""
+        """The name of the wrapped model."""
         return self._model.name
 
     @property
@@ -33,25 +33,25 @@ class ModelWrapper:
 
     @property
     def streams(self) -> bool:
-        """True if the model below streams."""
+        """True if the wrapped model streams."""
         return self._model.streams
 
     @property
     def shapes_output(self) -> bool:
-        """True if the model below can be held to a schema."""
+        """True if the wrapped model supports structured output."""
         return self._model.shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The whole reply; raises ModelError."""
+        """Return the whole reply; raises ModelError."""
         return await self._model.ask(request)
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
-        """The reply as deltas; raises ModelError."""
+        """Stream the reply as deltas; raises ModelError."""
         return self._model.stream(request)
 
 
 class ObservedStream:
-    """Deltas passed on unchanged, telling how they ended: finished, or failed."""
+    """Deltas passed through unchanged; calls `finished` or `failed` at the end."""
 
     __slots__ = ("_failed", "_finished", "_next")
 

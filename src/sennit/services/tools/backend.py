@@ -1,7 +1,7 @@
 """The ToolBackend protocol, which a function or an MCP server implements.
 
-A target says what it takes, checks arguments and makes the call. Everything else that a call needs
-(time limits, results that can be stored, errors a model can read) is the same for all, in `tools`.
+A backend describes its parameters, validates arguments and makes the call. `Tool` adds what all
+calls share: timeouts, results that can be stored, errors that a model can read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class ToolContext:
     """Information about a tool call, passed to a parameter annotated with this type."""
 
     call_id: str = field(default_factory=_new_call_id)
-    """The id of the call, as the model or we chose it."""
+    """The id of the call, chosen by the model or generated."""
     idempotency_key: str = ""
-    """The same whenever this call is made again, after a crash say; the call's id unless given."""
+    """The same each time this call is repeated, as after a crash; by default the call's id."""
     session_id: UUID | None = None
-    """The session the call belongs to, if it belongs to one."""
+    """The session of the call, if it has one."""
     branch: str | None = None
     """The name of the branch, if there is one."""
 
@@ -39,7 +39,7 @@ class ToolContext:
 
 
 class ToolBackend(ABC):
-    """Whatever a tool calls."""
+    """The implementation behind a tool."""
 
     @property
     @abstractmethod
@@ -48,11 +48,11 @@ class ToolBackend(ABC):
 
     @abstractmethod
     def bind(self, arguments: Mapping[str, Any]) -> Any:
-        """The arguments, plain JSON values, as `call` takes them.
+        """Convert JSON arguments to the form that `call` takes.
 
-        Raises ToolError, saying what is wrong with which argument; nothing has been called then.
+        Raises ToolError that names the invalid argument; nothing has been called then.
         """
 
     @abstractmethod
     async def call(self, bound: Any, context: ToolContext) -> Any:
-        """Make the call; gives or raises whatever comes of it."""
+        """Make the call; returns its result and may raise any exception."""

@@ -1,8 +1,8 @@
 """A daemon thread for blocking functions that may never return.
 
 A synchronous tool can hang, and Python cannot stop a thread. The executors of asyncio and anyio
-would then keep the program from ending, as they wait for their threads at exit; a daemon thread of
-its own, started for each call, does not.
+join their threads at exit, so a hanging call would keep the program from ending; a daemon thread
+started for each call does not.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _T = TypeVar("_T")
 async def in_thread(call: Callable[[], _T]) -> _T:
     """Run `call` in a thread with the caller's context variables, and return its result.
 
-    If the caller is cancelled, the thread goes on by itself and nobody hears of it any more.
+    If the caller is cancelled, the thread continues and its result is discarded.
     """
-    import asyncio  # takes long, and only async callers need it
+    import asyncio  # late: slow to import
 
     loop = asyncio.get_running_loop()
-    settled: asyncio.Future[tuple[_T] | BaseException] = loop.create_future()
+    future: asyncio.Future[tuple[_T] | BaseException] = loop.create_future()
 
-    def report(outcome: tuple[_T] | BaseException) -> None:
-        if not settled.done():
-            settled.set_result(outcome)
+    def set_outcome(outcome: tuple[_T] | BaseException) -> None:
+        if not future.done():
+            future.set_result(outcome)
 
-    def work() -> None:
+    def run() -> None:
         try:
-            # A result, even for an error: a future refuses to be given StopIteration.
+            # Errors are also set as a result, since a future rejects StopIteration.
             outcome: tuple[_T] | BaseException = (call(),)
         except BaseException as error:
             outcome = error
         if not loop.is_closed():
             try:
-                loop.call_soon_threadsafe(report, outcome)
-            except RuntimeError:  # the loop was closed just now: nobody is waiting
+                loop.call_soon_threadsafe(set_outcome, outcome)
+            except RuntimeError:  # the loop was closed meanwhile: no caller is waiting
                 return
 
-    Thread(target=copy_context().run, args=(work,), name="sennit-tool", daemon=True).start()
-    outcome = await settled
+    Thread(target=copy_context().run, args=(run,), name="sennit-tool", daemon=True).start()
+    outcome = await future
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome[0]

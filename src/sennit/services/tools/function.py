@@ -1,9 +1,10 @@
 """A typed Python function as a tool backend.
 
-The parameters become a pydantic model once, when the tool is made, so whatever cannot be offered to
-a model (no type, `*args`, a type without a JSON form) is refused then, by name. The model's fields
-have names of their own and the parameters' as aliases: a parameter may be called anything, `json`
-or `_x` too. What a partial has bound is neither shown to a model nor can a model change it.
+The parameters become a pydantic model once, when the tool is created, so a parameter that cannot be
+offered to a language model (no type, `*args`, a type without a JSON schema) raises then. The fields
+of the pydantic model have generated names, with the parameters' names as aliases, so a parameter
+may have any name, such as `json` or `_x`. A model neither sees nor changes arguments bound by a
+partial.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from sennit.services.tools.docstring import Docstring
 
 Function: TypeAlias = Callable[..., Any]
-_SHOWN_PROBLEMS = 10
+_MAX_SHOWN_ERRORS = 10
 
 
 class FunctionBackend(ToolBackend):
     """A function, a method, a callable object or a partial of these; sync or async."""
 
     def __init__(self, function: Function, name: str | None = None) -> None:
-        """Raises InvalidTypeError, naming the parameter, for what cannot be offered to a model."""
+        """Raises InvalidTypeError, naming the parameter, if it cannot be offered to a model."""
         from sennit.services.tools.docstring import parse
 
         self._function = function
@@ -56,57 +57,62 @@ class FunctionBackend(ToolBackend):
         from pydantic import PydanticUserError
 
         try:
-            schema = self._arguments.model_json_schema(schema_generator=_generator())
+            schema = self._arguments.model_json_schema(schema_generator=_schema_generator())
         except PydanticUserError as error:
-            raise _unfit(self._parameters, self._name, error) from error
+            raise _schema_error(self._parameters, self._name, error) from error
         schema.pop("title", None)
         return plain_dict(schema, f"the schema of tool {self._name!r}")
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the parameters, each of its own type; raises ToolError."""
+        """Return the validated arguments by parameter name; raises ToolError."""
         from pydantic import ValidationError as Invalid
 
         try:
             model = self._arguments.model_validate_json(dumps(arguments))
         except Invalid as error:
-            raise ToolError(self._problems(error)) from error
+            raise ToolError(self._error_message(error)) from error
         return {
             parameter.name: parameter.value_in(model)
             for parameter in self._parameters
             if not parameter.is_context
         }
 
-    def _problems(self, error: Invalid) -> str:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        known = [parameter.name for parameter in self._parameters if not parameter.is_context]
-        said = "; ".join(
-            _problem(cast("dict[str, Any]", one), known) for one in found[:_SHOWN_PROBLEMS]
+    def _error_message(self, error: Invalid) -> str:
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        names = [parameter.name for parameter in self._parameters if not parameter.is_context]
+        message = "; ".join(
+            _describe_error(cast("dict[str, Any]", detail), names)
+            for detail in details[:_MAX_SHOWN_ERRORS]
         )
-        more = f"; and {len(found) - _SHOWN_PROBLEMS} more" if len(found) > _SHOWN_PROBLEMS else ""
-        return f"{said}{more}"
+        more = (
+            f"; and {len(details) - _MAX_SHOWN_ERRORS} more"
+            if len(details) > _MAX_SHOWN_ERRORS
+            else ""
+        )
+        return f"{message}{more}"
 
     async def call(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
-        """Call the function: here if it is async, in a thread if not."""
+        """Call the function: on the event loop if it is async, else in a thread."""
         positional: list[Any] = []
-        named: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for parameter in self._parameters:
             value = context if parameter.is_context else bound[parameter.name]
             if parameter.positional:
                 positional.append(value)
             else:
-                named[parameter.name] = value
-        call = partial(self._function, *positional, **named)
+                keywords[parameter.name] = value
+        call = partial(self._function, *positional, **keywords)
         result = call() if _is_async(self._function) else await in_thread(call)
         return await result if inspect.isawaitable(result) else result
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One parameter, with all that its function and its caller need to know."""
+    """One parameter of the function, and its field in the pydantic model."""
 
     name: str
     field: str
-    """What the field of the model is called."""
+    """The field's name in the pydantic model."""
     annotation: Any
     default: Any
     positional: bool
@@ -117,7 +123,7 @@ class _Parameter:
 
     @property
     def own_default(self) -> bool:
-        """True if the function itself gives a default, rather than a pydantic Field."""
+        """True if the signature has a default value that is not a pydantic Field."""
         return self.default is not Parameter.empty and not _is_field(self.default)
 
     def value_in(self, model: BaseModel) -> Any:
@@ -187,7 +193,7 @@ def _parameters_of(function: Function, name: str) -> list[_Parameter]:
 
 
 def _bound_names(function: Function) -> set[str]:
-    """The keyword arguments that partials have fixed."""
+    """Return the names of the keyword arguments bound by partials."""
     names: set[str] = set()
     while isinstance(function, partial):
         function = cast("partial[Any]", function)
@@ -196,25 +202,27 @@ def _bound_names(function: Function) -> set[str]:
     return names
 
 
-def _parameter(given: Parameter, index: int, tool: str) -> _Parameter:
-    if given.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-        stars = "*" if given.kind is Parameter.VAR_POSITIONAL else "**"
-        way = "a list" if stars == "*" else "a dict"
+def _parameter(parameter: Parameter, index: int, tool: str) -> _Parameter:
+    if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is Parameter.VAR_POSITIONAL else "**"
+        alternative = "a list" if stars == "*" else "a dict"
         raise InvalidTypeError(
-            f"Tool {tool!r} takes {stars}{given.name}, which no schema can describe; "
-            f"name each parameter, or take {way} as one of them."
+            f"Tool {tool!r} takes {stars}{parameter.name}, which no schema can describe; "
+            f"name each parameter, or take {alternative} as one of them."
         )
-    if given.annotation is Parameter.empty:
+    if parameter.annotation is Parameter.empty:
         raise InvalidTypeError(
-            f"Parameter {given.name!r} of tool {tool!r} has no type; "
-            f"annotate it, for example `{given.name}: str`."
+            f"Parameter {parameter.name!r} of tool {tool!r} has no type; "
+            f"annotate it, for example `{parameter.name}: str`."
         )
-    positional = given.kind is Parameter.POSITIONAL_ONLY
-    return _Parameter(given.name, f"arg_{index}", given.annotation, given.default, positional)
+    positional = parameter.kind is Parameter.POSITIONAL_ONLY
+    return _Parameter(
+        parameter.name, f"arg_{index}", parameter.annotation, parameter.default, positional
+    )
 
 
 def _is_field(value: Any) -> bool:
-    # Asked by name: who uses pydantic's Field has imported pydantic, others need not wait for it.
+    # By name, to avoid importing pydantic for functions that do not use Field.
     return type(value).__name__ == "FieldInfo"
 
 
@@ -236,40 +244,40 @@ def _model_of(parameters: list[_Parameter], doc: Docstring, name: str) -> type[B
         PydanticUndefinedAnnotation,
         TypeError,
     ) as error:
-        raise _unfit(parameters, name, error) from error
+        raise _schema_error(parameters, name, error) from error
 
 
 def _field(parameter: _Parameter, description: str) -> tuple[Any, Any]:
-    """The type and the settings of a field; what the annotation says goes before the docstring."""
+    """Return the type and settings of a field; annotations take precedence over the docstring."""
     from pydantic import Field
 
     annotation = parameter.annotation
-    said = [Field(description=description)] if description else []
+    metadata = [Field(description=description)] if description else []
     if get_origin(annotation) is Annotated:
-        annotation, *own = get_args(annotation)
-        said = [*said, *own]
+        annotation, *own_metadata = get_args(annotation)
+        metadata = [*metadata, *own_metadata]
     if _is_field(parameter.default):
-        said.append(parameter.default)
-    if said:
-        annotation = Annotated[(annotation, *said)]
+        metadata.append(parameter.default)
+    if metadata:
+        annotation = Annotated[(annotation, *metadata)]
     if not parameter.own_default:
         return annotation, Field(alias=parameter.name)
     try:
-        shown_default = plain(parameter.default, parameter.name)
-    except ValidationError:  # it has no JSON form: the model need not know it
+        json_default = plain(parameter.default, parameter.name)
+    except ValidationError:  # not JSON: left out of the schema
         return annotation, Field(alias=parameter.name, default_factory=lambda: None)
-    return annotation, Field(alias=parameter.name, default=shown_default)
+    return annotation, Field(alias=parameter.name, default=json_default)
 
 
-def _unfit(parameters: list[_Parameter], tool: str, error: Exception) -> InvalidTypeError:
-    """The error for a type that has no JSON form, naming the parameter that has it."""
+def _schema_error(parameters: list[_Parameter], tool: str, error: Exception) -> InvalidTypeError:
+    """Return the error for a type without a JSON schema, naming its parameter."""
     from pydantic import TypeAdapter
 
     for parameter in parameters:
         try:
             if not parameter.is_context:
                 TypeAdapter(parameter.annotation).json_schema()
-        except Exception:  # whatever it is, this is the one
+        except Exception:  # any error means that this parameter has no schema
             return InvalidTypeError(
                 f"Parameter {parameter.name!r} of tool {tool!r} has the type "
                 f"{shown(parameter.annotation)}, which a model cannot write as JSON; use plain "
@@ -278,22 +286,22 @@ def _unfit(parameters: list[_Parameter], tool: str, error: Exception) -> Invalid
     return InvalidTypeError(f"Tool {tool!r} cannot be described as a JSON schema: {error}")
 
 
-def _generator() -> Any:
+def _schema_generator() -> Any:
     from pydantic.json_schema import GenerateJsonSchema
 
-    class Untitled(GenerateJsonSchema):
-        """Without a title for every field, which only repeats its name."""
+    class UntitledSchema(GenerateJsonSchema):
+        """A schema without field titles, which only repeat the names."""
 
         def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
             return False
 
-    return Untitled
+    return UntitledSchema
 
 
-def _problem(error: Mapping[str, Any], known: list[str]) -> str:
+def _describe_error(error: Mapping[str, Any], names: list[str]) -> str:
     loc = cast("tuple[str | int, ...]", error["loc"])
-    place = ".".join(map(str, loc)) or "arguments"
+    path = ".".join(map(str, loc)) or "arguments"
     if error["type"] == "extra_forbidden":
-        takes = f"; it takes {', '.join(known) or 'none'}" if len(loc) == 1 else ""
-        return f"{place}: there is no such argument{takes}"
-    return f"{place}: {error['msg']}"
+        accepted = f"; it takes {', '.join(names) or 'none'}" if len(loc) == 1 else ""
+        return f"{path}: there is no such argument{accepted}"
+    return f"{path}: {error['msg']}"

@@ -1,7 +1,7 @@
 """Tools of MCP servers, over stdio or HTTP.
 
-When a server dies, every call under way fails at once; the next call connects anew, once. A call is
-never made twice by itself: nobody can know what the first one did.
+When a server dies, all running calls fail at once, and the next call reconnects once. A call is
+never repeated automatically, because the first attempt may have taken effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sennit.services.tools.mcp_content import schema_of
 from sennit.services.tools.tool import Tool, ToolChanges, checked_tool_name, tool_options
 
 _T = TypeVar("_T")
-_CALL_SECONDS = 60.0
+_CALL_TIMEOUT_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -40,13 +40,13 @@ async def mcp_tools(
     prefix: str | None = None,
     **options: Unpack[ToolChanges],
 ) -> AsyncGenerator[tuple[Tool, ...]]:
-    """The tools of a server for the length of a block; see MCPServer."""
+    """Connect to a server for the length of a block and yield its tools; see MCPServer."""
     async with MCPServer(server, headers=headers, env=env, prefix=prefix, **options) as connected:
         yield connected.tools
 
 
 class MCPServer:
-    """An MCP server whose tools are used like any other.
+    """An MCP server and its tools.
 
     async with MCPServer("python server.py", prefix="files") as server:
         server.register(session.services)
@@ -61,15 +61,16 @@ class MCPServer:
         prefix: str | None = None,
         **options: Unpack[ToolChanges],
     ) -> None:
-        """A command to start (no shell is involved), or the "https://…" of one that runs.
+        """Take a command to start (without a shell), or the "https://…" URL of a running server.
 
-        `headers` go with every HTTP request, `env` to a started program, which otherwise sees only
-        a few harmless variables. With a prefix the tools are called "prefix_name". Options are
-        those of every tool (see ToolOptions); unless told otherwise a call may take 60 seconds.
+        `headers` are sent with every HTTP request. `env` is passed to the started program, which
+        otherwise inherits only a few harmless variables. With a `prefix` the tools are named
+        "prefix_name". `options` apply to every tool (see ToolOptions); the timeout is 60 seconds
+        by default.
         """
-        self._address = _address(server, headers, env)
+        self._address = _parse_server(server, headers, env)
         self._prefix = None if prefix is None else checked_tool_name(prefix)
-        self._options: ToolChanges = {"timeout": _CALL_SECONDS, **options}
+        self._options: ToolChanges = {"timeout": _CALL_TIMEOUT_SECONDS, **options}
         tool_options(self._options)
         self._tools: dict[str, Tool] = {}
         self._refused: dict[str, str] = {}
@@ -80,37 +81,37 @@ class MCPServer:
 
     @property
     def name(self) -> str:
-        """A name for messages: the program or the host."""
+        """The name shown in messages: the program or the host."""
         return self._address.label
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools it has now."""
+        """The current tools."""
         return tuple(self._tools.values())
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """The tools that are not offered, by the server's names, and why."""
+        """The tools that are left out, by the server's names, with the reason."""
         return dict(self._refused)
 
     async def connect(self) -> Self:
-        """Start or reach the server and list its tools.
+        """Start or connect to the server and list its tools.
 
         Raises ToolError if that fails, MissingExtraError without the extra `mcp`.
         """
         self._closed = False
         try:
-            await self._alive()
+            await self._live_connection()
         except BaseException:
             await self.aclose()
             raise
         return self
 
     async def aclose(self) -> None:
-        """Take its tools out of the registries and end the connection, and the program with it."""
+        """Unregister the tools and close the connection; a started program ends with it."""
         self._closed = True
         for registry in self._registries:
-            self._withdraw(registry, self._tools)
+            self._unregister(registry, self._tools)
         self._registries.clear()
         if self._opening is not None:
             self._opening.cancel()
@@ -120,83 +121,85 @@ class MCPServer:
             self._connection = None
 
     async def close(self) -> None:
-        """`aclose`, by a shorter name."""
+        """Close it; an alias of `aclose`."""
         await self.aclose()
 
     def register(self, registry: ServiceRegistry) -> tuple[Tool, ...]:
-        """Register its tools, all or none, and keep them up to date until it is closed.
+        """Register all tools or none, and keep them up to date until the server is closed.
 
-        Raises ExistsError if another service has one of the names; a prefix helps.
+        Raises ExistsError if another service has one of the names; use a prefix then.
         """
         registry.register_all(self.tools)
-        if not any(registry is one for one in self._registries):
+        if not any(registry is registered for registered in self._registries):
             self._registries.append(registry)
         return self.tools
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool by the server's own name for it; raises ToolError."""
-        connection = await self._alive()
+        connection = await self._live_connection()
         return await connection.call(name, arguments)
 
-    async def _alive(self) -> McpConnection:
-        """The connection, made anew if it was lost: one attempt, however many calls wait for it."""
+    async def _live_connection(self) -> McpConnection:
+        """Return the connection; if it was lost, reconnect once for all waiting calls."""
         if self._closed:
             raise ToolError(f"MCP server {self.name!r} is closed; connect() it first.")
         if self._connection is not None and self._connection.alive:
-            return self._connection.of_this_loop()
+            return self._connection.check_loop()
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(self._opened)
-        return await _shielded(self._opening)
+            self._opening.add_done_callback(self._on_opened)
+        return await _await_shared(self._opening)
 
     async def _open(self) -> McpConnection:
         if self._connection is not None:
             await self._connection.close()
-        connection = McpConnection(self._address, self._offer)
+        connection = McpConnection(self._address, self._on_tools)
         await connection.open()
         self._connection = connection
         return connection
 
-    def _opened(self, opening: asyncio.Task[McpConnection]) -> None:
+    def _on_opened(self, opening: asyncio.Task[McpConnection]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # whoever waited has it; nobody may have
+            opening.exception()  # retrieved, so that asyncio does not log it if no call waited
 
-    def _offer(self, listing: Listing) -> None:
-        """Make tools of what the server lists; those that did not change stay the same objects."""
+    def _on_tools(self, listing: Listing) -> None:
+        """Replace the tools by those listed; unchanged tools stay the same objects."""
         tools: dict[str, Tool] = {}
         self._refused = {}
         for listed in listing:
             try:
-                tool = self._tool(listed)
+                tool = self._create_tool(listed)
                 if tool.name in tools:
                     raise ValidationError(f"another tool is named {tool.name!r} too.")
                 tools[tool.name] = tool
             except ValidationError as error:
                 self._refused[str(listed.get("name"))[:100]] = str(error)
         if self._refused:
-            _log.warning("MCP server %r has tools that are left out: %s", self.name, self._refused)
-        before, self._tools = self._tools, tools
+            _log.warning("Tools of MCP server %r were left out: %s", self.name, self._refused)
+        previous, self._tools = self._tools, tools
         for registry in self._registries:
-            self._update(registry, before)
+            self._update(registry, previous)
 
-    def _tool(self, listed: Mapping[str, Any]) -> Tool:
+    def _create_tool(self, listed: Mapping[str, Any]) -> Tool:
         schema = schema_of(listed, self._prefix)
-        known = self._tools.get(schema.name)
-        if known is not None and known.schema == schema:
-            return known
-        return Tool(_MCPTarget(self, str(listed["name"]), schema), **self._options)
+        existing = self._tools.get(schema.name)
+        if existing is not None and existing.schema == schema:
+            return existing
+        return Tool(_McpBackend(self, str(listed["name"]), schema), **self._options)
 
-    def _update(self, registry: ServiceRegistry, before: Mapping[str, Tool]) -> None:
-        changed = {name: tool for name, tool in before.items() if self._tools.get(name) is not tool}
-        self._withdraw(registry, changed)
+    def _update(self, registry: ServiceRegistry, previous: Mapping[str, Tool]) -> None:
+        changed = {
+            name: tool for name, tool in previous.items() if self._tools.get(name) is not tool
+        }
+        self._unregister(registry, changed)
         for tool in self.tools:
             try:
                 registry.register(tool)
             except ExistsError as error:
-                _log.warning("A new tool of MCP server %r is left out: %s", self.name, error)
+                _log.warning("A new tool of MCP server %r was left out: %s", self.name, error)
 
-    def _withdraw(self, registry: ServiceRegistry, tools: Mapping[str, Tool]) -> None:
+    def _unregister(self, registry: ServiceRegistry, tools: Mapping[str, Tool]) -> None:
         for name, tool in tools.items():
             if registry.has(name) and registry.get(name) is tool:
                 registry.unregister(name)
@@ -217,26 +220,26 @@ class MCPServer:
 
 
 @dataclass(frozen=True, slots=True)
-class _MCPTarget(ToolBackend):
-    """One tool of a server. Its arguments are checked by the server, which knows best."""
+class _McpBackend(ToolBackend):
+    """One tool of a server, which validates the arguments itself."""
 
     server: MCPServer
-    remote: str
-    """What the server calls it."""
-    listed: ToolSchema
+    remote_name: str
+    """The server's own name for the tool."""
+    listed_schema: ToolSchema
 
     @property
     def schema(self) -> ToolSchema:
-        return self.listed
+        return self.listed_schema
 
     def bind(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return arguments
 
     async def call(self, bound: Mapping[str, Any], context: ToolContext) -> Any:  # noqa: ARG002
-        return await self.server.call(self.remote, bound)
+        return await self.server.call(self.remote_name, bound)
 
 
-def _split(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -246,10 +249,10 @@ def _split(command: str) -> list[str]:
         ) from None
 
 
-def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
+def _parse_server(server: Any, headers: Any, env: Any) -> ServerAddress:
     if isinstance(server, str) and "://" in server.split(" ")[0]:
         host = http_host(text(server, "server"))
-        if host is None:  # what stands behind the scheme may hold a secret
+        if host is None:  # the rest of the URL is not shown, as it may contain a secret
             raise ValidationError(
                 f"An MCP server is reached by http:// or https:// and a host, "
                 f"got {shown(server.partition('://')[0] + '://…')}."
@@ -257,7 +260,7 @@ def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
         if env is not None:
             raise ValidationError("env= applies to a started program; for a URL, use headers=.")
         return ServerAddress(host, url=server, headers=headers)
-    words = _split(server) if isinstance(server, str) else server
+    words = _split_command(server) if isinstance(server, str) else server
     if not isinstance(words, list | tuple) or not words:
         raise InvalidTypeError(
             f"An MCP server is a command, as text or as a list of words, or a URL, "
@@ -270,7 +273,7 @@ def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
     return ServerAddress(" ".join(plain_words), command, env=env)
 
 
-async def _shielded(task: asyncio.Task[_T]) -> _T:
+async def _await_shared(task: asyncio.Task[_T]) -> _T:
     """Return the result of a shared task; cancelling one waiter does not cancel it for others."""
     await asyncio.wait({task})
     if task.cancelled():

@@ -1,8 +1,8 @@
 """A connection to an MCP server; the only module that imports `mcp`.
 
-It must be entered and left in one task (its cancel scopes demand it), while calls come from any
-task and `close` from yet another; so each connection lives in a task of its own, and the others
-only wait for what it tells them. It is used once: when it is lost, another one is made.
+The SDK's cancel scopes must be entered and left in one task, while calls and `close` come from any
+task; so each connection runs in its own task, and other tasks wait for its signals. A connection is
+used once: after it is lost, a new one is created.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from mcp.client import Transport
 
 Listing: TypeAlias = list[dict[str, Any]]
-"""Tools as a server lists them."""
+"""Tools in the form in which a server lists them."""
 
-_CONNECT_SECONDS = 30.0
-_CLOSE_SECONDS = 10.0
-_CALM_SECONDS = 0.1  # between two listings, however often a server says that something changed
-_LISTEN_SECONDS = 1.0  # before listening again to a server that hung up
+_CONNECT_TIMEOUT_SECONDS = 30.0
+_CLOSE_TIMEOUT_SECONDS = 10.0
+_RELIST_INTERVAL_SECONDS = 0.1  # minimum between two listings, however often tools change
+_RELISTEN_DELAY_SECONDS = 1.0  # before subscribing again after a disconnect
 _MAX_PAGES = 50
-_MAX_SAID = 400
+_MAX_ERROR_CHARS = 400
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +41,7 @@ class ServerAddress:
     """The address of an MCP server."""
 
     label: str
-    """Enough to recognise it by, and all that is shown: the rest may hold secrets."""
+    """The program or host; the only part that is shown, since the rest may contain secrets."""
     command: tuple[str, ...] = field(default=(), repr=False)
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
@@ -49,24 +49,24 @@ class ServerAddress:
 
 
 class McpConnection:
-    """One life of a connection, in one task from beginning to end."""
+    """One connection to a server, opened and closed in its own task."""
 
-    def __init__(self, address: ServerAddress, offer: Callable[[Listing], None]) -> None:
+    def __init__(self, address: ServerAddress, on_tools: Callable[[Listing], None]) -> None:
         self._address = address
-        self._offer = offer
+        self._on_tools = on_tools
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Client] = self._loop.create_future()
-        self._woken = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._changed = False
         self._lost = False
-        self._last_words = _LastWords()
+        self._stderr_tail = _StderrTail()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
         return not self._lost and self._task is not None and not self._task.done()
 
-    def of_this_loop(self) -> Self:
+    def check_loop(self) -> Self:
         if self._loop is not asyncio.get_running_loop():
             raise ToolError(
                 f"MCP server {self._address.label!r} was connected in another event loop; "
@@ -75,12 +75,12 @@ class McpConnection:
         return self
 
     async def open(self) -> None:
-        """Connect and list; raises ToolError if it does not come to that."""
-        self._task = asyncio.create_task(self._live(), name=f"MCP {self._address.label}")
+        """Connect and list the tools; raises ToolError on failure or timeout."""
+        self._task = asyncio.create_task(self._run(), name=f"MCP {self._address.label}")
         try:
             await asyncio.wait(
                 {self._task, self._ready},
-                timeout=_CONNECT_SECONDS,
+                timeout=_CONNECT_TIMEOUT_SECONDS,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         except asyncio.CancelledError:
@@ -90,38 +90,38 @@ class McpConnection:
             raise await self._failure(self._task)
 
     async def _failure(self, task: asyncio.Task[None]) -> Exception:
-        said = f"no answer within {_CONNECT_SECONDS:g} seconds"
+        reason = f"no answer within {_CONNECT_TIMEOUT_SECONDS:g} seconds"
         cause = None
         if task.done() and not task.cancelled() and (cause := task.exception()) is not None:
             if isinstance(cause, MissingExtraError):
                 return cause
-            said = _innermost(cause)
+            reason = _innermost_message(cause)
         await self.close()
-        await asyncio.to_thread(self._last_words.wait)
-        error = ToolError(f"MCP server {self._address.label!r} cannot be used: {said}.")
+        await asyncio.to_thread(self._stderr_tail.wait)
+        error = ToolError(f"MCP server {self._address.label!r} cannot be used: {reason}.")
         error.__cause__ = cause
-        if words := self._last_words.quoted():  # for people: a model must not see what it logs
-            error.add_note(words)
+        if stderr := self._stderr_tail.summary():  # as a note, which models do not see
+            error.add_note(stderr)
         return error
 
     async def close(self) -> None:
-        """End it, whatever state it is in."""
+        """Close the connection in any state."""
         if self._task is None:
             return
-        self.lose()
+        self.mark_lost()
         pending = {self._task}
         if self._ready.done():
-            _, pending = await asyncio.wait(pending, timeout=_CLOSE_SECONDS)
+            _, pending = await asyncio.wait(pending, timeout=_CLOSE_TIMEOUT_SECONDS)
         if pending:
             self._task.cancel()
-            await asyncio.wait(pending, timeout=_CLOSE_SECONDS)
+            await asyncio.wait(pending, timeout=_CLOSE_TIMEOUT_SECONDS)
         with suppress(asyncio.CancelledError):
             self._task.exception()
 
-    def lose(self) -> None:
-        """No more calls: it is over, or about to be."""
+    def mark_lost(self) -> None:
+        """Mark the connection as lost and wake its task, which then closes it."""
         self._lost = True
-        self._woken.set()
+        self._wakeup.set()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         from mcp import MCPError
@@ -130,144 +130,148 @@ class McpConnection:
         params = CallToolRequestParams(name=name, arguments=dict(arguments))
         session = self._ready.result().session
         try:
-            # Not `call_tool`, which would run the server's own output schema, patterns included,
-            # over the result: a stranger's regular expression can take forever.
-            answer = await session.send_request(CallToolRequest(params=params), CallToolResult)
+            # Not `call_tool`, which validates the result against the server's output schema: its
+            # patterns are untrusted regular expressions, which may never finish.
+            result = await session.send_request(CallToolRequest(params=params), CallToolResult)
         except MCPError as error:
-            raise self._refusal(name, error.message) from error
+            raise self._call_error(name, error.message) from error
         except Exception as error:
             raise ToolError(
                 f"MCP server {self._address.label!r} returned an invalid response to {name!r}: "
                 f"{type(error).__name__}."
             ) from error
-        return result_of(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+        return result_of(result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
-    def _refusal(self, name: str, said: str) -> ToolError:
-        if said == "Session terminated":  # how the SDK words a session the server forgot
-            self.lose()
+    def _call_error(self, name: str, message: str) -> ToolError:
+        if message == "Session terminated":  # the SDK's message for an expired session
+            self.mark_lost()
         if self.alive:
-            return ToolError(f"MCP server {self._address.label!r} failed to run {name!r}: {said}")
+            return ToolError(
+                f"MCP server {self._address.label!r} failed to run {name!r}: {message}"
+            )
         return ToolError(
             f"MCP server {self._address.label!r} was lost while {name!r} ran, which may or may not "
             f"have taken effect; the next call reconnects."
         )
 
-    async def _live(self) -> None:
-        """The whole life: connect, list, attend to changes, leave."""
+    async def _run(self) -> None:
+        """Connect, list the tools, relist them when they change, disconnect."""
         try:
             async with AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._client(stack))
-                self._offer(await _listing(client))
+                client = await stack.enter_async_context(await self._create_client(stack))
+                self._on_tools(await _list_tools(client))
                 self._ready.set_result(client)
-                await self._attend(client)
+                await self._relist_on_change(client)
         finally:
             self._lost = True
 
-    async def _client(self, stack: AsyncExitStack) -> Client:
+    async def _create_client(self, stack: AsyncExitStack) -> Client:
         try:
             from mcp import Client
         except ImportError as error:
             raise MissingExtraError.of("Calling MCP tools", "mcp") from error
-        transport = self._over_http(stack) if self._address.url else self._over_stdio(stack)
-        watched = _watched(await transport, self.lose)
-        return Client(watched, cache=None, message_handler=self._heard)
+        transport = (
+            self._http_transport(stack) if self._address.url else self._stdio_transport(stack)
+        )
+        observed = _observe_end(await transport, self.mark_lost)
+        return Client(observed, cache=None, message_handler=self._on_message)
 
-    async def _over_http(self, stack: AsyncExitStack) -> Transport:
+    async def _http_transport(self, stack: AsyncExitStack) -> Transport:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)  # each call has its own limit
+        timeout = httpx2.Timeout(_CONNECT_TIMEOUT_SECONDS, read=None)  # each call has its own limit
         http = httpx2.AsyncClient(headers=dict(self._address.headers or {}), timeout=timeout)
         await stack.enter_async_context(http)
         return streamable_http_client(self._address.url, http_client=http)
 
-    async def _over_stdio(self, stack: AsyncExitStack) -> Transport:
+    async def _stdio_transport(self, stack: AsyncExitStack) -> Transport:
         from mcp import StdioServerParameters, stdio_client
 
-        program, *rest = self._address.command
+        program, *args = self._address.command
         env = dict(self._address.env or {})
-        parameters = StdioServerParameters(command=program, args=rest, env=env)
-        return stdio_client(parameters, errlog=stack.enter_context(self._last_words.listening()))
+        parameters = StdioServerParameters(command=program, args=args, env=env)
+        return stdio_client(parameters, errlog=stack.enter_context(self._stderr_tail.open_pipe()))
 
-    async def _heard(self, message: Any) -> None:
-        """Servers of before 2026 say in passing that their tools changed."""
+    async def _on_message(self, message: Any) -> None:
+        """Handle the change notification of servers before protocol version 2026."""
         if getattr(message, "method", "") == "notifications/tools/list_changed":
-            self._note_change()
+            self._mark_changed()
 
-    def _note_change(self) -> None:
+    def _mark_changed(self) -> None:
         self._changed = True
-        self._woken.set()
+        self._wakeup.set()
 
-    async def _attend(self, client: Client) -> None:
-        """List again whenever the tools changed, until it is over."""
-        listening = asyncio.create_task(self._listen(client))
+    async def _relist_on_change(self, client: Client) -> None:
+        """List the tools again after each change, until the connection is lost."""
+        listener = asyncio.create_task(self._listen(client))
         try:
             while not self._lost:
-                await self._woken.wait()
-                self._woken.clear()
+                await self._wakeup.wait()
+                self._wakeup.clear()
                 if self._changed and not self._lost:
                     self._changed = False
-                    await self._list_again(client)
+                    await self._relist(client)
         finally:
-            listening.cancel()
-            await asyncio.wait({listening})
+            listener.cancel()
+            await asyncio.wait({listener})
 
-    async def _list_again(self, client: Client) -> None:
+    async def _relist(self, client: Client) -> None:
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                self._offer(await _listing(client))
-        except Exception as error:  # the tools known so far stay
-            _log.warning("MCP server %r does not list its tools: %r", self._address.label, error)
-        await asyncio.sleep(_CALM_SECONDS)
+            async with asyncio.timeout(_CONNECT_TIMEOUT_SECONDS):
+                self._on_tools(await _list_tools(client))
+        except Exception as error:  # the previous tools stay
+            _log.warning("MCP server %r failed to list its tools: %r", self._address.label, error)
+        await asyncio.sleep(_RELIST_INTERVAL_SECONDS)
 
     async def _listen(self, client: Client) -> None:
-        """Servers since 2026 tell of changes only to those who listen."""
+        """Subscribe to changes, as servers since protocol version 2026 require."""
         from mcp import MCPError
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
-        offered = client.server_capabilities.tools
-        if offered is None or not offered.list_changed:
+        capability = client.server_capabilities.tools
+        if capability is None or not capability.list_changed:
             return
         while not self._lost:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
-                    self._note_change()  # what was missed while nobody listened
+                    self._mark_changed()  # changes before the subscription were missed
                     async for _ in changes:
-                        self._note_change()
+                        self._mark_changed()
             except SubscriptionLost:
-                pass  # a proxy hung up, perhaps: listen again
+                pass  # perhaps closed by a proxy: subscribe again
             except (ListenNotSupportedError, MCPError, TimeoutError) as error:
-                _log.debug("MCP server %r tells of no changes: %r", self._address.label, error)
+                _log.debug("MCP server %r sends no changes: %r", self._address.label, error)
                 return
-            await asyncio.sleep(_LISTEN_SECONDS)
+            await asyncio.sleep(_RELISTEN_DELAY_SECONDS)
 
 
-async def _listing(client: Client) -> Listing:
-    """All tools of a server, page by page, as many as anyone can use."""
-    found: Listing = []
+async def _list_tools(client: Client) -> Listing:
+    """Return the tools of a server, page by page, up to MAX_TOOLS."""
+    tools: Listing = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += [one.model_dump(by_alias=True, mode="json") for one in page.tools]
+        tools += [tool.model_dump(by_alias=True, mode="json") for tool in page.tools]
         cursor = page.next_cursor
-        if cursor is None or len(found) >= MAX_TOOLS:
+        if cursor is None or len(tools) >= MAX_TOOLS:
             break
-    return found[:MAX_TOOLS]
+    return tools[:MAX_TOOLS]
 
 
 @asynccontextmanager
-async def _watched(transport: Transport, lose: Callable[[], None]) -> AsyncGenerator[Any]:
-    """A transport that tells when nothing more will come, even if nobody is waiting for it."""
+async def _observe_end(transport: Transport, on_end: Callable[[], None]) -> AsyncGenerator[Any]:
+    """Wrap a transport to call `on_end` when its read stream ends, even if no call is waiting."""
     async with transport as (read, write):
-        yield _Watched(read, lose), write
+        yield _ObservedStream(read, on_end), write
 
 
-class _Watched:
-    """A stream that calls `lose` when it ends."""
+class _ObservedStream:
+    """A stream that calls `on_end` when it ends."""
 
-    def __init__(self, stream: Any, lose: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
-        self._lose = lose
+        self._on_end = on_end
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -279,7 +283,7 @@ class _Watched:
         try:
             return await self._stream.__anext__()
         except BaseException:
-            self._lose()
+            self._on_end()
             raise
 
     async def __aenter__(self) -> Self:
@@ -290,15 +294,15 @@ class _Watched:
         return await self._stream.__aexit__(*raised)
 
 
-class _LastWords:
-    """The last lines a program wrote to its stderr: why it died, most likely."""
+class _StderrTail:
+    """The last lines of a program's stderr, which usually say why it failed."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=5)
         self._reader: Thread | None = None
 
-    def listening(self) -> TextIO:
-        """A file for the program to write to; it is closed at the end of the block."""
+    def open_pipe(self) -> TextIO:
+        """Start reading a new pipe and return its write end; the caller closes it."""
         read, write = os.pipe()
         self._reader = Thread(target=self._read, args=(read,), name="sennit-mcp", daemon=True)
         self._reader.start()
@@ -310,18 +314,18 @@ class _LastWords:
                 self._lines.append(line.strip())
 
     def wait(self) -> None:
-        """Until all was read that a program wrote before it ended; not for long."""
+        """Wait up to a second for the rest of the output."""
         if self._reader is not None:
             self._reader.join(1)
 
-    def quoted(self) -> str:
-        said = "\n".join(filter(None, self._lines))
-        return f"It wrote:\n{said}" if said else ""
+    def summary(self) -> str:
+        text = "\n".join(filter(None, self._lines))
+        return f"It wrote:\n{text}" if text else ""
 
 
-def _innermost(error: BaseException) -> str:
-    """Return the innermost exception of nested exception groups."""
+def _innermost_message(error: BaseException) -> str:
+    """Return type and message of the innermost exception of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    message = str(error)[:_MAX_SAID]
+    message = str(error)[:_MAX_ERROR_CHARS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

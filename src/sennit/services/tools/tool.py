@@ -1,12 +1,11 @@
 """Tools: validated arguments, and results that can be stored.
 
-A call is safe to make for someone who must go on whatever happens (the turn loop): `run` gives an
-Outcome and raises only what is not the tool's, a cancelled caller or Ctrl-C. Arguments that do not
-parse or fit are never run with; the error says what to mend, so that the model can try again. A
-result is plain data, in the form and the size a store takes, or the call has failed.
+The turn loop must survive any tool, so `run` returns a ToolOutcome and raises only CancelledError
+and KeyboardInterrupt. Arguments that fail validation never reach the function; the error tells the
+model what to correct. A result is JSON data within the size limit, or the call has failed.
 
-Each call is a task of its own: a tool that ignores being cancelled, or a thread that cannot be, is
-left behind, and its caller goes on.
+Each call runs in its own task: a tool that ignores cancellation, or a thread that cannot be
+cancelled, is abandoned, and its caller continues.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 Replay: TypeAlias = Literal["never", "safe", "ask"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_MAX_RESULT = 1_000_000
-_MAX_ERROR = 4_000
-_GRACE = 1.0  # seconds for a cancelled tool to clean up before it is left behind
+_MAX_RESULT_BYTES = 1_000_000
+_MAX_ERROR_CHARS = 4_000
+_CANCEL_GRACE_SECONDS = 1.0  # for a cancelled tool to clean up before it is abandoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +40,15 @@ class ToolOutcome:
     """The outcome of a call: a value or an error."""
 
     value: Any = None
-    """The result as plain data; None after an error."""
+    """The result as JSON data; None after an error."""
     error: str | None = None
-    """What went wrong, for the model to read; None if nothing did."""
+    """The error message for the model; None on success."""
     ran: bool = True
-    """False if the arguments did not fit, so that nothing was called."""
+    """False if the arguments were invalid and the tool was not called."""
     duration: float = 0.0
-    """How long it took, in seconds."""
+    """The duration in seconds."""
     cause: BaseException | None = field(default=None, compare=False, repr=False)
-    """The exception behind the error, for the program to look at."""
+    """The exception behind the error."""
 
     @property
     def success(self) -> bool:
@@ -57,7 +56,7 @@ class ToolOutcome:
         return self.error is None
 
     def unwrap(self) -> Any:
-        """The value; raises ToolError if there is none."""
+        """Return the value; raises ToolError if the call failed."""
         if self.error is not None:
             raise ToolError(self.error) from self.cause
         return self.value
@@ -68,13 +67,13 @@ class ToolOptions:
     """Options of a tool."""
 
     timeout: float | None = None
-    """The most seconds a call may take; None for as long as it likes."""
+    """The maximum duration of a call in seconds; None for no limit."""
     needs_approval: bool = False
-    """Whether a person must allow each call that a model asks for."""
+    """Whether a person must approve each call that a model requests."""
     replay: Replay = "never"
-    """What to do with a call that a crash cut short: never make it again, it is safe to, or ask."""
-    max_result_bytes: int = _MAX_RESULT
-    """The most bytes a result may have as JSON."""
+    """Whether a call interrupted by a crash is repeated: "never", "safe" (always), or "ask"."""
+    max_result_bytes: int = _MAX_RESULT_BYTES
+    """The maximum size of a result as JSON."""
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not _positive(self.timeout):
@@ -106,7 +105,7 @@ class ToolChanges(TypedDict, total=False):
 
 
 class Tool:
-    """Something a model may have called, made from a typed function.
+    """A tool that a model may call, made from a typed function.
 
     def weather(city: str, days: int = 1) -> str:
         '''The forecast for a city.'''
@@ -114,7 +113,7 @@ class Tool:
     Tool(weather, timeout=10)
     """
 
-    __slots__ = ("_options", "_schema", "_target")
+    __slots__ = ("_backend", "_options", "_schema")
 
     def __init__(
         self,
@@ -123,10 +122,10 @@ class Tool:
         description: str | None = None,
         **options: Unpack[ToolChanges],
     ) -> None:
-        """Name and description are the function's own unless given; for options see ToolOptions.
+        """Name and description default to the function's own; for options see ToolOptions.
 
         Raises InvalidTypeError if the function cannot be offered to a model, ValidationError for a
-        name that providers do not take.
+        name that providers do not accept.
         """
         if isinstance(function, Tool):
             raise InvalidTypeError(
@@ -135,14 +134,14 @@ class Tool:
         if name is not None:
             checked_tool_name(name)
         self._options = tool_options(options)
-        self._target = (
+        self._backend = (
             function if isinstance(function, ToolBackend) else FunctionBackend(function, name)
         )
-        own = self._target.schema
+        schema = self._backend.schema
         self._schema = ToolSchema(
-            checked_tool_name(own.name if name is None else name),
-            text(own.description if description is None else description, "description"),
-            own.parameters,
+            checked_tool_name(schema.name if name is None else name),
+            text(schema.description if description is None else description, "description"),
+            schema.parameters,
         )
 
     @property
@@ -157,7 +156,7 @@ class Tool:
 
     @property
     def schema(self) -> ToolSchema:
-        """All a model is told of it."""
+        """The schema sent to a model: name, description and parameters."""
         return self._schema
 
     @property
@@ -167,12 +166,12 @@ class Tool:
 
     @property
     def timeout(self) -> float | None:
-        """The most seconds a call may take."""
+        """The maximum duration of a call in seconds."""
         return self._options.timeout
 
     @property
     def needs_approval(self) -> bool:
-        """True if a person must allow each call that a model asks for."""
+        """True if a person must approve each call that a model requests."""
         return self._options.needs_approval
 
     @property
@@ -186,72 +185,74 @@ class Tool:
         description: str | None = None,
         **options: Unpack[ToolChanges],
     ) -> Tool:
-        """The same tool under another name, or called in another way."""
+        """Return a copy with another name, description or options."""
         changed = cast("ToolChanges", {**asdict(self._options), **options})
         return Tool(
-            self._target,
+            self._backend,
             self.name if name is None else name,
             self.description if description is None else description,
             **changed,
         )
 
     async def invoke(self, /, **arguments: Any) -> Any:
-        """Call it and get the result as plain data; raises ToolError if there is none."""
+        """Call the tool and return the result as JSON data; raises ToolError if it fails."""
         return (await self.run(arguments)).unwrap()
 
     async def run(
         self, arguments: str | bytes | Mapping[str, Any] = "", context: ToolContext | None = None
     ) -> ToolOutcome:
-        """Call it with a JSON object, as text or as a dict; no text at all means no arguments.
+        """Call the tool with a JSON object, as text or as a dict; empty text means no arguments.
 
-        What goes wrong is in the Outcome. Only what is not the tool's own is raised: CancelledError
-        when the caller is cancelled, and KeyboardInterrupt.
+        Failures are in the outcome. Only CancelledError, if the caller is cancelled, and
+        KeyboardInterrupt are raised.
         """
         started = perf_counter()
-        run = self._watched if telemetry.on() else self._outcome
-        outcome = await run(arguments, context or ToolContext())
+        execute = self._run_traced if telemetry.on() else self._run
+        outcome = await execute(arguments, context or ToolContext())
         return replace(outcome, duration=perf_counter() - started)
 
-    async def _watched(self, arguments: Any, context: ToolContext) -> ToolOutcome:
-        """The same, for someone who watches."""
-        notes = {
+    async def _run_traced(self, arguments: Any, context: ToolContext) -> ToolOutcome:
+        """Run within a telemetry span."""
+        attributes = {
             telemetry.TOOL: self.name,
             telemetry.TOOL_TYPE: "function",
             telemetry.TOOL_CALL: context.call_id,
             telemetry.CONVERSATION: context.session_id and str(context.session_id),
-            telemetry.ARGUMENTS: _content(arguments),
+            telemetry.ARGUMENTS: _telemetry_content(arguments),
         }
-        with telemetry.watching(telemetry.EXECUTE_TOOL, self.name, notes) as watched:
-            outcome = await self._outcome(arguments, context)
+        with telemetry.watching(telemetry.EXECUTE_TOOL, self.name, attributes) as span:
+            outcome = await self._run(arguments, context)
             if outcome.success:
-                watched.note({telemetry.RESULT: _content(outcome.value)})
+                span.note({telemetry.RESULT: _telemetry_content(outcome.value)})
             else:
-                watched.fail(telemetry.error_kind(outcome.cause or ToolError()))
+                span.fail(telemetry.error_kind(outcome.cause or ToolError()))
             return outcome
 
-    async def _outcome(self, arguments: Any, context: ToolContext) -> ToolOutcome:
+    async def _run(self, arguments: Any, context: ToolContext) -> ToolOutcome:
         try:
-            bound = self._target.bind(_object(arguments))
+            bound = self._backend.bind(_parse_arguments(arguments))
         except Exception as error:
-            said = f"Tool {self.name!r} was not called. {_said(error)}"
-            return ToolOutcome(error=_readable(said), ran=False, cause=error)
+            message = f"Tool {self.name!r} was not called. {_error_text(error)}"
+            return ToolOutcome(error=_bounded_text(message), ran=False, cause=error)
         try:
-            return ToolOutcome(self._kept(await self._settled(self._target.call(bound, context))))
+            return ToolOutcome(
+                self._storable(await self._await_result(self._backend.call(bound, context)))
+            )
         except Exception as error:
-            return ToolOutcome(error=_readable(_said(error)), cause=error)
+            return ToolOutcome(error=_bounded_text(_error_text(error)), cause=error)
 
-    async def _settled(self, call: Coroutine[Any, Any, Any]) -> Any:
+    async def _await_result(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Return the result of the call, within its timeout."""
-        import asyncio  # takes long, and only async callers need it
+        import asyncio  # late: slow to import
 
-        task = asyncio.create_task(_contained(call), name=f"tool {self.name}")
+        task = asyncio.create_task(_convert_exit(call), name=f"tool {self.name}")
         try:
             done, _ = await asyncio.wait({task}, timeout=self.timeout)
         except asyncio.CancelledError:
-            await _stopped(task)
+            await _cancel(task)
             raise
         if not done:
-            await _stopped(task)
+            await _cancel(task)
             raise ToolError(
                 f"Tool {self.name!r} took longer than {self.timeout:g} seconds; it was stopped or "
                 f"abandoned, so it may have done all of its work, some of it or none."
@@ -260,11 +261,11 @@ class Tool:
             raise ToolError(f"Tool {self.name!r} was cancelled by its own code.")
         return task.result()
 
-    def _kept(self, value: Any) -> Any:
-        """`value` as plain data; raises ToolError if a store would not take it."""
+    def _storable(self, value: Any) -> Any:
+        """Return `value` as JSON data; raises ToolError if it cannot be stored or is too large."""
         try:
-            kept = plain(value, "result")
-            size = len(dumps(kept))
+            result = plain(value, "result")
+            size = len(dumps(result))
         except ValidationError as error:
             raise ToolError(
                 f"Tool {self.name!r} ran, but its result cannot be stored: {error}"
@@ -274,14 +275,14 @@ class Tool:
                 f"Tool {self.name!r} ran, but its result has {size:,} bytes and {limit:,} are "
                 f"allowed; request less data."
             )
-        return kept
+        return result
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
 
 
 def checked_tool_name(name: Any) -> str:
-    """`name` if every provider takes it; raises ValidationError."""
+    """Return `name` if every provider accepts it; raises ValidationError otherwise."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValidationError(
             f"{shown(name)} cannot be the name of a tool: providers take 1 to 64 letters, digits, "
@@ -290,21 +291,21 @@ def checked_tool_name(name: Any) -> str:
     return name
 
 
-def tool_options(given: Mapping[str, Any]) -> ToolOptions:
-    """Options from keywords; raises ValidationError for one that is unknown or makes no sense."""
-    if unknown := given.keys() - ToolOptions.__dataclass_fields__.keys():
-        known = ", ".join(ToolOptions.__dataclass_fields__)
-        raise InvalidTypeError(f"A tool has no option {sorted(unknown)[0]!r}; it has {known}.")
-    return ToolOptions(**given)
+def tool_options(options: Mapping[str, Any]) -> ToolOptions:
+    """Return options from keywords; raises ValidationError for an unknown or invalid one."""
+    if unknown := options.keys() - ToolOptions.__dataclass_fields__.keys():
+        valid = ", ".join(ToolOptions.__dataclass_fields__)
+        raise InvalidTypeError(f"A tool has no option {sorted(unknown)[0]!r}; it has {valid}.")
+    return ToolOptions(**options)
 
 
-def _content(value: Any) -> str | None:
+def _telemetry_content(value: Any) -> str | None:
     """Return arguments or results for telemetry, if content may be recorded."""
     if not telemetry.content():
         return None
     try:
         return value if isinstance(value, str) else dumps(value).decode()
-    except CodecError:  # arguments that nobody has checked yet
+    except CodecError:  # arguments are not validated yet
         return shown(value)
 
 
@@ -312,10 +313,10 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _object(arguments: Any) -> dict[str, Any]:
-    """The arguments as a dict of plain data; raises ValidationError if they are none."""
+def _parse_arguments(arguments: Any) -> dict[str, Any]:
+    """Return the arguments as a dict of JSON data; raises ValidationError otherwise."""
     if isinstance(arguments, str | bytes):
-        if not arguments.strip():  # how several providers write a call without arguments
+        if not arguments.strip():  # several providers send a call without arguments this way
             return {}
         try:
             arguments = loads(arguments)
@@ -326,37 +327,37 @@ def _object(arguments: Any) -> dict[str, Any]:
     return plain_dict(arguments, "arguments")
 
 
-async def _contained(call: Coroutine[Any, Any, Any]) -> Any:
-    """The call, with an exit that some library asks for turned into a failure of the tool's."""
+async def _convert_exit(call: Coroutine[Any, Any, Any]) -> Any:
+    """Await the call; SystemExit raised by the tool becomes a ToolError."""
     try:
         return await call
     except SystemExit as error:
         raise ToolError(f"SystemExit: {error}") from error
 
 
-async def _stopped(task: Task[Any]) -> None:
-    """Cancel a task and give it a moment to clean up; it is left behind if it does not."""
+async def _cancel(task: Task[Any]) -> None:
+    """Cancel a task and wait briefly for it to clean up; abandon it otherwise."""
     import asyncio
 
     from anyio import CancelScope
 
-    task.add_done_callback(_heard)
+    task.add_done_callback(_retrieve_exception)
     task.cancel()
     with CancelScope(shield=True):
-        await asyncio.wait({task}, timeout=_GRACE)
+        await asyncio.wait({task}, timeout=_CANCEL_GRACE_SECONDS)
 
 
-def _heard(task: Task[Any]) -> None:
-    """Look at how a task ended, or asyncio complains that nobody did."""
+def _retrieve_exception(task: Task[Any]) -> None:
+    """Retrieve the exception of a task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
-def _said(error: Exception) -> str:
-    """An exception as a line: its type and message, without where in the program it came from."""
+def _error_text(error: Exception) -> str:
+    """Return the type and message of an exception, without its traceback."""
     try:
         message = str(error)
-    except Exception:  # a message may do anything; the type says enough
+    except Exception:  # __str__ may raise anything
         message = ""
     if isinstance(error, ToolError | ValidationError):
         return message
@@ -364,7 +365,7 @@ def _said(error: Exception) -> str:
     return f"{name}: {message}" if message else name
 
 
-def _readable(message: str) -> str:
-    """`message` as text that every store and provider takes, and not too much of it."""
-    sound = readable(message)
-    return sound if len(sound) <= _MAX_ERROR else f"{sound[:_MAX_ERROR]}…"
+def _bounded_text(message: str) -> str:
+    """Return `message` as valid text of limited length."""
+    clean = readable(message)
+    return clean if len(clean) <= _MAX_ERROR_CHARS else f"{clean[:_MAX_ERROR_CHARS]}…"

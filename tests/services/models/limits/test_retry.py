@@ -104,7 +104,7 @@ def test_waits_stay_between_their_bounds(
     failed: int, base: float, jitter: float, asked: float
 ) -> None:
     retry = Retry(attempts=failed + 1, base=base, cap=30, jitter=jitter)
-    wait = retry.wait(failure("rate_limit", asked), failed, spent=0)
+    wait = retry.wait(failure("rate_limit", asked), failed, elapsed=0)
     if asked > 30:
         assert wait is None
     else:

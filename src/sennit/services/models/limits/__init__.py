@@ -1,7 +1,7 @@
 """Retry, circuit breaker, rate limit and timeout around a model.
 
-Each is put around a model with `around(model)`, which gives a model again; `iModel` puts all of
-them around its own: retry outside, then the breaker, the rate limit, and the timeout inside.
+Each wraps a model with `around(model)`, which returns a model. `iModel` applies all of them: retry
+outermost, then the circuit breaker, the rate limit, and the timeout innermost.
 """
 
 from sennit.services.models.limits.circuit_breaker import CircuitBreaker

@@ -1,8 +1,8 @@
-"""The circuit breaker.
+"""Circuit breaker.
 
-Closed: calls go through; trouble in a row is counted. Open: calls fail at once, saying when to come
-back. Half-open: after the rest one call may try; it closes the breaker, or opens it again. Only
-what means trouble at the provider counts: a request it refuses shows that it is there.
+Closed: calls pass, and consecutive failures are counted. Open: calls fail at once with
+`retry_after`. Half-open: after the open period one trial call passes; it closes the breaker or
+opens it again. Only failures of the provider count: a rejected request shows that it is available.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
-_TROUBLE = ("overloaded", "timeout", "network", "malformed")
-_SILENT = ("busy", "failed")
-"""What says nothing about the provider: our own limits, and what nobody understood."""
+_FAILURE_KINDS = ("overloaded", "timeout", "network", "malformed")
+_NEUTRAL_KINDS = ("busy", "failed")
+"""Kinds that say nothing about the provider: our own limits, and unknown errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +30,17 @@ class CircuitBreaker:
     """When to stop calling a failing provider, and for how long; each model has its own circuit."""
 
     failures: int = 5
-    """Calls in a row that end in trouble before it opens."""
+    """Consecutive failures after which it opens."""
     seconds: float = 30
-    """How long it stays open."""
+    """Seconds that it stays open."""
 
     def __post_init__(self) -> None:
         count(self.failures, "failures")
         positive(self.seconds, "seconds")
 
     def around(self, model: Model) -> Model:
-        """`model`, left alone for a while after it failed too often."""
-        return _Guarded(model, self)
+        """Wrap `model` in a circuit breaker of its own."""
+        return _BreakerModel(model, self)
 
 
 class _Circuit:
@@ -51,96 +51,96 @@ class _Circuit:
         self._breaker = breaker
         self._lock = Lock()
         self._failures = 0
-        self._until: float | None = None
+        self._open_until: float | None = None
         self._trial: _Call | None = None
 
     @contextmanager
     def call(self) -> Generator[_Call]:
-        """A call that may be made now; raises ModelError (busy) if none may."""
+        """Admit a call for the length of the block; raises ModelError (busy) if open."""
         call = _Call(self)
         with self._lock:
             self._admit(call)
         try:
             yield call
         finally:
-            self.judge(call, None)
+            self.record(call, None)
 
     def _admit(self, call: _Call) -> None:
-        if self._until is None:
+        if self._open_until is None:
             return
-        left = self._until - clock.monotonic()
-        if left > 0:
-            raise self._busy(f"it is left alone for another {left:.1f} s", left)
+        remaining = self._open_until - clock.monotonic()
+        if remaining > 0:
+            raise self._busy_error(f"calls are blocked for another {remaining:.1f} s", remaining)
         if self._trial is not None:
-            raise self._busy("one call is finding out whether it is back", None)
+            raise self._busy_error("a trial call is still running", None)
         self._trial = call
 
-    def _busy(self, why: str, left: float | None) -> ModelError:
+    def _busy_error(self, reason: str, retry_after: float | None) -> ModelError:
         times = f"{self._breaker.failures} time{'s' * (self._breaker.failures > 1)}"
-        said = f"Model {self._name!r} failed {times} in a row; {why}. Ask again later."
-        return ModelError(said, kind="busy", retry_after=left)
+        message = f"Model {self._name!r} failed {times} in a row; {reason}. Try again later."
+        return ModelError(message, kind="busy", retry_after=retry_after)
 
-    def judge(self, call: _Call, worked: bool | None) -> None:
-        """Note how a call ended; None if that says nothing. Only the first word counts."""
+    def record(self, call: _Call, succeeded: bool | None) -> None:
+        """Record the outcome of a call once; None if it says nothing about the provider."""
         with self._lock:
-            if call.judged:
+            if call.recorded:
                 return
-            call.judged = True
+            call.recorded = True
             trial = call is self._trial
             if trial:
                 self._trial = None
-            # A call from before the breaker opened is old news.
-            if worked is not None and (trial or self._until is None):
-                self._note(worked, trial)
+            # Calls that began before the breaker opened are ignored.
+            if succeeded is not None and (trial or self._open_until is None):
+                self._update_state(succeeded, trial)
 
-    def _note(self, worked: bool, trial: bool) -> None:
-        self._failures = 0 if worked else self._failures + 1
-        if worked:
-            self._until = None
+    def _update_state(self, succeeded: bool, trial: bool) -> None:
+        self._failures = 0 if succeeded else self._failures + 1
+        if succeeded:
+            self._open_until = None
         elif trial or self._failures >= self._breaker.failures:
-            self._until = clock.monotonic() + self._breaker.seconds
+            self._open_until = clock.monotonic() + self._breaker.seconds
 
 
 class _Call:
-    """One call through the circuit, and what it found out."""
+    """One call through the circuit; its outcome is recorded once."""
 
-    __slots__ = ("_circuit", "judged")
+    __slots__ = ("_circuit", "recorded")
 
     def __init__(self, circuit: _Circuit) -> None:
         self._circuit = circuit
-        self.judged = False
+        self.recorded = False
 
-    def finished(self, _: object = None) -> None:
-        self._circuit.judge(self, True)
+    def succeed(self, _: object = None) -> None:
+        self._circuit.record(self, True)
 
-    def failed(self, error: Exception) -> None:
-        if isinstance(error, ModelError) and error.kind not in _SILENT:
-            self._circuit.judge(self, error.kind not in _TROUBLE)
+    def fail(self, error: Exception) -> None:
+        if isinstance(error, ModelError) and error.kind not in _NEUTRAL_KINDS:
+            self._circuit.record(self, error.kind not in _FAILURE_KINDS)
 
     @contextmanager
-    def watching(self) -> Generator[None]:
+    def recording_failure(self) -> Generator[None]:
         try:
             yield
         except Exception as error:
-            self.failed(error)
+            self.fail(error)
             raise
 
 
-class _Guarded(ModelWrapper):
+class _BreakerModel(ModelWrapper):
     def __init__(self, model: Model, breaker: CircuitBreaker) -> None:
         super().__init__(model)
         self._circuit = _Circuit(model.name, breaker)
 
     async def ask(self, request: ModelRequest) -> Reply:
-        with self._circuit.call() as call, call.watching():
+        with self._circuit.call() as call, call.recording_failure():
             reply = await self._model.ask(request)
-            call.finished()
+            call.succeed()
             return reply
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         with self._circuit.call() as call:
             async with AsyncExitStack() as stack:
-                with call.watching():
+                with call.recording_failure():
                     deltas = await stack.enter_async_context(self._model.stream(request))
-                yield ObservedStream(deltas, call.finished, call.failed)
+                yield ObservedStream(deltas, call.succeed, call.fail)

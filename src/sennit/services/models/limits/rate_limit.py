@@ -1,9 +1,9 @@
-"""The rate limit, first come first served.
+"""Rate limit with a FIFO queue.
 
-One limit may stand around several models that share an account, and be used from many tasks, event
-loops and threads. Those who must wait form one queue. Only its head looks at the limits; whoever
-leaves the head, or frees something it may wait for, wakes the next head, which looks again. No
-permit is ever handed over, so a waiter that is cancelled has nothing to lose: it leaves the queue.
+One limit may be shared by several models of an account, and used from many tasks, event loops and
+threads. Waiting requests form one queue. Only its head checks the limits; a request that leaves the
+head or frees capacity wakes the next head, which checks again. Permits are never handed over, so a
+cancelled waiter simply leaves the queue.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 if TYPE_CHECKING:
     import asyncio
 
-_MINUTE = 60.0
-_SHORTEST = 0.001
-"""The shortest wait; rounding can leave less, and less is not worth a timer."""
+_WINDOW_SECONDS = 60.0
+_MIN_DELAY_SECONDS = 0.001
+"""The minimum delay: rounding can leave less, which is not worth a timer."""
 
 
 class RateLimit:
-    """A rate limit; None for no limit.
+    """Limits on requests, tokens and concurrency; None means no limit.
 
-    Tokens are estimated before a request and corrected by the usage that comes with the reply.
-    `waiting` is the most requests that may wait at once; further ones get a ModelError (busy).
+    Tokens are estimated before a request and corrected by the usage of the reply. `waiting` is the
+    maximum queue length; further requests raise ModelError (busy).
     """
 
     def __init__(
@@ -53,43 +53,43 @@ class RateLimit:
             if value is not None:
                 count(value, name)
         self._concurrency = inf if concurrency is None else concurrency
-        self._most_waiting = inf if waiting is None else waiting
+        self._max_waiting = inf if waiting is None else waiting
         # Reentrant: the garbage collector may end an abandoned waiter while the lock is held.
         self._lock = RLock()
         self._queue: deque[_Waiter] = deque()
         self._running = 0
 
     def around(self, model: Model) -> Model:
-        """`model`, asked no faster than this allows."""
-        return _Limited(model, self)
+        """Wrap `model` in this rate limit."""
+        return _RateLimitedModel(model, self)
 
     @property
     def counts_tokens(self) -> bool:
-        """True if it is worth estimating them."""
-        return self._tokens.most is not None
+        """True if tokens are limited, so that requests need an estimate."""
+        return self._tokens.limit is not None
 
     @asynccontextmanager
     async def place(self, tokens: int = 0) -> AsyncGenerator[RateLimitSlot]:
-        """Wait for one's turn, and hold it inside the block."""
-        place = await self._admitted(tokens)
+        """Wait in the queue, then hold a slot inside the block; raises ModelError (busy)."""
+        slot = await self._acquire(tokens)
         try:
-            yield place
+            yield slot
         finally:
             with self._lock:
                 self._running -= 1
                 self._wake_head()
 
-    async def _admitted(self, tokens: int) -> RateLimitSlot:
+    async def _acquire(self, tokens: int) -> RateLimitSlot:
         with self._lock:
             if not self._queue and not self._delay(tokens):
-                return self._taken(tokens)
-            waiter = self._queued()
+                return self._admit(tokens)
+            waiter = self._enqueue()
         try:
             while True:
                 with self._lock:
                     delay = self._delay(tokens) if self._queue[0] is waiter else inf
                     if not delay:
-                        return self._taken(tokens)
+                        return self._admit(tokens)
                 await waiter.wait(delay)
         finally:
             with self._lock:
@@ -98,24 +98,24 @@ class RateLimit:
                 self._wake_head()
 
     def _delay(self, tokens: int) -> float:
-        """Seconds until such a request may start; infinite if another has to end first."""
+        """Return the seconds until such a request may start; inf if another must end first."""
         if self._running >= self._concurrency:
             return inf
         now = clock.monotonic()
         delay = max(self._requests.delay(1, now), self._tokens.delay(tokens, now))
-        return max(delay, _SHORTEST) if delay > 0 else 0
+        return max(delay, _MIN_DELAY_SECONDS) if delay > 0 else 0
 
-    def _taken(self, tokens: int) -> RateLimitSlot:
+    def _admit(self, tokens: int) -> RateLimitSlot:
         now = clock.monotonic()
         self._running += 1
         self._requests.add(1, now)
         return RateLimitSlot(self, self._tokens.add(tokens, now))
 
-    def _queued(self) -> _Waiter:
-        if len(self._queue) >= self._most_waiting:
+    def _enqueue(self) -> _Waiter:
+        if len(self._queue) >= self._max_waiting:
             raise ModelError(
                 f"{len(self._queue)} requests already wait for the rate limit; the maximum is "
-                f"{self._most_waiting}. Try again later.",
+                f"{self._max_waiting}. Try again later.",
                 kind="busy",
             )
         waiter = _Waiter()
@@ -127,14 +127,14 @@ class RateLimit:
             self._queue.popleft()
 
     def correct(self, entry: _Entry, tokens: int) -> None:
-        """Count `tokens` for an entry instead of what was estimated."""
+        """Replace the estimate of an entry by the actual number of tokens."""
         with self._lock:
             self._tokens.correct(entry, tokens, clock.monotonic())
             self._wake_head()
 
 
 class RateLimitSlot:
-    """A turn that was granted."""
+    """A granted slot."""
 
     __slots__ = ("_entry", "_limit")
 
@@ -142,14 +142,14 @@ class RateLimitSlot:
         self._limit = limit
         self._entry = entry
 
-    def spent(self, usage: Usage) -> None:
-        """Say what it really took; a provider that reports nothing leaves the estimate."""
+    def record_usage(self, usage: Usage) -> None:
+        """Record the actual usage; without one, the estimate stays."""
         if tokens := usage.input_tokens + usage.output_tokens:
             self._limit.correct(self._entry, tokens)
 
 
 class _Entry:
-    """Something used at a moment."""
+    """An amount used at a point in time."""
 
     __slots__ = ("amount", "at")
 
@@ -159,65 +159,65 @@ class _Entry:
 
 
 class _Window:
-    """The amount used in the last minute, and its limit."""
+    """A sliding window: the amount used in the last minute, and its limit."""
 
-    def __init__(self, most: int | None, name: str) -> None:
-        if most is not None:
-            count(most, name)
-        self.most = most
+    def __init__(self, limit: int | None, name: str) -> None:
+        if limit is not None:
+            count(limit, name)
+        self.limit = limit
         self._entries: deque[_Entry] = deque()
         self._sum = 0
 
     def delay(self, amount: int, now: float) -> float:
-        """Seconds until `amount` fits; what never would fits once nothing else is there."""
-        if self.most is None:
+        """Return the seconds until `amount` fits; more than the limit fits an empty window."""
+        if self.limit is None:
             return 0
-        self._forget(now)
-        excess = self._sum + min(amount, self.most) - self.most
+        self._expire(now)
+        excess = self._sum + min(amount, self.limit) - self.limit
         if excess <= 0:
             return 0
         for entry in self._entries:
             excess -= entry.amount
             if excess <= 0:
-                return entry.at + _MINUTE - now
+                return entry.at + _WINDOW_SECONDS - now
         return 0
 
     def add(self, amount: int, now: float) -> _Entry:
         entry = _Entry(amount, now)
-        if self.most is not None:
+        if self.limit is not None:
             self._entries.append(entry)
             self._sum += amount
         return entry
 
     def correct(self, entry: _Entry, amount: int, now: float) -> None:
-        """Less than estimated is given back; more was used just now."""
-        if self.most is None:
+        """Correct an estimate: credit the difference, or count the excess as used now."""
+        if self.limit is None:
             return
-        self._forget(now)
+        self._expire(now)
         if amount > entry.amount:
             self.add(amount - entry.amount, now)
-        elif entry.at + _MINUTE > now:
+        elif entry.at + _WINDOW_SECONDS > now:
             self._sum -= entry.amount - amount
             entry.amount = amount
 
-    def _forget(self, now: float) -> None:
-        while self._entries and self._entries[0].at + _MINUTE <= now:
+    def _expire(self, now: float) -> None:
+        while self._entries and self._entries[0].at + _WINDOW_SECONDS <= now:
             self._sum -= self._entries.popleft().amount
 
 
 class _Waiter:
-    """Someone in the queue, who can be woken from any thread."""
+    """A queued request, which can be woken from any thread."""
 
     __slots__ = ("_event", "_loop")
 
     def __init__(self) -> None:
-        import asyncio  # takes long to import, and is there once anything is awaited
+        import asyncio  # late: slow to import
 
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Until woken, or until the time has passed."""
+        """Wait until woken, or for `seconds`."""
         import asyncio
 
         try:
@@ -228,7 +228,7 @@ class _Waiter:
         self._event.clear()
 
     def wake(self) -> bool:
-        """Have it look again; False if its event loop is closed and nobody is there."""
+        """Wake the waiter; return False if its event loop is closed."""
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
@@ -236,7 +236,7 @@ class _Waiter:
         return True
 
 
-class _Limited(ModelWrapper):
+class _RateLimitedModel(ModelWrapper):
     def __init__(self, model: Model, limit: RateLimit) -> None:
         super().__init__(model)
         self._limit = limit
@@ -245,19 +245,19 @@ class _Limited(ModelWrapper):
         """Return the input tokens of a request plus its maximum output, as providers count it."""
         if not self._limit.counts_tokens:
             return 0
-        most: Any = request.params.get("max_tokens")
-        return estimate_tokens(request) + (most if isinstance(most, int) else 0)
+        max_tokens: Any = request.params.get("max_tokens")
+        return estimate_tokens(request) + (max_tokens if isinstance(max_tokens, int) else 0)
 
     async def ask(self, request: ModelRequest) -> Reply:
-        async with self._limit.place(self._estimate(request)) as place:
+        async with self._limit.place(self._estimate(request)) as slot:
             reply = await self._model.ask(request)
-            place.spent(reply.usage)
+            slot.record_usage(reply.usage)
             return reply
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         async with (
-            self._limit.place(self._estimate(request)) as place,
+            self._limit.place(self._estimate(request)) as slot,
             self._model.stream(request) as deltas,
         ):
-            yield ObservedStream(deltas, lambda end: place.spent(end.usage))
+            yield ObservedStream(deltas, lambda end: slot.record_usage(end.usage))

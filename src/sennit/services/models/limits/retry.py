@@ -1,8 +1,8 @@
-"""Retry with backoff.
+"""Retry with exponential backoff.
 
-Only errors that say so are tried again (`ModelError.retryable`), each time after a longer wait, and
-never sooner than the provider asked for. A stream is tried again only until its first delta was
-handed on: from then on the error is the caller's to see, because no text may be said twice.
+Only errors with `ModelError.retryable` are retried, each after a longer delay, and never before the
+provider's `retry_after`. A stream is retried only before its first delta; later errors reach the
+caller, because no text may be repeated.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Retry:
     """The retry policy."""
 
     attempts: int = 3
-    """Tries in all, the first included."""
+    """The maximum number of attempts, including the first."""
     base: float = 0.5
-    """Seconds before the second try; doubled for each one after it."""
+    """Seconds before the second attempt; doubled for each further one."""
     cap: float = 30
-    """The longest wait. A provider that asks for a longer one is not tried again."""
+    """The maximum delay. A longer `retry_after` of the provider is not retried."""
     jitter: float = 0.5
-    """The share of a wait that is left to chance, so that many callers do not return at once."""
+    """The random share of a delay, from 0 to 1, which spreads the retries of many callers."""
     total: float = 120
-    """Seconds after which no further try begins."""
+    """Seconds after which no further attempt begins."""
 
     def __post_init__(self) -> None:
         count(self.attempts, "attempts")
@@ -46,38 +46,38 @@ class Retry:
             raise ValidationError(f"jitter must be from 0 to 1, got {shown(self.jitter)}.")
 
     def around(self, model: Model) -> Model:
-        """`model`, asked again when it fails in a way that may pass."""
-        return _Retried(model, self)
+        """Wrap `model` in this retry policy."""
+        return _RetryingModel(model, self)
 
-    def wait(self, error: ModelError, failed: int, spent: float) -> float | None:
-        """Seconds until the next try after `failed` ones; None to give up."""
-        asked = error.retry_after or 0
-        if not error.retryable or failed >= self.attempts or asked > self.cap:
+    def wait(self, error: ModelError, failures: int, elapsed: float) -> float | None:
+        """Return the seconds before the next attempt after `failures`; None to give up."""
+        retry_after = error.retry_after or 0
+        if not error.retryable or failures >= self.attempts or retry_after > self.cap:
             return None
-        steps = min(failed - 1, 64)  # beyond that the cap holds anyway, and floats do not
-        wait = min(self.cap, self.base * 2**steps) * (1 - self.jitter * random.random())
-        wait = max(wait, asked)
-        return None if spent + wait > self.total else wait
+        exponent = min(failures - 1, 64)  # the cap applies anyway, and larger powers overflow
+        wait = min(self.cap, self.base * 2**exponent) * (1 - self.jitter * random.random())
+        wait = max(wait, retry_after)
+        return None if elapsed + wait > self.total else wait
 
 
 class _Attempts:
-    """The tries of one call."""
+    """The attempts of one call."""
 
     def __init__(self, retry: Retry) -> None:
         self._retry = retry
-        self._failed = 0
-        self._began = clock.monotonic()
+        self._failures = 0
+        self._started_at = clock.monotonic()
 
     def wait_after(self, error: ModelError) -> float | None:
-        """Seconds until the next try; None if this was the last."""
-        self._failed += 1
-        wait = self._retry.wait(error, self._failed, clock.monotonic() - self._began)
-        if wait is None and self._failed > 1:
-            error.add_note(f"Asked {self._failed} times before giving up.")
+        """Return the seconds before the next attempt; None if this was the last."""
+        self._failures += 1
+        wait = self._retry.wait(error, self._failures, clock.monotonic() - self._started_at)
+        if wait is None and self._failures > 1:
+            error.add_note(f"Asked {self._failures} times before giving up.")
         return wait
 
 
-class _Retried(ModelWrapper):
+class _RetryingModel(ModelWrapper):
     def __init__(self, model: Model, retry: Retry) -> None:
         super().__init__(model)
         self._retry = retry
@@ -106,13 +106,13 @@ class _Retried(ModelWrapper):
                     if wait is None:
                         raise
                 else:
-                    yield _From(first, deltas)
+                    yield _PrependedDeltas(first, deltas)
                     return
             await _sleep(wait)
 
 
-class _From:
-    """Deltas whose first one was taken already."""
+class _PrependedDeltas:
+    """Deltas with the first one put back."""
 
     __slots__ = ("_first", "_next")
 
@@ -120,7 +120,7 @@ class _From:
         self._first = first
         self._next = deltas.__anext__
 
-    def __aiter__(self) -> _From:
+    def __aiter__(self) -> _PrependedDeltas:
         return self
 
     async def __anext__(self) -> Delta:
@@ -131,6 +131,6 @@ class _From:
 
 
 async def _sleep(seconds: float) -> None:
-    import anyio  # only those who wait need it
+    import anyio  # late: only retries need it
 
     await anyio.sleep(seconds)

@@ -1,7 +1,7 @@
-"""The timeout.
+"""Timeout of model calls.
 
-Only waiting for the model counts: what the caller does between two deltas is its own time. A timer
-is set only for a delta that is not there yet, since setting one costs more than passing a delta on.
+Only time spent waiting for the model counts, not the caller's work between two deltas. A timer is
+set only for a delta that is not available yet, because setting one costs more than passing a delta.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeout:
-    """The timeout; None waits without limit."""
+    """Time limits in seconds; None means no limit."""
 
     seconds: float | None = 600
-    """For the whole answer; the request's own parameter `timeout` goes before it."""
+    """The limit of the whole reply; a request's parameter `timeout` takes precedence."""
     stall: float | None = None
-    """Between two deltas, once the first one has come."""
+    """The limit between two deltas, after the first one."""
 
     def __post_init__(self) -> None:
         for name in ("seconds", "stall"):
@@ -38,119 +38,119 @@ class Timeout:
                 positive(getattr(self, name), name)
 
     def around(self, model: Model) -> Model:
-        """`model`, given up on when it takes too long."""
-        return _Timed(model, self)
+        """Wrap `model` in this timeout."""
+        return _TimedModel(model, self)
 
 
-class _Timed(ModelWrapper):
+class _TimedModel(ModelWrapper):
     def __init__(self, model: Model, timeout: Timeout) -> None:
         super().__init__(model)
         self._timeout = timeout
 
     async def ask(self, request: ModelRequest) -> Reply:
-        return await self._patience(request).within(self._model.ask(request))
+        return await self._deadline(request).within(self._model.ask(request))
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        patience = self._patience(request)
+        deadline = self._deadline(request)
         async with AsyncExitStack() as stack:
             entering = stack.enter_async_context(self._model.stream(request))
-            deltas = await patience.within(entering)
-            yield deltas if patience.endless else _Deltas(deltas, patience)
+            deltas = await deadline.within(entering)
+            yield deltas if deadline.is_unlimited else _TimedDeltas(deltas, deadline)
 
-    def _patience(self, request: ModelRequest) -> _Patience:
+    def _deadline(self, request: ModelRequest) -> _Deadline:
         seconds: Any = request.params.get("timeout")
         if seconds is None:
             seconds = self._timeout.seconds
         else:
             positive(seconds, "timeout")
-        return _Patience(self.name, seconds, self._timeout.stall)
+        return _Deadline(self.name, seconds, self._timeout.stall)
 
 
-class _Patience:
-    """The time left for one answer."""
+class _Deadline:
+    """The remaining time of one reply."""
 
-    __slots__ = ("_left", "_name", "_seconds", "_stall")
+    __slots__ = ("_name", "_remaining", "_seconds", "_stall")
 
     def __init__(self, name: str, seconds: float | None, stall: float | None) -> None:
         self._name = name
         self._seconds = seconds
-        self._left = inf if seconds is None else seconds
+        self._remaining = inf if seconds is None else seconds
         self._stall = inf if stall is None else stall
 
     @property
-    def endless(self) -> bool:
-        return self._left == self._stall == inf
+    def is_unlimited(self) -> bool:
+        return self._remaining == self._stall == inf
 
-    async def within(self, answer: Awaitable[_T], stalls: bool = False) -> _T:
-        """Return the result of `answer` if it comes in time; raises ModelError otherwise."""
-        import asyncio  # takes long to import, and is there once anything is awaited
+    async def within(self, awaitable: Awaitable[_T], stalls: bool = False) -> _T:
+        """Return the result of `awaitable`; raises ModelError when the time is up."""
+        import asyncio  # late: slow to import
 
         stall = self._stall if stalls else inf
-        limit = min(self._left, stall)
+        limit = min(self._remaining, stall)
         began = clock.monotonic()
         scope = asyncio.timeout(None if limit == inf else limit)
         try:
             async with scope:
-                return await answer
+                return await awaitable
         except TimeoutError:
             if not scope.expired():
-                raise  # somebody else's
-            raise self._error(stalled=stall < self._left) from None
+                raise  # from another timeout
+            raise self._error(stalled=stall < self._remaining) from None
         finally:
-            self._left -= clock.monotonic() - began
+            self._remaining -= clock.monotonic() - began
 
     def _error(self, stalled: bool) -> ModelError:
         if stalled:
-            said = (
+            message = (
                 f"Model {self._name!r} sent nothing for {self._stall:g} s; the attempt was aborted."
             )
         else:
-            said = f"Model {self._name!r} took longer than {self._seconds:g} s for its answer."
-        return ModelError(said, kind="timeout")
+            message = f"Model {self._name!r} took longer than {self._seconds:g} s for its answer."
+        return ModelError(message, kind="timeout")
 
 
-class _Deltas:
-    """Deltas that must come in time."""
+class _TimedDeltas:
+    """Deltas under a deadline."""
 
-    __slots__ = ("_begun", "_next", "_patience")
+    __slots__ = ("_deadline", "_next", "_started")
 
-    def __init__(self, deltas: AsyncIterator[Delta], patience: _Patience) -> None:
+    def __init__(self, deltas: AsyncIterator[Delta], deadline: _Deadline) -> None:
         self._next: Callable[[], Awaitable[Delta]] = deltas.__anext__
-        self._patience = patience
-        self._begun = False
+        self._deadline = deadline
+        self._started = False
 
-    def __aiter__(self) -> _Deltas:
+    def __aiter__(self) -> _TimedDeltas:
         return self
 
     async def __anext__(self) -> Delta:
-        delta = await _Next(self._next(), self._patience, self._begun)
-        self._begun = True
+        delta = await _NextDelta(self._next(), self._deadline, self._started)
+        self._started = True
         return delta
 
 
-class _Next:
-    """One delta; patience is asked for only if it is not there at once."""
+class _NextDelta:
+    """An awaitable for one delta, which sets a timer only if it is not available at once."""
 
-    __slots__ = ("_answer", "_patience", "_stalls")
+    __slots__ = ("_awaitable", "_deadline", "_stalls")
 
-    def __init__(self, answer: Awaitable[Delta], patience: _Patience, stalls: bool) -> None:
-        self._answer = answer
-        self._patience = patience
+    def __init__(self, awaitable: Awaitable[Delta], deadline: _Deadline, stalls: bool) -> None:
+        self._awaitable = awaitable
+        self._deadline = deadline
         self._stalls = stalls
 
     def __await__(self) -> Generator[Any, Any, Delta]:
-        steps = self._answer.__await__()
+        steps = self._awaitable.__await__()
         try:
             signal = next(steps)
         except StopIteration as done:
             return done.value
-        waiting = self._patience.within(_Begun(steps, signal), self._stalls)
+        waiting = self._deadline.within(_StartedAwaitable(steps, signal), self._stalls)
         return (yield from waiting.__await__())
 
 
-class _Begun:
-    """An awaitable that was begun by hand and waits for its first signal."""
+class _StartedAwaitable:
+    """An awaitable that was already started, and waits for the future it yielded first."""
 
     __slots__ = ("_signal", "_steps")
 
@@ -164,7 +164,7 @@ class _Begun:
         except GeneratorExit:
             self._steps.close()
             raise
-        except BaseException as error:  # a cancellation; what was begun may clean up, and wait
+        except BaseException as error:  # a cancellation: the awaitable may clean up and await
             thrown = error
         else:
             return (yield from self._steps)

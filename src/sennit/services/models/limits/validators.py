@@ -8,19 +8,19 @@ from sennit.errors import ValidationError, shown
 
 
 def positive(value: object, name: str) -> None:
-    """Refuse what is not a number above zero."""
+    """Raise ValidationError unless `value` is a number above zero."""
     if not _number(value) or not value > 0:  # type: ignore[operator]
         raise ValidationError(f"{name} must be a number above 0, got {shown(value)}.")
 
 
 def not_negative(value: object, name: str) -> None:
-    """Refuse what is not a number, zero or more."""
+    """Raise ValidationError unless `value` is a number, zero or more."""
     if not _number(value) or not value >= 0:  # type: ignore[operator]
         raise ValidationError(f"{name} must be a number, 0 or more, got {shown(value)}.")
 
 
 def count(value: object, name: str) -> None:
-    """Refuse what is not a whole number, one or more."""
+    """Raise ValidationError unless `value` is a whole number, one or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValidationError(f"{name} must be a whole number, 1 or more, got {shown(value)}.")
 

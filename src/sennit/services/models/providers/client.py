@@ -1,11 +1,11 @@
-"""An HTTP client of one provider model, through pydantic-ai.
+"""HTTP client of one provider model, built on pydantic-ai.
 
-Only `Model.request` and `Model.request_stream` are used. The import costs a second or two, so only
-`providers.connect` imports this. Whatever is raised comes out as it is: `failure` reads an
-exception, `providers` decides what the caller gets to see.
+Only `Model.request` and `Model.request_stream` are used. The import takes a second or two, so only
+`providers.model` imports this module, and late. Exceptions are raised unchanged: `failure_of`
+classifies one, and `providers.model` decides what the caller sees.
 
-The layer drops some settings with a warning, or with none: `temperature` where a model reasons,
-`seed` where a provider has no such thing. Here they are refused before anything is sent.
+pydantic-ai drops unsupported settings with a warning or silently: `temperature` of reasoning
+models, `seed` where the provider has none. Here they raise before anything is sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sennit.services.models.providers.pydantic_ai_imports import (
 )
 from sennit.services.models.providers.translate import (
     deltas,
-    has_image_address,
+    has_image_url,
     layer_messages,
     layer_parameters,
     reply,
@@ -44,18 +44,18 @@ from sennit.services.models.providers.translate import (
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 
-_SETTINGS: Mapping[str, str] = {"stop": "stop_sequences"}
+_SETTING_NAMES: Mapping[str, str] = {"stop": "stop_sequences"}
 _THINKING: Mapping[str, Any] = {"off": False}
-_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-_TOO_LONG = re.compile(
+_SAMPLING_SETTINGS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_CONTEXT_EXCEEDED = re.compile(
     r"(exceed|maximum|too long|larger).{0,80}context|context.{0,40}(exceed|too long)"
     r"|prompt is too long|input token count",
     re.IGNORECASE | re.DOTALL,
 )
-_FETCHED_HERE = ("google",)
-"""Providers for which the layer fetches the address of an image itself."""
+_IMAGES_FETCHED_LOCALLY = ("google",)
+"""Providers for which pydantic-ai fetches image URLs on this machine."""
 _NOT_JSON = "Expected a JSON response"
-_KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
+_ERROR_KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (exceptions.ModelContextWindowExceededError, "context"),
     (exceptions.ModelAuthenticationError, "auth"),
     (exceptions.ModelNotFoundError, "not_found"),
@@ -74,7 +74,7 @@ _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (UnicodeDecodeError, "malformed"),
     (pydantic.ValidationError, "malformed"),
     (ValueError, "bad_request"),
-    # What the layer trips over when an answer has another shape than the one it was promised.
+    # Raised inside pydantic-ai when a response does not have the documented shape.
     (AttributeError, "malformed"),
     (LookupError, "malformed"),
     (TypeError, "malformed"),
@@ -83,19 +83,19 @@ _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEndpoint:
-    """The model and its base URL, without the key, so that it may be shown."""
+    """The model and its base URL, without the key, so that it is safe to show."""
 
     kind: str
-    """The name of the provider in the layer."""
+    """The provider's name in pydantic-ai."""
     model: str
     base_url: str | None = None
     fetch_images: bool = False
-    """Whether the layer may fetch addresses of images that the provider does not fetch itself."""
+    """Whether image URLs may be fetched on this machine if the provider does not fetch them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """A request in the layer's words."""
+    """A request in pydantic-ai's types."""
 
     messages: list[messages.ModelMessage]
     settings: ModelSettings
@@ -104,73 +104,79 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
-    """The content of a pydantic-ai exception, not yet safe to show."""
+    """The content of a pydantic-ai exception, with secrets not yet redacted."""
 
     kind: ModelErrorKind
-    said: str
+    message: str
     status: int | None = None
     retry_after: float | None = None
 
 
 class ProviderClient:
-    """A model at its provider, with one HTTP client; it belongs to the event loop that uses it."""
+    """A provider's model and its HTTP client; bound to the event loop that first uses it."""
 
-    def __init__(self, address: ModelEndpoint, api_key: str | None) -> None:
-        self.client = create_async_httpx2_client()
-        self._model = _layer_model(address, api_key, self.client)
-        self._chat = address.kind not in ("anthropic", "google", "openai-responses")
-        self._elsewhere = address.base_url is not None
-        self._sends_addresses = address.kind not in _FETCHED_HERE or address.fetch_images
+    def __init__(self, endpoint: ModelEndpoint, api_key: str | None) -> None:
+        self.http_client = create_async_httpx2_client()
+        self._model = _create_model(endpoint, api_key, self.http_client)
+        self._is_chat_api = endpoint.kind not in ("anthropic", "google", "openai-responses")
+        self._has_base_url = endpoint.base_url is not None
+        self._sends_image_urls = (
+            endpoint.kind not in _IMAGES_FETCHED_LOCALLY or endpoint.fetch_images
+        )
 
     def key_in_use(self) -> str | None:
-        """The key, also one from the environment, where the provider's SDK tells it."""
+        """Return the API key in use, also from the environment; None if the SDK hides it."""
         key = getattr(getattr(self._model, "client", None), "api_key", None)
         return key if isinstance(key, str) else None
 
     @property
     def window(self) -> int | None:
-        """The tokens the model takes in, as far as the layer's lists know."""
+        """The context window in tokens; None if pydantic-ai does not list the model."""
         return self._model.context_window
 
     @property
     def shapes_output(self) -> bool:
-        """True if the provider holds the model to a JSON schema."""
+        """True if the provider can enforce a JSON schema."""
         return bool(self._model.profile.get("supports_json_schema_output"))
 
-    def asked(self, request: ModelRequest, params: Mapping[str, Any]) -> ProviderRequest:
-        """The request in the layer's words; ValidationError for what the model cannot do."""
+    def prepare(self, request: ModelRequest, params: Mapping[str, Any]) -> ProviderRequest:
+        """Translate a request; raises ValidationError if the model does not support it."""
         if request.output is not None and not self.shapes_output:
             raise ValidationError(
                 "this model does not support structured output; describe the format in the prompt."
             )
-        _ = request.forced  # raises for a tool that is not there; the layer would only warn
+        _ = request.forced  # raises for an unknown tool; pydantic-ai would only warn
         settings = self._settings(params)
-        if refused := sorted(self._ignored(settings, params.get("reasoning")) & settings.keys()):
-            name = "stop" if refused[0] == "stop_sequences" else refused[0]
+        if unsupported := sorted(
+            self._ignored_settings(settings, params.get("reasoning")) & settings.keys()
+        ):
+            name = "stop" if unsupported[0] == "stop_sequences" else unsupported[0]
             raise ValidationError(
                 f"this model does not support the parameter {name!r}; leave it out."
             )
         try:
-            said = list(layer_messages(request.messages))
+            model_messages = list(layer_messages(request.messages))
         except (AttributeError, LookupError, TypeError) as error:
             raise ValidationError(f"a message is not a chat message: {error!r}") from error
-        if not self._sends_addresses and has_image_address(said):
+        if not self._sends_image_urls and has_image_url(model_messages):
             raise ValidationError(
                 "this provider does not accept image URLs, so the image would be fetched from this "
                 "machine; allow that with fetch_images=True, or use another provider."
             )
-        return ProviderRequest(said, cast("ModelSettings", settings), layer_parameters(request))
+        return ProviderRequest(
+            model_messages, cast("ModelSettings", settings), layer_parameters(request)
+        )
 
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The params under the layer's names. Asking again is not for the SDK to decide."""
+        """Return the params under pydantic-ai's names, with the SDK's own retries disabled."""
         settings: dict[str, Any] = {"max_retries": 0}
         for name, value in params.items():
             if name != "reasoning":
-                settings[_SETTINGS.get(name, name)] = value
+                settings[_SETTING_NAMES.get(name, name)] = value
         if (effort := params.get("reasoning")) is not None:
             settings.update(self._reasoning(effort))
         if settings.get("parallel_tool_calls") and self._unsupported("parallel_tool_calls"):
-            # Several at once is what such a provider does anyway.
+            # Such a provider always allows parallel calls.
             del settings["parallel_tool_calls"]
         return settings
 
@@ -180,79 +186,85 @@ class ProviderClient:
             raise ValidationError("this model cannot turn reasoning 'off'; use 'low'.")
         if profile.get("supports_thinking"):
             return {"thinking": _THINKING.get(effort, effort)}
-        if effort == "off" and not (self._chat and self._elsewhere):
+        if effort == "off" and not (self._is_chat_api and self._has_base_url):
             return {}
-        if self._chat:  # a model the layer has no profile of; the server knows whether it can
+        if (
+            self._is_chat_api
+        ):  # a model the layer has no profile of; the server knows whether it can
             return {"openai_reasoning_effort": "none" if effort == "off" else effort}
         raise ValidationError(f"this model does not reason; leave out reasoning={effort!r}.")
 
     def _unsupported(self, name: str) -> bool:
         unsupported: Iterable[str] = self._model.unsupported_settings
-        more = cast(
+        profile_unsupported = cast(
             "Iterable[str]", self._model.profile.get("openai_unsupported_model_settings", ())
         )
-        return name in unsupported or name in more
+        return name in unsupported or name in profile_unsupported
 
-    def _ignored(self, settings: Mapping[str, Any], effort: str | None) -> set[str]:
-        """The settings that the layer would leave out of the request."""
-        # The time limit is enforced on our side as well, and the other is nobody's wish.
-        ours = ("timeout", "max_retries")
-        ignored = {name for name in settings if name not in ours and self._unsupported(name)}
+    def _ignored_settings(self, settings: Mapping[str, Any], effort: str | None) -> set[str]:
+        """Return the settings that pydantic-ai would drop from the request."""
+        # The timeout is also enforced here, and max_retries is set by `_settings`.
+        enforced_here = ("timeout", "max_retries")
+        ignored = {
+            name for name in settings if name not in enforced_here and self._unsupported(name)
+        }
         profile = cast("Mapping[str, Any]", self._model.profile)
         if profile.get("anthropic_disallows_sampling_settings"):
-            ignored.update(_SAMPLING)
+            ignored.update(_SAMPLING_SETTINGS)
         if profile.get("openai_supports_reasoning") and not _reasoning_is_off(profile, effort):
-            ignored.update(_SAMPLING)
+            ignored.update(_SAMPLING_SETTINGS)
         return ignored
 
-    async def ask(self, asked: ProviderRequest) -> Reply:
-        """The whole reply."""
-        return reply(await self._model.request(asked.messages, asked.settings, asked.parameters))
+    async def ask(self, request: ProviderRequest) -> Reply:
+        """Return the whole reply."""
+        return reply(
+            await self._model.request(request.messages, request.settings, request.parameters)
+        )
 
     @asynccontextmanager
-    async def stream(self, asked: ProviderRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """The reply as deltas."""
-        streamed = self._model.request_stream(asked.messages, asked.settings, asked.parameters)
-        async with streamed as response:
+    async def stream(self, request: ProviderRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        """Stream the reply as deltas."""
+        context = self._model.request_stream(request.messages, request.settings, request.parameters)
+        async with context as response:
             yield deltas(response)
 
 
-def _layer_model(address: ModelEndpoint, api_key: str | None, client: AsyncClient) -> Model:
-    provider_class = infer_provider_class(address.kind)
+def _create_model(endpoint: ModelEndpoint, api_key: str | None, client: AsyncClient) -> Model:
+    provider_class = infer_provider_class(endpoint.kind)
     options: dict[str, Any] = {"api_key": api_key, "http_client": client}
-    if address.base_url is not None:
+    if endpoint.base_url is not None:
         if "base_url" not in signature(provider_class).parameters:
             raise ValidationError(
-                f"{address.kind!r} does not support base_url; use 'openai:{address.model}' for an "
-                f"OpenAI-compatible server."
+                f"{endpoint.kind!r} does not support base_url; use 'openai:{endpoint.model}' for "
+                f"an OpenAI-compatible server."
             )
-        options["base_url"] = address.base_url
+        options["base_url"] = endpoint.base_url
     provider = provider_class(**options)
-    return infer_model(f"{address.kind}:{address.model}", provider_factory=lambda _: provider)
+    return infer_model(f"{endpoint.kind}:{endpoint.model}", provider_factory=lambda _: provider)
 
 
 def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
     efforts = profile.get("openai_reasoning_efforts")
-    can = (
+    supports_none = (
         profile.get("openai_supports_reasoning_effort_none")
         if efforts is None
         else "none" in efforts
     )
-    if not can:
+    if not supports_none:
         return False
     return effort == "off" or (effort is None and not profile.get("thinking_enabled_by_default"))
 
 
-def failure(error: BaseException) -> ProviderFailure:
+def failure_of(error: BaseException) -> ProviderFailure:
     """Extract the failure from a pydantic-ai exception or its cause."""
-    kind, said = _kind(error), _said(error)
-    # There are no codes for these, only wordings.
-    if kind == "bad_request" and _TOO_LONG.search(said):
+    kind, message = _kind(error), _provider_message(error)
+    # Providers have no codes for these, only messages.
+    if kind == "bad_request" and _CONTEXT_EXCEEDED.search(message):
         kind = "context"
-    if kind == "failed" and said.startswith(_NOT_JSON):
+    if kind == "failed" and message.startswith(_NOT_JSON):
         kind = "malformed"
     status = getattr(error, "status_code", None)
-    return ProviderFailure(kind, said, status, getattr(error, "retry_after", None))
+    return ProviderFailure(kind, message, status, getattr(error, "retry_after", None))
 
 
 def _kind(error: BaseException) -> ModelErrorKind:
@@ -260,22 +272,22 @@ def _kind(error: BaseException) -> ModelErrorKind:
         return "timeout"
     cause: BaseException | None = error
     while cause is not None:
-        for type_, kind in _KINDS:
+        for type_, kind in _ERROR_KINDS:
             if isinstance(cause, type_):
                 return kind
         cause = cause.__cause__
     return "bad_request" if 400 <= (getattr(error, "status_code", None) or 0) < 500 else "failed"
 
 
-def _said(error: BaseException) -> str:
-    """The provider's own words where it sent some."""
+def _provider_message(error: BaseException) -> str:
+    """Return the message in the response body, or else that of the exception."""
     body = getattr(error, "body", None)
-    for place in (body, *(_values(body, "error"))):
-        for said in _values(place, "message"):
-            if isinstance(said, str) and said:
-                return said
+    for mapping in (body, *(_field_values(body, "error"))):
+        for message in _field_values(mapping, "message"):
+            if isinstance(message, str) and message:
+                return message
     return str(error) or type(error).__name__
 
 
-def _values(place: Any, name: str) -> list[Any]:
-    return [place[name]] if isinstance(place, dict) and name in place else []
+def _field_values(mapping: Any, name: str) -> list[Any]:
+    return [mapping[name]] if isinstance(mapping, dict) and name in mapping else []

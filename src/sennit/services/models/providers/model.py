@@ -1,14 +1,14 @@
-"""Provider models: found by name, called over HTTP.
+"""Provider models: looked up by name, called over HTTP.
 
-`connect("openai:gpt-5")` gives a Model. Invariants:
+`connect("openai:gpt-5")` returns a Model. Invariants:
 
-- A key comes from the caller or the environment. It is held where no repr, pickle or log reaches
-  it, and cut out of whatever a provider says, since error texts like to quote it.
-- Whatever goes wrong becomes a ModelError with the kind that says who has to act. An exception of
-  the library below is its `__cause__`, unless it quotes a key.
-- Nothing is asked twice here: when to try again is the caller's decision.
-- One HTTP client per event loop, reused from call to call. A client is tied to the loop it first
-  ran on, so each loop gets its own; it is closed when that loop ends, or by `aclose`.
+- The API key comes from the caller or the environment. No repr, pickle or log contains it, and it
+  is redacted from provider messages, because error texts often quote it.
+- Every failure becomes a ModelError whose kind says who has to act. The original exception is its
+  `__cause__`, unless it quotes a key.
+- Nothing is retried here: retrying is the caller's decision.
+- One HTTP client per event loop, reused across calls. A client is bound to the loop it first ran
+  on; it is closed when that loop ends, or by `aclose`.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ PROVIDERS: Mapping[str, str] = {
     "vllm": "vllm",
     "zai": "zai",
 }
-"""The providers by name, and what the layer below calls them."""
+"""Provider names, mapped to pydantic-ai's names."""
 
 _AUTHORITY_END = re.compile(r"[/?#]")
-_OLLAMA = "http://localhost:11434/v1"
-_VARIABLE = re.compile(r"`([A-Z][A-Z0-9_]+)`")
+_OLLAMA_URL = "http://localhost:11434/v1"
+_QUOTED_VARIABLE = re.compile(r"`([A-Z][A-Z0-9_]+)`")
 _SECRET_VARIABLE = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$")
 _LOOKS_SECRET = re.compile(r"\b(?:sk|pk|gsk|xai|AIza)[-_][\w*.-]{6,}|(?<=Bearer )\S+")
-_SHORTEST_SECRET = 6
-_LONGEST_MESSAGE = 600
-_WAYS_OUT: Mapping[ModelErrorKind, str] = {
+_MIN_SECRET_LENGTH = 6
+_MAX_MESSAGE_LENGTH = 600
+_HINTS: Mapping[ModelErrorKind, str] = {
     "auth": " Check the key and what it may be used for.",
     "not_found": " Check the model's name and the base_url.",
     "context": " Shorten the conversation.",
@@ -89,39 +89,39 @@ def connect(
     window: int | None = None,
     fetch_images: bool = False,
 ) -> ProviderModel:
-    """The model `spec` names, as "provider:model"; nothing is sent before it is asked.
+    """Return the model named by `spec`, "provider:model"; nothing is sent before the first call.
 
     Args:
         spec: Such as "openai:gpt-5", "anthropic:claude-opus-5", "google:gemini-2.5-flash" or
-            "ollama:qwen3". With `base_url`, "openai:name" is any server that speaks OpenAI's form.
-        base_url: Another address than the provider's own.
-        api_key: The key; without one the provider's environment variable is read.
-        window: The tokens the model takes in, if they are not known from its name.
-        fetch_images: Whether addresses of images may be fetched from here for a provider that does
+            "ollama:qwen3". With `base_url`, "openai:name" is any OpenAI-compatible server.
+        base_url: The server's URL, if not the provider's own.
+        api_key: The API key; by default the provider's environment variable is read.
+        window: The context window in tokens, if it is not known from the model's name.
+        fetch_images: Whether image URLs may be fetched from this machine for a provider that does
             not fetch them itself.
 
     Raises:
         ModelError: kind "not_found" for an unknown provider, "auth" without a key.
-        ValidationError: `spec` or `base_url` does not make sense.
-        MissingExtraError: the packages that speak to providers are not installed.
+        ValidationError: `spec` or `base_url` is invalid.
+        MissingExtraError: the provider packages are not installed.
     """
-    provider, name = _split(spec)
+    provider, name = _parse_spec(spec)
     try:
         from sennit.services.models.providers.client import ModelEndpoint
     except ImportError as error:
         raise MissingExtraError.of(f"Model {spec!r}", "models") from error
     if provider == "ollama" and base_url is None and not os.environ.get("OLLAMA_BASE_URL"):
-        base_url = _OLLAMA
-    address = ModelEndpoint(
+        base_url = _OLLAMA_URL
+    endpoint = ModelEndpoint(
         kind=PROVIDERS[provider],
         model=name,
         base_url=_checked_url(base_url),
         fetch_images=fetch_images,
     )
-    return ProviderModel(spec, address, _Secret(api_key), window)
+    return ProviderModel(spec, endpoint, _Secret(api_key), window)
 
 
-def _split(spec: str) -> tuple[str, str]:
+def _parse_spec(spec: str) -> tuple[str, str]:
     if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValidationError(f"A model is named by text like 'openai:gpt-5', got {shown(spec)}.")
     provider, colon, name = spec.partition(":")
@@ -147,7 +147,7 @@ def _checked_url(url: str | None) -> str | None:
 
 
 class _Secret:
-    """A key that shows itself to nobody but who asks for it by name."""
+    """An API key that is excluded from repr and pickle; `reveal` returns it."""
 
     __slots__ = ("_value",)
 
@@ -164,50 +164,52 @@ class _Secret:
         raise TypeError("An API key cannot be pickled.")
 
 
-class _Line:
-    """A wire on one event loop, closed when the loop ends or nobody holds it any more."""
+class _LoopClient:
+    """The client of one event loop, closed when the loop ends or the client is collected."""
 
-    def __init__(self, wire: ProviderClient) -> None:
-        self.wire = wire
-        # asyncio closes the generators that are still open when a loop ends: the one moment at
+    def __init__(self, client: ProviderClient) -> None:
+        self.client = client
+        # When a loop shuts down, asyncio closes its open async generators: the last moment at
         # which the connections can still be closed.
-        self._life = _closing(wire)
+        self._closer = _close_with_loop(client)
 
     @property
-    def dead(self) -> bool:
-        return self.wire.client.is_closed
+    def is_closed(self) -> bool:
+        return self.client.http_client.is_closed
 
-    async def begin(self) -> None:
-        """To be called on the loop; does not let go of it."""
-        await anext(self._life)
+    async def start(self) -> None:
+        """Register with the running loop, without yielding to it."""
+        await anext(self._closer)
 
     async def aclose(self) -> None:
-        await self._life.aclose()
+        await self._closer.aclose()
 
 
-async def _closing(wire: ProviderClient) -> AsyncGenerator[None]:
+async def _close_with_loop(client: ProviderClient) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        await wire.client.aclose()
+        await client.http_client.aclose()
 
 
 class ProviderModel(AsyncClosing):
-    """A Model at a provider; made by `connect`.
+    """A model of a provider; created by `connect`.
 
-    May be used from any number of tasks, threads and event loops (asyncio).
+    Safe to use from any number of tasks, threads and asyncio event loops.
     """
 
     streams = True
 
-    def __init__(self, name: str, address: ModelEndpoint, key: _Secret, window: int | None) -> None:
+    def __init__(
+        self, name: str, endpoint: ModelEndpoint, key: _Secret, window: int | None
+    ) -> None:
         self._name = name
-        self._address = address
+        self._endpoint = endpoint
         self._key = key
         self._lock = Lock()
-        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
-        # Opened at once, for the errors; the first loop that asks gets it.
-        self._spare: ProviderClient | None = self._open()
+        self._clients: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
+        # Created now to raise setup errors early; the first loop that calls takes it.
+        self._spare: ProviderClient | None = self._create_client()
         # The environment may change before the next loop needs the key.
         self._key = _Secret(key.reveal() or self._spare.key_in_use())
         self._window = window or self._spare.window
@@ -221,7 +223,7 @@ class ProviderModel(AsyncClosing):
 
     @property
     def name(self) -> str:
-        """As given to `connect`."""
+        """The name given to `connect`."""
         return self._name
 
     @property
@@ -231,173 +233,175 @@ class ProviderModel(AsyncClosing):
 
     @property
     def shapes_output(self) -> bool:
-        """True if it can be held to a JSON schema."""
+        """True if it supports structured output."""
         return self._shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:
-        """The whole reply; raises ModelError, or ValidationError for what it cannot do."""
+        """Return the whole reply; raises ModelError, or ValidationError if not supported."""
         call = await self._call(request)
-        return await call.step(call.wire.ask(call.asked))
+        return await call.before_deadline(call.client.ask(call.request))
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """The reply as deltas; leaving the block early hangs up."""
+        """Stream the reply as deltas; leaving the block early closes the connection."""
         call = await self._call(request)
-        opened = call.wire.stream(call.asked)
-        told = await call.step(opened.__aenter__())
+        context = call.client.stream(call.request)
+        raw_deltas = await call.before_deadline(context.__aenter__())
         try:
-            async with aclosing(call.each(told)) as deltas:
+            async with aclosing(call.bounded(raw_deltas)) as deltas:
                 yield deltas
         finally:
-            await call.guarded(opened.__aexit__(None, None, None))
+            await call.translate_errors(context.__aexit__(None, None, None))
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the model stays usable."""
         with self._lock:
-            line = self._lines.pop(asyncio.get_running_loop(), None)
-        if line is not None:
-            await line.aclose()
+            loop_client = self._clients.pop(asyncio.get_running_loop(), None)
+        if loop_client is not None:
+            await loop_client.aclose()
 
     async def _call(self, request: ModelRequest) -> _Call:
         params = checked_params(request.params)
-        wire = (await self._line()).wire
+        client = (await self._loop_client()).client
         try:
-            asked = wire.asked(request, params)
+            provider_request = client.prepare(request, params)
         except ValidationError as error:
             raise type(error)(f"Model {self._name!r}: {error}") from None
-        return _Call(self._name, wire, asked, params, self._key)
+        return _Call(self._name, client, provider_request, params, self._key)
 
-    async def _line(self) -> _Line:
+    async def _loop_client(self) -> _LoopClient:
         loop = asyncio.get_running_loop()
         with self._lock:
-            for other in [other for other in self._lines if other.is_closed()]:
-                del self._lines[other]
-            line = self._lines.get(loop)
-            if line is not None and not line.dead:
-                return line
+            for other in [other for other in self._clients if other.is_closed()]:
+                del self._clients[other]
+            loop_client = self._clients.get(loop)
+            if loop_client is not None and not loop_client.is_closed:
+                return loop_client
             spare, self._spare = self._spare, None
-            line = self._lines[loop] = _Line(spare or self._open())
-        await line.begin()
-        return line
+            loop_client = self._clients[loop] = _LoopClient(spare or self._create_client())
+        await loop_client.start()
+        return loop_client
 
-    def _open(self) -> ProviderClient:
-        from sennit.services.models.providers.client import ProviderClient, failure
+    def _create_client(self) -> ProviderClient:
+        from sennit.services.models.providers.client import ProviderClient, failure_of
 
         try:
-            return ProviderClient(self._address, self._key.reveal())
+            return ProviderClient(self._endpoint, self._key.reveal())
         except SennitError:
             raise
         except ImportError as error:
             raise MissingExtraError.of(f"Model {self._name!r}", "models") from error
         except Exception as error:
-            secrets = _secrets(self._key, {})
-            told = _not_set_up(self._name, failure(error).said, secrets)
-            told.__cause__ = None if _quotes(error, secrets) else error
-        raise told
+            secrets = _secret_values(self._key, {})
+            model_error = _setup_error(self._name, failure_of(error).message, secrets)
+            model_error.__cause__ = None if _quotes_secret(error, secrets) else error
+        raise model_error
 
 
-def _not_set_up(name: str, said: str, secrets: Iterable[str]) -> ModelError:
-    """For what a provider needs and has not got, as a rule its key."""
-    variables = _VARIABLE.findall(said)
-    way = " or ".join(variables)
+def _setup_error(name: str, message: str, secrets: Iterable[str]) -> ModelError:
+    """Return the error for missing configuration, usually the API key."""
+    variables = _QUOTED_VARIABLE.findall(message)
+    names = " or ".join(variables)
     if any("KEY" in variable or "TOKEN" in variable for variable in variables):
         return ModelError(
-            f"Model {name!r} needs an API key: set {way}, or pass api_key.", kind="auth"
+            f"Model {name!r} needs an API key: set {names}, or pass api_key.", kind="auth"
         )
     if variables:
-        return ModelError(f"Model {name!r} needs {way} to be set.", kind="bad_request")
-    return ModelError(f"Model {name!r} cannot be set up: {_scrubbed(said, secrets)}")
+        return ModelError(f"Model {name!r} needs {names} to be set.", kind="bad_request")
+    return ModelError(f"Model {name!r} cannot be set up: {_redact(message, secrets)}")
 
 
 class _Call:
-    """One request under way: its deadline, and what must not be told of it."""
+    """One running request: its deadline, and the secrets to redact from its errors."""
 
     def __init__(
         self,
         name: str,
-        wire: ProviderClient,
-        asked: ProviderRequest,
+        client: ProviderClient,
+        request: ProviderRequest,
         params: Mapping[str, Any],
         key: _Secret,
     ) -> None:
-        self.wire = wire
-        self.asked = asked
+        self.client = client
+        self.request = request
         self._name = name
         self._key = key
-        self._seconds: float | None = params.get("timeout")
+        self._timeout: float | None = params.get("timeout")
         self._headers: Mapping[str, str] = params.get("extra_headers") or {}
         now = asyncio.get_running_loop().time()
-        self._until = None if self._seconds is None else now + self._seconds
+        self._deadline = None if self._timeout is None else now + self._timeout
 
-    async def each(self, deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta]:
-        """The deltas, each under the deadline of the whole answer."""
-        while (delta := await self.step(anext(deltas, None))) is not None:
+    async def bounded(self, deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta]:
+        """Yield the deltas, all within the deadline of the request."""
+        while (delta := await self.before_deadline(anext(deltas, None))) is not None:
             yield delta
 
-    async def step(self, step: Awaitable[_T]) -> _T:
-        """`guarded`, and done before the deadline."""
-        return await self.guarded(self._in_time(step))
+    async def before_deadline(self, awaitable: Awaitable[_T]) -> _T:
+        """Await before the deadline, and translate exceptions."""
+        return await self.translate_errors(self._within_deadline(awaitable))
 
-    async def _in_time(self, step: Awaitable[_T]) -> _T:
-        async with asyncio.timeout_at(self._until):
-            return await step
+    async def _within_deadline(self, awaitable: Awaitable[_T]) -> _T:
+        async with asyncio.timeout_at(self._deadline):
+            return await awaitable
 
-    async def guarded(self, step: Awaitable[_T]) -> _T:
-        """Return the result of `step`; any exception becomes a ModelError."""
+    async def translate_errors(self, awaitable: Awaitable[_T]) -> _T:
+        """Return the result of `awaitable`; any exception becomes a ModelError."""
         try:
-            return await step
+            return await awaitable
         except TimeoutError as error:
-            failure = self._late()
+            failure = self._timeout_error()
             failure.__cause__ = error
         except ModelError as error:
             failure = ModelError(f"Model {self._name!r}: {error}", kind=error.kind)
         except Exception as error:
-            failure = self._failure(error)
-        # Outside the except clauses: inside, Python would attach the exception with its secrets.
+            failure = self._provider_error(error)
+        # Outside the except clauses: inside, Python would set __context__, which may hold secrets.
         raise failure
 
-    def _late(self) -> ModelError:
-        within = "in time" if self._seconds is None else f"within {self._seconds:g} s"
+    def _timeout_error(self) -> ModelError:
+        within = "in time" if self._timeout is None else f"within {self._timeout:g} s"
         return ModelError(f"Model {self._name!r} did not answer {within}.", kind="timeout")
 
-    def _failure(self, error: Exception) -> ModelError:
-        from sennit.services.models.providers.client import failure
+    def _provider_error(self, error: Exception) -> ModelError:
+        from sennit.services.models.providers.client import failure_of
 
-        read, secrets = failure(error), _secrets(self._key, self._headers)
-        status = "" if read.status is None else f" ({read.status})"
-        said, way_out = _scrubbed(read.said, secrets), _WAYS_OUT.get(read.kind, "")
-        stop = "." if way_out and not said.endswith((".", "!", "?")) else ""
-        told = ModelError(
-            f"Model {self._name!r} failed{status}: {said}{stop}{way_out}",
-            kind=read.kind,
-            status=read.status,
-            retry_after=read.retry_after,
+        details, secrets = failure_of(error), _secret_values(self._key, self._headers)
+        status = "" if details.status is None else f" ({details.status})"
+        message, hint = _redact(details.message, secrets), _HINTS.get(details.kind, "")
+        stop = "." if hint and not message.endswith((".", "!", "?")) else ""
+        model_error = ModelError(
+            f"Model {self._name!r} failed{status}: {message}{stop}{hint}",
+            kind=details.kind,
+            status=details.status,
+            retry_after=details.retry_after,
         )
-        if not _quotes(error, secrets):
-            told.__cause__ = error
-        return told
+        if not _quotes_secret(error, secrets):
+            model_error.__cause__ = error
+        return model_error
 
 
-def _secrets(key: _Secret, headers: Mapping[str, str]) -> list[str]:
-    """Return the strings that no error may quote: keys, own headers, secrets of the environment."""
-    hidden = (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
-    candidates = (key.reveal() or "", *headers.values(), *hidden)
-    return [secret for secret in candidates if len(secret) >= _SHORTEST_SECRET]
+def _secret_values(key: _Secret, headers: Mapping[str, str]) -> list[str]:
+    """Return the strings to redact: the key, header values and secrets in the environment."""
+    environment_secrets = (
+        value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)
+    )
+    candidates = (key.reveal() or "", *headers.values(), *environment_secrets)
+    return [secret for secret in candidates if len(secret) >= _MIN_SECRET_LENGTH]
 
 
-def _scrubbed(text: str, secrets: Iterable[str]) -> str:
-    """`text` on one line, without secrets and not too long."""
+def _redact(text: str, secrets: Iterable[str]) -> str:
+    """Return `text` on one line, with secrets replaced and its length limited."""
     for secret in secrets:
         text = text.replace(secret, "***")
     text = " ".join(_LOOKS_SECRET.sub("***", text).split())
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:_MAX_MESSAGE_LENGTH]}…"
 
 
-def _quotes(error: BaseException | None, secrets: Sequence[str]) -> bool:
+def _quotes_secret(error: BaseException | None, secrets: Sequence[str]) -> bool:
     """Return whether a traceback of `error` would show a secret."""
     while error is not None:
-        said = str(error)
-        if _LOOKS_SECRET.search(said) or any(secret in said for secret in secrets):
+        message = str(error)
+        if _LOOKS_SECRET.search(message) or any(secret in message for secret in secrets):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -1,9 +1,8 @@
-"""pydantic-ai, imported here and nowhere else.
+"""Imports of pydantic-ai, collected in one module.
 
-`wire` asks through it, `translate` puts our words into its words and back; both take the names from
-here. So what Sennit depends on can be read in one place, and that place alone has to be looked at
-when the package changes. Of its agents nothing is used. Importing this takes a second or two, which
-only who connects to a provider should pay.
+`client` sends requests through it and `translate` converts messages; both import its names from
+here, so the dependency is visible in one place. Its agents are not used. The import takes a second
+or two, so only code that connects to a provider loads this module.
 """
 
 from __future__ import annotations

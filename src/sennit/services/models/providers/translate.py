@@ -1,15 +1,15 @@
 """Translation between our messages and pydantic-ai's.
 
-Where the layer says less than the provider did, this is how it is got back:
+It also compensates for what pydantic-ai loses or gets wrong:
 
-- A refusal's text arrives with the end, not as text; it is told as the last text.
-- A stream that just stops counts as a finished one for OpenAI's form; here it is an error, unless
-  the provider has said why it finished.
-- Some servers give every parallel call the index 0, or repeat the name in each piece: another id
-  with a name is another call, and a name said again is not more of it.
-- A call that never gets a name is left out; a reply that ends for the sake of one is an error.
-- Each piece of text is added to one long string that nobody reads, at quadratic cost; it is kept
-  empty.
+- The text of a refusal comes with the finish reason; it is emitted as the last text delta.
+- pydantic-ai treats a truncated OpenAI stream as finished; here it is an error, unless the
+  provider sent a finish reason.
+- Some servers give every parallel call the index 0, or repeat the name in each chunk: a new id
+  with a name starts a new call, and a repeated name is not appended.
+- A call without a name is dropped; a reply whose finish reason is such a call is an error.
+- pydantic-ai appends each text delta to one long string that nothing reads, at quadratic cost; the
+  string is reset after every event.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sennit.services.models.reply import (
 )
 from sennit.services.models.request import ModelRequest
 
-_FINISHES: Mapping[layer.FinishReason, FinishReason] = {
+_FINISH_REASONS: Mapping[layer.FinishReason, FinishReason] = {
     "stop": "stop",
     "length": "length",
     "content_filter": "refusal",
@@ -52,7 +52,7 @@ _FINISHES: Mapping[layer.FinishReason, FinishReason] = {
 
 
 def layer_parameters(request: ModelRequest) -> ModelRequestParameters:
-    """The tools and the form of the answer."""
+    """Translate the tools and the output schema."""
     tools = [
         ToolDefinition(
             name=tool.name,
@@ -72,27 +72,27 @@ def layer_parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def layer_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[layer.ModelMessage]:
-    """Translate messages; all between two answers is one request, as providers require."""
+    """Translate messages; those between two replies form one request, as providers require."""
     names: dict[str, str] = {}
-    asked: list[layer.ModelRequestPart] = []
+    request_parts: list[layer.ModelRequestPart] = []
     for message in messages:
         if message.get("role") != "assistant":
-            asked.append(_request_part(message, names))
+            request_parts.append(_request_part(message, names))
             continue
-        if asked:
-            yield layer.ModelRequest(parts=asked)
-            asked = []
+        if request_parts:
+            yield layer.ModelRequest(parts=request_parts)
+            request_parts = []
         yield layer.ModelResponse(parts=list(_response_parts(message, names)))
-    if asked:
-        yield layer.ModelRequest(parts=asked)
+    if request_parts:
+        yield layer.ModelRequest(parts=request_parts)
 
 
-def has_image_address(said: Iterable[layer.ModelMessage]) -> bool:
-    """Return whether an image is given by its address, rather than by its bytes."""
-    parts = (part for message in said for part in message.parts)
-    asked = (part.content for part in parts if isinstance(part, layer.UserPromptPart))
-    blocks = (content for content in asked if not isinstance(content, str))
-    return any(isinstance(one, layer.ImageUrl) for content in blocks for one in content)
+def has_image_url(messages: Iterable[layer.ModelMessage]) -> bool:
+    """Return whether a message refers to an image by URL rather than holding its bytes."""
+    parts = (part for message in messages for part in message.parts)
+    contents = (part.content for part in parts if isinstance(part, layer.UserPromptPart))
+    block_lists = (content for content in contents if not isinstance(content, str))
+    return any(isinstance(block, layer.ImageUrl) for content in block_lists for block in content)
 
 
 def _request_part(message: Mapping[str, Any], names: Mapping[str, str]) -> layer.ModelRequestPart:
@@ -114,8 +114,8 @@ def _request_part(message: Mapping[str, Any], names: Mapping[str, str]) -> layer
 def _response_parts(
     message: Mapping[str, Any], names: dict[str, str]
 ) -> Iterator[layer.ModelResponsePart]:
-    if said := _text(message.get("content")):
-        yield layer.TextPart(said)
+    if text := _text(message.get("content")):
+        yield layer.TextPart(text)
     for call in cast("Iterable[Mapping[str, Any]]", message.get("tool_calls") or ()):
         function = call["function"]
         names[call["id"]] = function["name"]
@@ -123,7 +123,7 @@ def _response_parts(
 
 
 def _text(content: Any) -> str:
-    """Text, or text blocks, as one text."""
+    """Join text blocks; raises ValidationError if a block is an image."""
     if content is None or isinstance(content, str):
         return content or ""
     blocks = [block for block in _blocks(content) if isinstance(block, str)]
@@ -149,12 +149,12 @@ def _block(block: Mapping[str, Any]) -> layer.UserContent:
 
 
 def reply(response: layer.ModelResponse) -> Reply:
-    """A whole answer."""
-    telling, assembly = _Telling(), ReplyAssembler()
+    """Translate a whole reply."""
+    translator, assembly = _DeltaTranslator(), ReplyAssembler()
     for index, part in enumerate(response.parts):
-        for delta in telling.start(index, part):
+        for delta in translator.on_part(index, part):
             assembly.feed(delta)
-    for delta in telling.end(response):
+    for delta in translator.finish(response):
         assembly.feed(delta)
     return assembly.reply()
 
@@ -169,22 +169,22 @@ def _image(url: str, detail: Any) -> layer.UserContent:
 
 
 async def deltas(response: StreamedResponse) -> AsyncIterator[Delta]:
-    """An answer as it comes."""
-    telling = _Telling()
+    """Translate a streamed reply as it arrives."""
+    translator = _DeltaTranslator()
     async for event in response:
-        for delta in telling.of(event):
+        for delta in translator.on_event(event):
             yield delta
         if "_raw_text_content" in vars(response):
             vars(response)["_raw_text_content"] = ""
-    for delta in telling.end(_ending(response)):
+    for delta in translator.finish(_response_end(response)):
         yield delta
 
 
-def _ending(response: StreamedResponse) -> layer.ModelResponse:
-    """All but the words: those have been told, and may be many."""
+def _response_end(response: StreamedResponse) -> layer.ModelResponse:
+    """Return the response without the streamed parts; raises ModelError if it is truncated."""
     details = response.provider_details or {}
     if "finish_reason" not in details and response.finish_reason in (None, "stop"):
-        raise ModelError("the answer broke off before it was finished.", kind="network")
+        raise ModelError("the reply ended before it was complete.", kind="network")
     return layer.ModelResponse(
         parts=[],
         usage=response.usage,
@@ -196,8 +196,8 @@ def _ending(response: StreamedResponse) -> layer.ModelResponse:
 
 
 @dataclass(slots=True)
-class _Said:
-    """A call as it has been told so far."""
+class _OpenCall:
+    """A tool call that is still streaming."""
 
     index: int
     id: str
@@ -205,28 +205,28 @@ class _Said:
 
 
 @dataclass(slots=True)
-class _Telling:
-    """Turns the parts of one answer and their deltas into ours."""
+class _DeltaTranslator:
+    """Translates the parts and deltas of one reply."""
 
-    _open: dict[int, _Said] = field(default_factory=dict[int, _Said])
-    """The call that a part of the layer stands for just now."""
-    _calls: int = 0
+    _open_calls: dict[int, _OpenCall] = field(default_factory=dict[int, _OpenCall])
+    """The current call of each part, by the part's index."""
+    _call_count: int = 0
 
-    def of(self, event: layer.ModelResponseStreamEvent) -> Iterator[Delta]:
+    def on_event(self, event: layer.ModelResponseStreamEvent) -> Iterator[Delta]:
         """Return the deltas of an event."""
         match event:
             case layer.PartStartEvent():
-                yield from self.start(event.index, event.part)
+                yield from self.on_part(event.index, event.part)
             case layer.PartDeltaEvent(delta=layer.TextPartDelta(content_delta=text)) if text:
                 yield TextDelta(text)
             case layer.PartDeltaEvent(delta=layer.ThinkingPartDelta(content_delta=text)) if text:
                 yield ReasoningDelta(text)
             case layer.PartDeltaEvent(delta=layer.ToolCallPartDelta() as delta):
-                yield self._more(event.index, delta)
+                yield self._continue_call(event.index, delta)
             case _:
                 pass
 
-    def start(self, index: int, part: layer.ModelResponsePart) -> Iterator[Delta]:
+    def on_part(self, index: int, part: layer.ModelResponsePart) -> Iterator[Delta]:
         """Return the deltas of a new part."""
         match part:
             case layer.TextPart(content=text) if text:
@@ -234,31 +234,31 @@ class _Telling:
             case layer.ThinkingPart(content=text) if text:
                 yield ReasoningDelta(text)
             case layer.ToolCallPart():
-                yield self._call(index, part.tool_call_id, part.tool_name, part.args)
+                yield self._start_call(index, part.tool_call_id, part.tool_name, part.args)
             case _:
                 pass
 
-    def _call(self, part: int, id: str, name: str, arguments: Any) -> CallDelta:
-        said = self._open[part] = _Said(self._calls, id, name)
-        self._calls += 1
-        return CallDelta(said.index, id, name, _json(arguments))
+    def _start_call(self, part: int, id: str, name: str, arguments: Any) -> CallDelta:
+        call = self._open_calls[part] = _OpenCall(self._call_count, id, name)
+        self._call_count += 1
+        return CallDelta(call.index, id, name, _json(arguments))
 
-    def _more(self, part: int, delta: layer.ToolCallPartDelta) -> CallDelta:
-        said, name = self._open[part], delta.tool_name_delta or ""
-        if name and delta.tool_call_id and delta.tool_call_id != said.id:
-            return self._call(part, delta.tool_call_id, name, delta.args_delta)
-        if name == said.name:
+    def _continue_call(self, part: int, delta: layer.ToolCallPartDelta) -> CallDelta:
+        call, name = self._open_calls[part], delta.tool_name_delta or ""
+        if name and delta.tool_call_id and delta.tool_call_id != call.id:
+            return self._start_call(part, delta.tool_call_id, name, delta.args_delta)
+        if name == call.name:
             name = ""
-        said.name += name
-        return CallDelta(said.index, name=name, arguments=_json(delta.args_delta))
+        call.name += name
+        return CallDelta(call.index, name=name, arguments=_json(delta.args_delta))
 
-    def end(self, response: layer.ModelResponse) -> Iterator[Delta]:
-        """The end of the answer; before it the text of a refusal."""
+    def finish(self, response: layer.ModelResponse) -> Iterator[Delta]:
+        """Return the final delta, preceded by the text of a refusal; raises ModelError."""
         finish = response.finish_reason
-        reason: FinishReason = _FINISHES[finish] if finish else "stop"
-        if reason == "tool_calls" and not self._calls:
-            raise ModelError("the answer calls a tool without naming one.", kind="malformed")
-        if reason == "stop" and self._calls:
+        reason: FinishReason = _FINISH_REASONS[finish] if finish else "stop"
+        if reason == "tool_calls" and not self._call_count:
+            raise ModelError("the reply calls a tool without a name.", kind="malformed")
+        if reason == "stop" and self._call_count:
             reason = "tool_calls"
         refusal = (response.provider_details or {}).get("refusal")
         if reason == "refusal" and isinstance(refusal, str):
@@ -267,7 +267,7 @@ class _Telling:
 
 
 def _json(arguments: str | dict[str, Any] | None) -> str:
-    """Arguments as the model wrote them; some providers only hand out what they have read."""
+    """Return arguments as JSON text; some providers send them parsed."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return dumps(arguments, ensure_ascii=False)
@@ -276,18 +276,18 @@ def _json(arguments: str | dict[str, Any] | None) -> str:
 def _usage(response: layer.ModelResponse) -> Usage:
     usage = response.usage
     details = usage.details
-    thought = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
+    reasoning_keys = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
     return Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens,
-        reasoning_tokens=next((details[name] for name in thought if name in details), 0),
+        reasoning_tokens=next((details[name] for name in reasoning_keys if name in details), 0),
         cost=price(usage, response.model_name or "", response.provider_url or ""),
     )
 
 
 def price(usage: RequestUsage, model: str, url: str) -> float | None:
-    """US dollars, if the price list knows the address: a model's name alone says too little."""
+    """Return the cost in US dollars; None if the price list has no entry for the provider's URL."""
     if not usage.has_values():
         return None
     try:
