@@ -303,7 +303,7 @@ def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--format", "csv"], "There is no format 'csv'"),
+        (["--format", "csv"], "Unknown format 'csv'"),
         (["--min-score", "1"], "An archive contains all messages"),
         (["--format", "dpo", "--split", "train"], "got 'train'"),
         (["--format", "dpo", "--strict"], "needs a min_score"),
@@ -354,7 +354,7 @@ def test_answers_are_scored_by_a_function_of_ones_own(store: str, metric: str) -
         ("knots", ["rop"], "Did you mean rope?"),
         ("missing", [], "There is no function 'missing'"),
         ("broken", [], "The metric failed on session 'rope': ZeroDivisionError"),
-        ("words", [], "A score is a finite number"),
+        ("words", [], "A score must be a finite number"),
     ],
 )
 def test_scoring_that_fails_says_why_and_keeps_nothing(
@@ -418,8 +418,8 @@ def test_a_label_that_makes_no_sense_says_why_and_is_not_kept(
 @pytest.mark.parametrize(
     ("path", "options", "told"),
     [
-        ("x.txt", ["--format", "openai"], "ends in .jsonl or .parquet"),
-        ("x", ["--format", "openai"], "ends in .jsonl or .parquet"),
+        ("x.txt", ["--format", "openai"], "must end in .jsonl or .parquet"),
+        ("x", ["--format", "openai"], "must end in .jsonl or .parquet"),
         ("x.txt", [], "a .zip file or a folder"),
         ("x.jsonl", [], "use --format"),
     ],

@@ -715,7 +715,7 @@ def test_a_lock_keeps_threads_and_tasks_apart(lm: Any) -> None:
 @pytest.mark.parametrize("wrong", [{"history_policy": "ignore"}, {"lock": "maybe"}])
 def test_unknown_words_are_refused(wrong: dict[str, Any]) -> None:
     """SPEC §6 · What fails elsewhere"""
-    with pytest.raises(ValidationError, match="is one of"):
+    with pytest.raises(ValidationError, match="must be one of"):
         Session(qa(), **wrong)
 
 
@@ -762,7 +762,7 @@ def test_snapshots_are_positions_and_are_not_copied(lm: Any) -> None:
 
     spans = [turn.past for turn in session.turns]
     assert [(span.start, span.stop) for span in spans] == [(0, 0), (0, 1), (0, 2)]
-    assert spans[0].told is spans[1].told is spans[2].told
+    assert spans[0].entries is spans[1].entries is spans[2].entries
 
 
 def test_every_section_listed_has_a_test_and_every_test_names_a_section() -> None:

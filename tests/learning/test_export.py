@@ -331,9 +331,9 @@ def test_images_and_structured_context_reach_the_file(client, tmp_path):
 
 
 def test_the_id_of_a_session_decides_its_split():
-    from sennit.learning.export import _share_of
+    from sennit.learning.export import _split_of
 
-    drawn = [_share_of(UUID(int=n), {"a": 1, "b": 1}) for n in range(1000)]
+    drawn = [_split_of(UUID(int=n), {"a": 1, "b": 1}) for n in range(1000)]
     assert 400 < drawn.count("a") < 600
 
 

@@ -1,1 +1,1 @@
-"""Adapters that put the histories of other frameworks on the store, one module each."""
+"""Adapters that store the histories of other agent frameworks in Sennit, one module each."""

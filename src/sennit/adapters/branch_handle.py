@@ -1,7 +1,7 @@
-"""A branch by name, opened through the client, for adapters to read and write.
+"""A handle to a branch by name, which adapters read and write.
 
-Sessions and branches are made when they are first needed, and looked at anew each time, so that
-many processes may work on one of them.
+The session and the branch are created on first use and looked up again on every call, so several
+processes can work on the same branch.
 """
 
 from __future__ import annotations
@@ -23,106 +23,106 @@ from sennit.sessions.retry_on_conflict import retry_on_conflict
 
 _Key = TypeVar("_Key", bound=Hashable)
 _T = TypeVar("_T")
-_OPEN = 64
-_PAGE = 200
-_TRIES = 100
+_MAX_CACHED = 64
+_PAGE_SIZE = 200
+_MAX_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BranchHandle:
-    """A branch of a session, by name: where an adapter reads and writes."""
+    """A branch of a session, addressed by session key and branch name."""
 
     client: Client
     session: str
     branch: str = DEFAULT_BRANCH
 
     def open(self) -> Branch:
-        """The branch as it is now, made when it is first needed."""
-        return named_branch(self.client.session(self.session), self.branch)
+        """Return the branch in its current state; create session and branch on first use."""
+        return get_or_create_branch(self.client.session(self.session), self.branch)
 
-    def said(self, last: int | None = None) -> list[Message]:
-        """Return the messages of the branch without its system message; at most the `last` ones."""
+    def messages(self, last: int | None = None) -> list[Message]:
+        """Return the messages without the system message; only the newest `last` if given."""
         branch = self.open()
         with branch.session.lock:
-            first = after_system(branch)
+            first = first_message_index(branch)
             start = first if last is None else max(first, len(branch) - last)
             return branch.items_of(branch.session.messages, start)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Put messages at the end of the branch, all or none."""
+        """Append messages to the branch, all or none."""
         branch = self.open()
         branch.session.add_messages(messages, branches=branch)
 
-    def take_off(self, work: Callable[[], _T]) -> _T:
-        """Do some work that takes messages off, again where another process was faster."""
-        return retry_on_conflict(work, f"the branch {self.branch!r}", tries=_TRIES)
+    def retry(self, work: Callable[[], _T]) -> _T:
+        """Call `work`, and call it again when another process changed the branch first."""
+        return retry_on_conflict(work, f"the branch {self.branch!r}", tries=_MAX_TRIES)
 
     def clear(self) -> None:
-        """Leave nothing on the branch but its system message; other branches keep theirs."""
-        self.take_off(self._clear)
+        """Remove all messages but the system message; other branches keep theirs."""
+        self.retry(self._clear)
 
     def _clear(self) -> None:
         branch = self.open()
         with branch.session.lock:
-            del branch[after_system(branch) :]
+            del branch[first_message_index(branch) :]
 
     def fork(self, *, name: str | None, at: int | None) -> BranchHandle:
-        """A place on a new branch that shares what was said, up to and including index `at`."""
+        """Fork the branch up to and including message `at`, and return the fork's handle."""
         branch = self.open()
         with branch.session.lock:
-            index = None if at is None else at + (after_system(branch) if at >= 0 else 0)
+            index = None if at is None else at + (first_message_index(branch) if at >= 0 else 0)
             forked = branch.session.fork(branch, at=index, name=name, system=True)
         return BranchHandle(self.client, self.session, forked.name)
 
 
-def after_system(branch: Branch) -> int:
-    """The index of what was said first."""
+def first_message_index(branch: Branch) -> int:
+    """Return the index of the first message after the system message."""
     return int(branch.system is not None)
 
 
-def named_branch(session: Session, name: str) -> Branch:
-    """The branch of that name, made when it is first needed."""
+def get_or_create_branch(session: Session, name: str) -> Branch:
+    """Return the branch with this name; create it on first use."""
     with session.lock:
-        found = session.get_branch(name, None)
-        if found is not None:
-            return found
+        branch = session.get_branch(name, None)
+        if branch is not None:
+            return branch
         try:
             return session.create_branch(name)
-        except ExistsError:  # another process was faster
+        except ExistsError:  # another process created it first
             return session.get_branch(name)
 
 
-def sessions_under(client: Client, prefix: str) -> Iterator[SessionInfo]:
-    """All sessions whose key begins like this, the one changed last first."""
-    page = client.sessions(contains=prefix, limit=_PAGE)
+def sessions_with_prefix(client: Client, prefix: str) -> Iterator[SessionInfo]:
+    """Yield the sessions whose key starts with `prefix`, most recently changed first."""
+    page = client.sessions(contains=prefix, limit=_PAGE_SIZE)
     while page:
-        yield from (one for one in page if (one.key or "").startswith(prefix))
-        page = client.sessions(contains=prefix, limit=_PAGE, before=page[-1])
+        yield from (info for info in page if (info.key or "").startswith(prefix))
+        page = client.sessions(contains=prefix, limit=_PAGE_SIZE, before=page[-1])
 
 
 class LruCache(Generic[_Key, _T]):
-    """A least-recently-used cache of open objects; evicted ones are opened again when needed."""
+    """A least-recently-used cache that is safe to use from several threads."""
 
-    def __init__(self, most: int = _OPEN) -> None:
-        self._most, self._lock = most, Lock()
-        self._held: OrderedDict[_Key, _T] = OrderedDict()
+    def __init__(self, max_size: int = _MAX_CACHED) -> None:
+        self._max_size, self._lock = max_size, Lock()
+        self._items: OrderedDict[_Key, _T] = OrderedDict()
 
-    def get(self, key: _Key, make: Callable[[], _T]) -> _T:
-        """The one that is held, or a new one."""
+    def get(self, key: _Key, create: Callable[[], _T]) -> _T:
+        """Return the cached value, or cache and return `create()`."""
         with self._lock:
-            if key not in self._held:
-                self._held[key] = make()
-            self._held.move_to_end(key)
-            if len(self._held) > self._most:
-                self._held.popitem(last=False)
-            return self._held[key]
+            if key not in self._items:
+                self._items[key] = create()
+            self._items.move_to_end(key)
+            if len(self._items) > self._max_size:
+                self._items.popitem(last=False)
+            return self._items[key]
 
-    def drop(self, key: _Key) -> None:
-        """Hold it no longer."""
+    def discard(self, key: _Key) -> None:
+        """Remove a key if it is cached."""
         with self._lock:
-            self._held.pop(key, None)
+            self._items.pop(key, None)
 
     def newest_first(self) -> list[_T]:
-        """All that is held."""
+        """Return the cached values, most recently used first."""
         with self._lock:
-            return list(reversed(self._held.values()))
+            return list(reversed(self._items.values()))

@@ -1,10 +1,10 @@
-"""A LangChain chat history on a branch.
+"""LangChain chat history, stored on a branch.
 
     history = SennitChatMessageHistory(client, "chat_001")
 
-Messages come back exactly as they were added. What was said on the branch by other means comes as
-LangChain's messages too. A message with text and tool calls is several of ours, which a fork can
-cut apart; what is left of it is then told from those.
+Messages are returned exactly as they were added; messages from elsewhere on the branch are
+converted. A LangChain message with text and tool calls is stored as several messages. A fork can
+cut between them; the rest is then converted from the messages that the fork has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sennit.adapters.message_mapping import (
     call,
     instruction,
     result,
-    speaker,
+    sender_of_role,
 )
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
@@ -42,67 +42,69 @@ except ImportError as error:
 
 __all__ = ["SennitChatMessageHistory"]
 
-_SPEAKERS = {"human": "user", "system": "system", "chat": "user"}
+_ROLES = {"human": "user", "system": "system", "chat": "user"}
 
 
 class SennitChatMessageHistory(BaseChatMessageHistory):
     """One branch of one session as a chat history."""
 
     def __init__(self, client: Client, session_id: str, *, branch: str = DEFAULT_BRANCH) -> None:
-        """The session is made when it is first read or written."""
+        """Address a session by key; it is created on first use."""
         super().__init__()
         self.session_id = session_id
-        self._place = BranchHandle(client, session_id, branch)
+        self._handle = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
-        """The name of its branch."""
-        return self._place.branch
+        """The name of the branch."""
+        return self._handle.branch
 
     @property
     def messages(self) -> list[BaseMessage]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The messages, in order."""
-        return _FORM.theirs(self._place.said())
+        return _FORMAT.from_messages(self._handle.messages())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Keep messages, all or none."""
-        new = [one for message in messages for one in _FORM.ours(message, _sender(message))]
+        """Append messages, all or none."""
+        new = [
+            ours for message in messages for ours in _FORMAT.to_messages(message, _sender(message))
+        ]
         if new:
-            self._place.add(new)
+            self._handle.add(new)
 
     def clear(self) -> None:
-        """Take everything off the branch; `client.delete_session` erases it for good."""
-        self._place.clear()
+        """Remove all messages from the branch; `client.delete_session` erases them."""
+        self._handle.clear()
 
     def fork(self, name: str | None = None) -> SennitChatMessageHistory:
-        """The same conversation on a new branch; it shares what was said, at any length.
+        """Fork the conversation onto a new branch that shares its history.
 
         Raises ExistsError if the name is taken.
         """
-        place = self._place.fork(name=name, at=None)
-        return SennitChatMessageHistory(place.client, place.session, branch=place.branch)
+        handle = self._handle.fork(name=name, at=None)
+        return SennitChatMessageHistory(handle.client, handle.session, branch=handle.branch)
 
     afork = async_method(fork)
 
 
 def _sender(message: BaseMessage) -> Any:
-    return speaker(_SPEAKERS.get(message.type, ""))
+    return sender_of_role(_ROLES.get(message.type, ""))
 
 
 def _contents(message: BaseMessage) -> Iterator[MessageContent]:
     """Yield the contents of a message."""
-    said = str(message.text)
+    text = str(message.text)
     match message:
         case AIMessage():
-            if said or not message.tool_calls:
-                yield answer(said)
-            for asked in message.tool_calls:
-                yield call(asked["name"], asked["args"], asked["id"])
+            if text or not message.tool_calls:
+                yield answer(text)
+            for tool_call in message.tool_calls:
+                yield call(tool_call["name"], tool_call["args"], tool_call["id"])
         case ToolMessage():
-            given = said if isinstance(message.content, str) else cast("Any", message.content)
-            yield result(message.tool_call_id, given, failed=message.status == "error")
+            value = text if isinstance(message.content, str) else cast("Any", message.content)
+            yield result(message.tool_call_id, value, failed=message.status == "error")
         case _:
-            yield instruction(said, _images(message))
+            yield instruction(text, _images(message))
 
 
 def _images(message: BaseMessage) -> Iterator[str]:
@@ -111,14 +113,16 @@ def _images(message: BaseMessage) -> Iterator[str]:
             yield block["url"]
 
 
-def _restored(written: Any) -> BaseMessage:
-    return messages_from_dict([written])[0]
+def _from_dict(data: Any) -> BaseMessage:
+    return messages_from_dict([data])[0]
 
 
-def _told(chat: list[dict[str, Any]]) -> list[BaseMessage]:
-    return convert_to_messages([{**one, "content": one["content"] or ""} for one in chat])
+def _from_chat(chat: list[dict[str, Any]]) -> list[BaseMessage]:
+    return convert_to_messages(
+        [{**message, "content": message["content"] or ""} for message in chat]
+    )
 
 
-_FORM = MessageFormat[BaseMessage](
-    "langchain", write=message_to_dict, read=_restored, contents=_contents, tell=_told
+_FORMAT = MessageFormat[BaseMessage](
+    "langchain", write=message_to_dict, read=_from_dict, contents=_contents, from_chat=_from_chat
 )

@@ -1,10 +1,11 @@
-"""Mapping between the messages of other frameworks and ours.
+"""Mapping between the messages of other frameworks and Sennit's.
 
-What a foreign message says becomes our contents, so that all of Sennit can read it: search, memory,
-training files, another framework. The whole of it, as its framework writes it, is kept beside the
-first of them and given back exactly. A whole counts only while all that it became stands together
-and unedited. Whatever else is on a branch (said in a chat, edited, cut off by a fork) is told anew
-from our contents, by way of `to_model_messages`, which mends what is broken.
+The text, tool calls and results of a foreign message become Sennit messages, so search, memory,
+training exports and other frameworks can read them. The original, serialized by its framework, is
+stored in the metadata of the first of these messages and returned unchanged. It is valid only while
+all its messages are adjacent and unedited. All other messages of a branch (from a chat, edited, or
+cut off by a fork) are converted from their contents by way of `to_model_messages`, which repairs
+unmatched tool calls and results.
 """
 
 from __future__ import annotations
@@ -28,160 +29,164 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.prompt.tool_chat import to_model_messages
 
 _T = TypeVar("_T")
-_MARK = "foreign"
+_METADATA_KEY = "foreign"
 
 
 @dataclass(frozen=True)
 class MessageFormat(Generic[_T]):
-    """The format of one framework's messages: how to write, read and describe them."""
+    """The message format of one framework: its serializer and its conversions."""
 
     name: str
-    """The framework's, under which its wholes are kept."""
+    """The name of the framework, stored with each original."""
     write: Callable[[_T], Any]
-    """A message as plain JSON data."""
+    """Serializes a message to JSON data."""
     read: Callable[[Any], _T]
-    """The message in that data."""
+    """Restores a message from that data."""
     contents: Callable[[_T], Iterable[MessageContent]]
-    """What a message says, as contents of ours."""
-    tell: Callable[[list[dict[str, Any]]], Iterable[_T]]
-    """Messages for what a chat API would be sent."""
+    """Converts a message to Sennit contents."""
+    from_chat: Callable[[list[dict[str, Any]]], Iterable[_T]]
+    """Converts chat API messages to messages of the framework."""
 
-    def ours(
-        self, foreign: _T, sender: SenderRecipient | None = None, **noted: Any
+    def to_messages(
+        self, original: _T, sender: SenderRecipient | None = None, **metadata: Any
     ) -> list[Message]:
-        """The messages that a foreign one becomes, at least one; the first has the metadata."""
-        contents = list(self.contents(foreign)) or [AssistantResponseContent()]
-        # As JSON text, which holds what no store can (NUL, NaN, lone surrogates) in escapes.
-        whole = json.dumps(self.write(foreign), default=str)
-        mark = {"form": self.name, "count": len(contents), "whole": whole}
-        first = Message(contents[0], sender=sender, metadata={**noted, _MARK: mark})
+        """Convert a foreign message to one or more messages; the first gets the metadata."""
+        contents = list(self.contents(original)) or [AssistantResponseContent()]
+        # JSON text escapes values that stores cannot hold: NUL, NaN and lone surrogates.
+        original_json = json.dumps(self.write(original), default=str)
+        mark = {"form": self.name, "count": len(contents), "whole": original_json}
+        first = Message(contents[0], sender=sender, metadata={**metadata, _METADATA_KEY: mark})
         return [
             first,
             *(
-                Message(content, sender=sender, metadata={_MARK: {"after": str(first.id)}})
+                Message(content, sender=sender, metadata={_METADATA_KEY: {"after": str(first.id)}})
                 for content in contents[1:]
             ),
         ]
 
-    def whole(self, first: Message) -> _T:
-        """The foreign message that begins with one of ours; raises ValidationError."""
-        match first.metadata.get(_MARK):
-            case {"form": self.name, "whole": str(whole)}:
-                return self.read(json.loads(whole))
+    def original(self, first: Message) -> _T:
+        """Return the foreign message that starts with `first`; raises ValidationError."""
+        match first.metadata.get(_METADATA_KEY):
+            case {"form": self.name, "whole": str(original_json)}:
+                return self.read(json.loads(original_json))
             case _:
-                raise ValidationError(f"Message {first.id} does not begin one of {self.name!r}.")
+                raise ValidationError(
+                    f"Message {str(first.id)!r} is not the start of a {self.name!r} message."
+                )
 
-    def theirs(self, messages: Sequence[Message]) -> list[_T]:
-        """The foreign messages that ours stand for."""
-        runs = list(self._runs(messages))
-        if any(_has_orphan(run) for run in runs if isinstance(run, list)):
-            # A result that was added by other means answers a call inside of a whole: what belongs
-            # together can only be told together.
-            return list(self.tell(to_model_messages(list(messages))))
-        found: list[_T] = []
-        for run in runs:
-            if isinstance(run, str):
-                found.append(self.read(json.loads(run)))
+    def from_messages(self, messages: Sequence[Message]) -> list[_T]:
+        """Convert messages to foreign ones; valid originals are returned unchanged."""
+        groups = list(self._group(messages))
+        if any(_has_orphan(group) for group in groups if isinstance(group, list)):
+            # A result from elsewhere answers a call inside an original: a call and its result must
+            # be converted together.
+            return list(self.from_chat(to_model_messages(list(messages))))
+        originals: list[_T] = []
+        for group in groups:
+            if isinstance(group, str):
+                originals.append(self.read(json.loads(group)))
             else:
-                found += self.tell(to_model_messages(run))
-        return found
+                originals += self.from_chat(to_model_messages(group))
+        return originals
 
-    def _runs(self, messages: Sequence[Message]) -> Iterable[str | list[Message]]:
-        """The wholes, and between them what has to be told anew."""
-        loose: list[Message] = []
+    def _group(self, messages: Sequence[Message]) -> Iterable[str | list[Message]]:
+        """Yield the JSON of valid originals, and lists of the messages between them."""
+        unmatched: list[Message] = []
         at = 0
         while at < len(messages):
-            whole, count = self._whole(messages, at)
-            if whole is None:
-                loose.append(messages[at])
-            elif loose:
-                yield loose
-                loose = []
-            if whole is not None:
-                yield whole
+            original_json, count = self._original_at(messages, at)
+            if original_json is None:
+                unmatched.append(messages[at])
+            elif unmatched:
+                yield unmatched
+                unmatched = []
+            if original_json is not None:
+                yield original_json
             at += count
-        if loose:
-            yield loose
+        if unmatched:
+            yield unmatched
 
-    def _whole(self, messages: Sequence[Message], at: int) -> tuple[str | None, int]:
+    def _original_at(self, messages: Sequence[Message], at: int) -> tuple[str | None, int]:
         first = messages[at]
-        match first.metadata.get(_MARK):
-            case {"form": self.name, "count": int(count), "whole": str(whole)}:
+        match first.metadata.get(_METADATA_KEY):
+            case {"form": self.name, "count": int(count), "whole": str(original_json)}:
                 members = messages[at : at + count]
-                if len(members) == count and not any(map(_edited, members)):
-                    after = [one.metadata.get(_MARK) for one in members[1:]]
-                    if all(mark == {"after": str(first.id)} for mark in after):
-                        return whole, count
+                if len(members) == count and not any(map(_is_edited, members)):
+                    marks = [member.metadata.get(_METADATA_KEY) for member in members[1:]]
+                    if all(mark == {"after": str(first.id)} for mark in marks):
+                        return original_json, count
             case _:
                 pass
         return None, 1
 
 
-def _edited(message: Message) -> bool:
+def _is_edited(message: Message) -> bool:
     return "edited_from" in message.metadata
 
 
-def _has_orphan(run: list[Message]) -> bool:
-    """Return whether a result is among them whose call is not."""
-    calls: set[str | None] = set()
-    for message in run:
+def _has_orphan(messages: list[Message]) -> bool:
+    """Return whether the messages contain a tool result without its call."""
+    call_ids: set[str | None] = set()
+    for message in messages:
         match message.content:
-            case ActionRequestContent(call_id=str(call)):
-                calls |= {call, str(message.id)}
-            case ActionResponseContent(request_id=str(asked)) if asked not in calls:
+            case ActionRequestContent(call_id=str(call_id)):
+                call_ids |= {call_id, str(message.id)}
+            case ActionResponseContent(request_id=str(request_id)) if request_id not in call_ids:
                 return True
             case _:
-                calls.add(str(message.id))
+                call_ids.add(str(message.id))
     return False
 
 
-def instruction(said: str, images: Iterable[str] = ()) -> InstructionContent:
-    """Return a user's message as an instruction; only images with a web address are kept."""
-    linked = [url for url in images if url.startswith(("http://", "https://"))]
-    if not linked:
-        return InstructionContent(instruction=readable(said))
+def instruction(text: str, images: Iterable[str] = ()) -> InstructionContent:
+    """Return a user's message as an instruction; only images with an HTTP URL are included."""
+    urls = [url for url in images if url.startswith(("http://", "https://"))]
+    if not urls:
+        return InstructionContent(instruction=readable(text))
     try:
-        return InstructionContent(instruction=readable(said), images=linked)
-    except ValidationError:  # an address that we would not fetch; the whole has it
-        return InstructionContent(instruction=readable(said))
+        return InstructionContent(instruction=readable(text), images=urls)
+    except ValidationError:  # a URL that is not safe to fetch; the original has it
+        return InstructionContent(instruction=readable(text))
 
 
-def answer(said: str, reasoning: str = "") -> AssistantResponseContent:
+def answer(text: str, reasoning: str = "") -> AssistantResponseContent:
     """Return a model's message as an assistant response."""
-    return AssistantResponseContent.create(readable(said), readable(reasoning) or None)
+    return AssistantResponseContent.create(readable(text), readable(reasoning) or None)
 
 
 def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestContent:
-    """A tool call; arguments that are no JSON object, or that none can hold, are kept as text."""
+    """Return a tool call as an action request; unparsable arguments are included as text."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
         except ValueError:
             arguments = {"unreadable": readable(arguments)}
-    held = sound(arguments)
-    if not isinstance(held, dict):
-        held = {"value": held}
-    asked = None if call_id is None else readable(call_id)
-    return ActionRequestContent.create(readable(function), cast("dict[str, Any]", held), asked)
+    storable = to_storable(arguments)
+    if not isinstance(storable, dict):
+        storable = {"value": storable}
+    storable_id = None if call_id is None else readable(call_id)
+    return ActionRequestContent.create(
+        readable(function), cast("dict[str, Any]", storable), storable_id
+    )
 
 
 def result(call_id: str, value: Any, *, failed: bool = False) -> ActionResponseContent:
-    """Return a tool's message as an action response."""
-    answered = readable(call_id)
+    """Return a tool result as an action response."""
+    request_id = readable(call_id)
     if failed:
-        told = value if isinstance(value, str) else json.dumps(sound(value))
-        return ActionResponseContent(request_id=answered, error=readable(told))
-    return ActionResponseContent(request_id=answered, result=sound(value))
+        text = value if isinstance(value, str) else json.dumps(to_storable(value))
+        return ActionResponseContent(request_id=request_id, error=readable(text))
+    return ActionResponseContent(request_id=request_id, result=to_storable(value))
 
 
-def sound(value: Any) -> Any:
-    """A value as a message can hold it; the parts that none can become text."""
+def to_storable(value: Any) -> Any:
+    """Return a value as plain data; one that a message cannot hold becomes its JSON text."""
     try:
         return plain(value, "value")
     except ValidationError:
         return readable(json.dumps(value, default=str))
 
 
-def speaker(role: str) -> SenderRecipient | None:
-    """Return the sender of a message whose role exists only in the other framework."""
+def sender_of_role(role: str) -> SenderRecipient | None:
+    """Return the system sender for system and developer roles; None for all others."""
     return MessageRole.SYSTEM if role in ("system", "developer") else None

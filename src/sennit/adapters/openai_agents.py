@@ -1,10 +1,10 @@
-"""A session of the OpenAI Agents SDK on a branch.
+"""OpenAI Agents SDK sessions, stored on a branch.
 
     Runner.run(agent, "Hello", session=SennitSession(client, "chat_001"))
 
-Each item is one message. Items come back exactly as the SDK gave them; what was said on the branch
-by other means comes as items too, so that an agent can go on with any conversation, and a
-conversation that an agent had is searched, remembered and exported like any other.
+Each item is one message. Items are returned exactly as the SDK passed them. Messages from elsewhere
+on the branch are converted to items, so an agent can continue any conversation, and an agent's
+conversation can be searched, remembered and exported like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sennit.adapters.message_mapping import (
     call,
     instruction,
     result,
-    speaker,
+    sender_of_role,
 )
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
@@ -47,7 +47,7 @@ _Item = dict[str, Any]
 
 
 class SennitSession:
-    """A `Session` of the Agents SDK: one branch of one session."""
+    """A `Session` of the Agents SDK on one branch of one session."""
 
     def __init__(
         self,
@@ -57,67 +57,71 @@ class SennitSession:
         branch: str = DEFAULT_BRANCH,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
-        """The session is made when something is first said."""
+        """Address a session by key; it is created on first use."""
         self.session_id = session_id
         settings = None if session_settings is None else coerce_session_settings(session_settings)
         self.session_settings = settings
-        self._place = BranchHandle(client, session_id, branch)
+        self._handle = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
-        """The name of its branch."""
-        return self._place.branch
+        """The name of the branch."""
+        return self._handle.branch
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the items in order; with a limit, the newest ones."""
-        most = resolve_session_limit(limit, self.session_settings)
-        if most is not None and most <= 0:
+        max_items = resolve_session_limit(limit, self.session_settings)
+        if max_items is not None and max_items <= 0:
             return []
-        items = _FORM.theirs(await asyncio.to_thread(self._place.said, most))
-        return cast("list[TResponseInputItem]", items if most is None else items[-most:])
+        items = _FORMAT.from_messages(await asyncio.to_thread(self._handle.messages, max_items))
+        return cast("list[TResponseInputItem]", items if max_items is None else items[-max_items:])
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Keep items, all or none."""
-        messages = [one for item in cast("list[_Item]", items) for one in _ours(item)]
+        """Append items, all or none."""
+        messages = [
+            message for item in cast("list[_Item]", items) for message in _to_messages(item)
+        ]
         if messages:
-            await asyncio.to_thread(self._place.add, messages)
+            await asyncio.to_thread(self._handle.add, messages)
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Take the newest item off the branch; forks of it keep theirs."""
-        return await asyncio.to_thread(self._place.take_off, self._pop)
+        """Remove and return the newest item; forks of the branch keep it."""
+        return await asyncio.to_thread(self._handle.retry, self._pop)
 
     def _pop(self) -> TResponseInputItem | None:
-        branch = self._place.open()
+        branch = self._handle.open()
         with branch.session.lock:
-            while last := self._place.said(1):
+            while newest := self._handle.messages(1):
                 branch.pop()
-                # A call alone is told with a result that it lacks; it is the first of the two.
-                items = _FORM.theirs(last) or list(_FORM.tell([last[0].chat_msg]))
+                # A call without a result is converted to two items, of which the call is first.
+                items = _FORMAT.from_messages(newest) or list(
+                    _FORMAT.from_chat([newest[0].chat_msg])
+                )
                 if items:
                     return cast("TResponseInputItem", items[0])
         return None
 
     async def clear_session(self) -> None:
-        """Take everything off the branch; `client.delete_session` erases it for good."""
-        await asyncio.to_thread(self._place.clear)
+        """Remove all items from the branch; `client.delete_session` erases them."""
+        await asyncio.to_thread(self._handle.clear)
 
     async def fork(self, name: str | None = None, *, at: int | None = None) -> SennitSession:
-        """The same conversation on a new branch, up to and including item `at`.
+        """Fork the conversation up to and including item `at` onto a new branch.
 
-        It shares what was said and costs the same at any length. Raises ExistsError if the name is
-        taken, OutOfRangeError if there is no such item.
+        The fork shares its history, so the cost does not depend on the length. Raises ExistsError
+        if the name is taken, OutOfRangeError if there is no such item.
         """
-        place = await asyncio.to_thread(self._place.fork, name=name, at=at)
+        handle = await asyncio.to_thread(self._handle.fork, name=name, at=at)
         return SennitSession(
-            place.client,
-            place.session,
-            branch=place.branch,
+            handle.client,
+            handle.session,
+            branch=handle.branch,
             session_settings=self.session_settings,
         )
 
 
-def _ours(item: _Item) -> list[Message]:
-    return _FORM.ours(item, speaker(str(item.get("role"))))
+def _to_messages(item: _Item) -> list[Message]:
+    return _FORMAT.to_messages(item, sender_of_role(str(item.get("role"))))
 
 
 def _contents(item: _Item) -> Iterator[MessageContent]:
@@ -128,45 +132,49 @@ def _contents(item: _Item) -> Iterator[MessageContent]:
         case {"type": "function_call_output", "call_id": str(call_id)}:
             yield result(call_id, item.get("output"))
         case {"type": "reasoning"}:
-            yield answer("", _words(item.get("summary")))
+            yield answer("", _text(item.get("summary")))
         case {"role": "assistant"}:
-            yield answer(_words(item.get("content")))
+            yield answer(_text(item.get("content")))
         case {"role": "user" | "system" | "developer"}:
-            yield instruction(_words(item.get("content")), _images(item.get("content")))
+            yield instruction(_text(item.get("content")), _images(item.get("content")))
         case _:
             pass
 
 
 def _blocks(content: Any) -> Iterable[Mapping[str, Any]]:
-    listed = cast("list[Any]", content) if isinstance(content, list) else []
-    return [cast("Mapping[str, Any]", one) for one in listed if isinstance(one, dict)]
+    blocks = cast("list[Any]", content) if isinstance(content, list) else []
+    return [cast("Mapping[str, Any]", block) for block in blocks if isinstance(block, dict)]
 
 
-def _words(content: Any) -> str:
+def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    told = [block.get("text") or block.get("refusal") for block in _blocks(content)]
-    return "\n\n".join(text for text in told if isinstance(text, str))
+    texts = [block.get("text") or block.get("refusal") for block in _blocks(content)]
+    return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def _images(content: Any) -> list[str]:
-    found = [block.get("image_url") for block in _blocks(content)]
-    return [url for url in found if isinstance(url, str)]
+    urls = [block.get("image_url") for block in _blocks(content)]
+    return [url for url in urls if isinstance(url, str)]
 
 
-def _items(chat: Iterable[Mapping[str, Any]]) -> Iterator[_Item]:
-    """The items for messages of a chat API."""
+def _items_from_chat(chat: Iterable[Mapping[str, Any]]) -> Iterator[_Item]:
+    """Convert chat API messages to items."""
     for message in chat:
         match message:
-            case {"role": "tool", "tool_call_id": call_id, "content": said}:
-                yield {"type": "function_call_output", "call_id": call_id, "output": said}
+            case {"role": "tool", "tool_call_id": call_id, "content": text}:
+                yield {"type": "function_call_output", "call_id": call_id, "output": text}
             case {"role": "assistant"}:
                 if message.get("content"):
                     yield {"role": "assistant", "content": message["content"]}
-                for asked in message.get("tool_calls") or ():
-                    yield {"type": "function_call", "call_id": asked["id"], **asked["function"]}
-            case {"role": role, "content": str(said)}:
-                yield {"role": role, "content": said}
+                for tool_call in message.get("tool_calls") or ():
+                    yield {
+                        "type": "function_call",
+                        "call_id": tool_call["id"],
+                        **tool_call["function"],
+                    }
+            case {"role": role, "content": str(text)}:
+                yield {"role": role, "content": text}
             case _:
                 blocks = [_input_block(block) for block in message["content"]]
                 yield {"role": message["role"], "content": blocks}
@@ -179,12 +187,12 @@ def _input_block(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "input_image", "image_url": image["url"], "detail": image["detail"]}
 
 
-def _written(item: _Item) -> Any:
-    """An item as it is; some come as models of the provider's package."""
-    return json.loads(json.dumps(item, default=_dumped))
+def _to_json_data(item: _Item) -> Any:
+    """Return an item as JSON data; it may contain pydantic models of the openai package."""
+    return json.loads(json.dumps(item, default=_dump_model))
 
 
-def _dumped(value: Any) -> Any:
+def _dump_model(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(
@@ -193,10 +201,14 @@ def _dumped(value: Any) -> Any:
     return dump(mode="json", exclude_unset=True)
 
 
-def _same(item: Any) -> _Item:
+def _from_json_data(item: Any) -> _Item:
     return item
 
 
-_FORM = MessageFormat[_Item](
-    "openai_agents", write=_written, read=_same, contents=_contents, tell=_items
+_FORMAT = MessageFormat[_Item](
+    "openai_agents",
+    write=_to_json_data,
+    read=_from_json_data,
+    contents=_contents,
+    from_chat=_items_from_chat,
 )

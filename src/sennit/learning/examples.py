@@ -1,8 +1,7 @@
-"""Examples: one per answered instruction of a branch.
+"""Training examples: one per answered instruction of a branch.
 
-An example is the prompt (all that came before, and the instruction) and what answered it. Nothing
-is copied or read until someone looks: a list of ten thousand examples of a long conversation holds
-ids, not ten thousand histories.
+An example is a prompt (the history and the instruction) and its answer. Messages are read lazily:
+a list of ten thousand examples of a long conversation holds ids, not ten thousand histories.
 """
 
 from __future__ import annotations
@@ -13,8 +12,14 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import ValidationError, shown
-from sennit.learning.exchanges import Exchange, leaves, of_programs, on_branch, on_branches
-from sennit.learning.labels import Label, average, finite, label_many, labels_of
+from sennit.learning.exchanges import (
+    Exchange,
+    branch_exchanges,
+    distinct_exchanges,
+    leaves,
+    program_branches,
+)
+from sennit.learning.labels import Label, average_score, finite_score, label_many, labels_by_message
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
@@ -22,28 +27,28 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.session import BranchRef, SessionCore
 
 Which: TypeAlias = BranchRef | Iterable[BranchRef] | None
-"""Branches to learn from: one, several, or (None) all that no other one goes on from.
+"""Branches to learn from: one, several, or (None) all leaves.
 
-Branches with the own turns of a DSPy program's predictors are not among all of them.
+All leaves excludes branches with the turns of single predictors of a DSPy program.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An instruction, what came before it, and what answered it."""
+    """An instruction with its history, answer and labels."""
 
     exchange: Exchange = field(repr=False)
     labels: tuple[Label, ...] = ()
-    """What people and metrics thought of the answer."""
+    """The scores that people and metrics gave the answer."""
 
     @property
     def branch(self) -> str:
-        """The name of the branch it was found on; others may share it."""
+        """The name of the branch it was read from; other branches may share it."""
         return self.exchange.branch
 
     @property
     def history(self) -> list[Message]:
-        """All that was said before, the system message first; read when asked for."""
+        """The messages before the instruction, system message first; read on each access."""
         return self.exchange.before()
 
     @property
@@ -58,17 +63,17 @@ class Example:
 
     @property
     def messages(self) -> list[Message]:
-        """History, instruction and answer together."""
+        """The messages of history, instruction and answer."""
         return [*self.history, self.instruction, *self.answer]
 
     @property
     def asked(self) -> str:
-        """The words of the instruction."""
+        """The text of the instruction."""
         return self.instruction.content.words
 
     @property
     def answered(self) -> str:
-        """The words of the answer, without tools."""
+        """The text of the answer, without tool calls and results."""
         texts = [
             message.content.words
             for message in self.answer
@@ -79,16 +84,16 @@ class Example:
     @property
     def score(self) -> float | None:
         """The average of the answer's labels; None without labels."""
-        return average(self.labels)
+        return average_score(self.labels)
 
     def to_chat(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The prompt as a model was sent it, and the answer, as messages of a chat API."""
+        """Return the prompt as sent to a model, and the answer, as chat API messages."""
         prompt = to_model_messages([*self.history, self.instruction])
-        return prompt, to_model_messages([_ASKED, *self.answer])[1:]
+        return prompt, to_model_messages([_PLACEHOLDER_INSTRUCTION, *self.answer])[1:]
 
 
-_ASKED = Message(InstructionContent(instruction="?"))
-"""Stands for the prompt where only the answer is told."""
+_PLACEHOLDER_INSTRUCTION = Message(InstructionContent(instruction="?"))
+"""A prompt for converting an answer alone, since a chat starts with a user message."""
 
 Metric: TypeAlias = Callable[[Example], float]
 
@@ -98,20 +103,20 @@ class Filter:
     """A filter of examples."""
 
     min_score: float | None = None
-    """The lowest score to keep; then those without a score are left out too."""
+    """The minimum score; if set, examples without a score are left out too."""
     strict_trajectory: bool = False
-    """Whether all that follows one left out on its branch is left out too."""
+    """True to leave out all examples after the first one left out on a branch."""
     by: str | None = None
-    """Whose labels count; by default everyone's."""
+    """The judge whose labels count; None for all judges."""
 
     def __post_init__(self) -> None:
         if self.min_score is not None:
-            finite(self.min_score)
+            finite_score(self.min_score)
         if self.strict_trajectory and self.min_score is None:
             raise ValidationError("strict_trajectory=True needs a min_score.")
 
     def keeps(self, example: Example) -> bool:
-        """Return whether this example is good enough."""
+        """Return whether an example reaches the minimum score."""
         score = example.score
         return self.min_score is None or (score is not None and score >= self.min_score)
 
@@ -119,71 +124,73 @@ class Filter:
 def examples(
     session: SessionCore, branches: Which = None, keep: Filter | None = None
 ) -> list[Example]:
-    """The answered instructions of branches, each once, in order; raises NotFoundError."""
+    """Return the answered instructions of branches, each once, in order; raises NotFoundError."""
     keep = keep or Filter()
-    known = labels_of(session, by=keep.by)
-    chosen = branches_of(session, branches)
+    labels = labels_by_message(session, by=keep.by)
+    selected = resolve_branches(session, branches)
     if keep.strict_trajectory:
-        return _unspoilt(chosen, known, keep)
-    walked = on_branches(chosen)
-    return [example for one in walked if keep.keeps(example := _labelled(one, known))]
+        return _until_first_rejected(selected, labels, keep)
+    labelled = (_with_labels(exchange, labels) for exchange in distinct_exchanges(selected))
+    return list(filter(keep.keeps, labelled))
 
 
-def _unspoilt(
-    branches: Sequence[Branch], known: dict[Any, list[Label]], keep: Filter
+def _until_first_rejected(
+    branches: Sequence[Branch], labels: dict[Any, list[Label]], keep: Filter
 ) -> list[Example]:
-    """Up to the first that falls short on each branch; an exchange several share comes once."""
-    found: dict[tuple[Any, ...], Example] = {}
+    """Return the examples of each branch before the first rejected one, without duplicates."""
+    distinct: dict[tuple[Any, ...], Example] = {}
     for branch in branches:
-        for one in on_branch(branch):
-            example = _labelled(one, known)
+        for exchange in branch_exchanges(branch):
+            example = _with_labels(exchange, labels)
             if not keep.keeps(example):
                 break
-            found.setdefault((*one.place, one.answered), example)
-    return list(found.values())
+            distinct.setdefault((*exchange.prompt_key, exchange.answer_ids), example)
+    return list(distinct.values())
 
 
-def _labelled(one: Exchange, known: dict[Any, list[Label]]) -> Example:
-    labels = [label for uid in one.answered for label in known.get(uid, ())] if known else ()
-    return Example(one, tuple(labels))
+def _with_labels(exchange: Exchange, labels: dict[Any, list[Label]]) -> Example:
+    if not labels:
+        return Example(exchange)
+    return Example(exchange, tuple(x for uid in exchange.answer_ids for x in labels.get(uid, ())))
 
 
-def branches_of(session: SessionCore, which: Which) -> list[Branch]:
-    """The branches meant; raises NotFoundError for one that is not there."""
+def resolve_branches(session: SessionCore, which: Which) -> list[Branch]:
+    """Return the selected branches; raises NotFoundError for a missing one."""
     if which is None:
-        return of_programs(leaves(session.branches))
+        return program_branches(leaves(session.branches))
     if isinstance(which, (str, UUID, Branch)):
         return [session.get_branch(which)]
-    return [session.get_branch(one) for one in which]
+    return [session.get_branch(ref) for ref in which]
 
 
 def score(
     session: SessionCore, metric: Metric, branches: Which = None, *, by: str | None = None
 ) -> list[Example]:
-    """Ask a metric about each example, once, and label the answers with what it says.
+    """Score each example once with a metric, and label the answers with the scores.
 
-    Labels are `by` the metric's name unless told otherwise. A metric that raises, or says something
-    that is no number, leaves all labels as they were.
+    The judge of the labels is `by`, by default the metric's name. If the metric raises or returns
+    something that is not a number, no label is changed.
     """
     name = by or getattr(metric, "__name__", type(metric).__name__)
-    found = examples(session, branches, Filter(by=name))
-    scored = [(example, metric(example)) for example in found]
+    unscored = examples(session, branches, Filter(by=name))
+    scored = [(example, metric(example)) for example in unscored]
     label_many(
         session,
-        [Label.of(example.exchange.answered[-1], value, by=name) for example, value in scored],
+        [Label.of(example.exchange.answer_ids[-1], value, by=name) for example, value in scored],
     )
     return examples(session, branches, Filter(by=name))
 
 
 def merge_examples(*groups: Iterable[Example]) -> list[Example]:
-    """Several lists as one, in order; an example that is in more than one comes once."""
-    found: dict[tuple[Any, ...], Example] = {}
+    """Merge lists of examples in order, without duplicates."""
+    merged: dict[tuple[Any, ...], Example] = {}
     for group in groups:
         for example in group:
             if not isinstance(example, Example):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValidationError(
                     f"merge_examples takes lists of Example, got {shown(example)}."
                 )
-            one = example.exchange
-            found.setdefault((one.session.id, *one.place, one.answered), example)
-    return list(found.values())
+            exchange = example.exchange
+            key = (exchange.session.id, *exchange.prompt_key, exchange.answer_ids)
+            merged.setdefault(key, example)
+    return list(merged.values())

@@ -1,14 +1,14 @@
 """Exchanges: an instruction and the messages that answer it.
 
-Branches share history, so most of what a fork shows was said once, on another branch. Walking all
-branches therefore goes down from each end only as far as nobody has been before: a chain of ten
-thousand forks costs what was said in it, not the sum of its branches.
+Forks share history, so iterating over all branches goes back from the end of each branch only to
+the first position that was already visited: a chain of ten thousand forks costs its distinct
+messages, not the sum of its branches.
 
-A predictor of a DSPy program may have turns of its own, on a branch beside the program's. They tell
-what the turns of the program tell, so they are learnt from only where their branch is named.
+A predictor of a DSPy program may have turns of its own, on a separate branch. They repeat the turns
+of the program, so they are used only if their branch is selected by name.
 
-An exchange copies nothing. It names its messages and the segment its instruction stands in, which
-from then on is rewritten beside it, never in place; its history is read there when asked for.
+An exchange copies no messages. It holds message ids and the segment of its instruction, and pins
+that segment, so a later rewrite creates a new one; its history is read from there lazily.
 """
 
 from __future__ import annotations
@@ -26,90 +26,90 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.segments import Segment
 from sennit.sessions.session import SessionCore
 
-KEY = "dspy"
-"""Under which metadata of messages say what they are to a program."""
-NODE = "node"
-"""What names there the predictor whose own turn a message ends."""
+METADATA_KEY = "dspy"
+"""The message metadata key of DSPy sessions."""
+NODE_FIELD = "node"
+"""The field of that metadata that names the predictor of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An instruction and what answered it."""
+    """An instruction and the ids of its answer."""
 
     session: SessionCore = field(repr=False)
     branch: str
-    """The branch it was found on; others may share it."""
+    """The branch it was read from; other branches may share it."""
     system: UUID | None
-    home: Segment = field(repr=False)
-    """Where the instruction stands."""
-    asked: UUID
-    answered: tuple[UUID, ...]
+    segment: Segment = field(repr=False)
+    """The segment that contains the instruction."""
+    instruction_id: UUID
+    answer_ids: tuple[UUID, ...]
 
     @property
-    def place(self) -> tuple[UUID | None, UUID, UUID]:
-        """The same for all exchanges that answer one and the same prompt."""
-        return self.system, self.home.id, self.asked
+    def prompt_key(self) -> tuple[UUID | None, UUID, UUID]:
+        """A key that is equal for all exchanges with the same prompt."""
+        return self.system, self.segment.id, self.instruction_id
 
     def before(self) -> list[Message]:
-        """All that was said before the instruction, the system message first."""
+        """Return the messages before the instruction, system message first."""
         with self.session.lock:
-            position = self.home.position(self.asked)
-            earlier = [] if position is None else self.home.between(0, position)
-            first = [] if self.system is None else [self.system]
-            return self.session.messages.pick([*first, *earlier])
+            position = self.segment.position(self.instruction_id)
+            earlier = [] if position is None else self.segment.between(0, position)
+            system = [] if self.system is None else [self.system]
+            return self.session.messages.pick([*system, *earlier])
 
     def instruction(self) -> Message:
         """Return the instruction; raises NotFoundError if it was erased."""
-        return self.session.messages.get(self.asked)
+        return self.session.messages.get(self.instruction_id)
 
     def answer(self) -> list[Message]:
         """Return the answer's messages in order; raises NotFoundError if one was erased."""
-        return self.session.messages.pick(self.answered)
+        return self.session.messages.pick(self.answer_ids)
 
 
-def of_predictor(last: Mapping[str, Any]) -> bool:
-    """Return whether a history has the own turns of a predictor, by the metadata of its last
-    message.
-    """
-    note = last.get(KEY)
-    return isinstance(note, Mapping) and NODE in note
+def is_predictor_turn(metadata: Mapping[str, Any]) -> bool:
+    """Return whether message metadata belongs to a turn of a single predictor."""
+    dspy_metadata = metadata.get(METADATA_KEY)
+    return isinstance(dspy_metadata, Mapping) and NODE_FIELD in dspy_metadata
 
 
-def of_programs(branches: Iterable[Branch]) -> list[Branch]:
-    """The branches that do not only have own turns of predictors."""
+def program_branches(branches: Iterable[Branch]) -> list[Branch]:
+    """Return the branches whose last message is not a turn of a single predictor."""
     return [
-        one
-        for one in branches
-        if not one.tail.total
-        or not of_predictor(one.session.messages.get(one.tail.id_at(one.tail.total - 1)).metadata)
+        branch
+        for branch in branches
+        if not branch.tail.total
+        or not is_predictor_turn(
+            branch.session.messages.get(branch.tail.id_at(branch.tail.total - 1)).metadata
+        )
     ]
 
 
-def on_branch(branch: Branch) -> Iterator[Exchange]:
-    """The answered instructions of a branch, in order."""
-    return _from(branch, 0)
+def branch_exchanges(branch: Branch) -> Iterator[Exchange]:
+    """Yield the answered instructions of a branch, in order."""
+    return _exchanges_from(branch, 0)
 
 
-def on_branches(branches: Iterable[Branch]) -> Iterator[Exchange]:
-    """Those of several branches, each once, and none that another only goes on with."""
-    walked: dict[UUID, int] = {}
+def distinct_exchanges(branches: Iterable[Branch]) -> Iterator[Exchange]:
+    """Yield the answered instructions of several branches, without shared duplicates."""
+    visited: dict[UUID, int] = {}
     for branch in branches:
-        first = _unwalked(branch.tail, walked)
+        first = _visit(branch.tail, visited)
         if first < branch.tail.total:
-            yield from _from(branch, first)
+            yield from _exchanges_from(branch, first)
 
 
 class BranchView(Protocol):
-    """A branch, or what is kept of one."""
+    """A branch, or the stored record of one."""
 
     @property
     def tail(self) -> Segment:
-        """The last segment of its history."""
+        """The last segment of the history."""
         ...
 
     @property
     def system(self) -> Message | UUID | None:
-        """Its system message."""
+        """The system message, or its id."""
         ...
 
 
@@ -117,15 +117,15 @@ _S = TypeVar("_S", bound=BranchView)
 
 
 def leaves(branches: Iterable[_S]) -> list[_S]:
-    """The branches that no other one goes on from; of several that say the same, the first."""
+    """Return the branches that no other one extends; of equal ones, the first."""
     ends: dict[tuple[UUID, int, Message | UUID | None], _S] = {}
     longest: dict[UUID, int] = {}
     built_on: dict[UUID, int] = {}
     for branch in branches:
-        last, total = _end(branch.tail)
+        last, total = _last_segment(branch.tail)
         ends.setdefault((last.id, total, branch.system), branch)
         longest[last.id] = max(longest.get(last.id, 0), total)
-        _note_bases(last, built_on)
+        _record_bases(last, built_on)
     return [
         branch
         for (last, total, _), branch in ends.items()
@@ -133,68 +133,70 @@ def leaves(branches: Iterable[_S]) -> list[_S]:
     ]
 
 
-def _end(tail: Segment) -> tuple[Segment, int]:
-    """The segment in which a history ends, and its length."""
+def _last_segment(tail: Segment) -> tuple[Segment, int]:
+    """Return the segment with the last message of a history, and the history's length."""
     return (tail.holder(tail.total - 1) if tail.total else tail), tail.total
 
 
-def _note_bases(segment: Segment, built_on: dict[UUID, int]) -> None:
-    """Note how much of the segments below one is built on, as far as it is not known yet."""
+def _record_bases(segment: Segment, built_on: dict[UUID, int]) -> None:
+    """Record up to which position the base segments of a segment are extended."""
     while (base := segment.base) is not None and built_on.get(base.id, -1) < segment.offset:
         built_on[base.id] = segment.offset
         segment = base
 
 
-def _unwalked(tail: Segment, walked: dict[UUID, int]) -> int:
-    """The position from which on nobody has walked; from now on all of it has been."""
+def _visit(tail: Segment, visited: dict[UUID, int]) -> int:
+    """Mark a history as visited; return the first position that was not visited before."""
     segment: Segment | None = tail
     limit = tail.total
     while segment is not None:
-        known = walked.get(segment.id, segment.offset)
-        walked[segment.id] = max(known, limit)
-        if known > segment.offset:
-            return min(known, limit)
+        visited_length = visited.get(segment.id, segment.offset)
+        visited[segment.id] = max(visited_length, limit)
+        if visited_length > segment.offset:
+            return min(visited_length, limit)
         segment, limit = segment.base, segment.offset
     return 0
 
 
-def _from(branch: Branch, first: int) -> Iterator[Exchange]:
-    """The exchanges that reach past a position, the one that begins before it included."""
+def _exchanges_from(branch: Branch, first: int) -> Iterator[Exchange]:
+    """Yield the exchanges that end after a position, including one that starts before it."""
     session, tail = branch.session, branch.tail
     with session.lock:
         start = _instruction_at_or_before(branch, first)
         ids = tail.between(start, tail.total)
-        said = session.messages.pick(ids)
+        messages = session.messages.pick(ids)
         system = branch.system
-    uid = None if system is None else system.id
-    for begin, end in _spans(said):
+    system_id = None if system is None else system.id
+    for begin, end in _spans(messages):
         if start + end > first:
-            home = tail.holder(start + begin)
-            home.hold(start + begin + 1)
-            yield Exchange(session, branch.name, uid, home, ids[begin], tuple(ids[begin + 1 : end]))
+            segment = tail.holder(start + begin)
+            segment.hold(start + begin + 1)
+            yield Exchange(
+                session, branch.name, system_id, segment, ids[begin], tuple(ids[begin + 1 : end])
+            )
 
 
 def _instruction_at_or_before(branch: Branch, position: int) -> int:
     messages = branch.session.messages
-    while position > 0 and not _asks(messages.get(branch.tail.id_at(position))):
+    while position > 0 and not _is_instruction(messages.get(branch.tail.id_at(position))):
         position -= 1
     return position
 
 
-def _asks(message: Message) -> bool:
+def _is_instruction(message: Message) -> bool:
     return message.content.from_user and not message.content.empty
 
 
-def _spans(said: Sequence[Message]) -> Iterator[tuple[int, int]]:
+def _spans(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each answered instruction."""
     begin: int | None = None
     answered = False
-    for index, message in enumerate(said):
-        if _asks(message):
+    for index, message in enumerate(messages):
+        if _is_instruction(message):
             if begin is not None and answered:
                 yield begin, index
             begin, answered = index, False
         elif message.role is MessageRole.ASSISTANT:
             answered = True
     if begin is not None and answered:
-        yield begin, len(said)
+        yield begin, len(messages)

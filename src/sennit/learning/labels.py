@@ -1,8 +1,8 @@
 """Labels: scores that people and metrics give to messages.
 
-A label is a score, any finite number, by whoever gave it. Each judge has one label per message;
-judging again replaces it. Labels live beside the messages,
-which never change, and are erased with them.
+A label is a score, any finite number, and the name of its judge. Each judge has one label per
+message; a new one replaces it. Labels are stored separately, since messages never change, and are
+erased with their message.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from sennit.stores.records.sessions import LabelRecord, judge_name
 
 Thumb: TypeAlias = Literal["up", "down"]
 
-_THUMBS = {"up": 1.0, "down": 0.0}
+_THUMB_SCORES = {"up": 1.0, "down": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A judgement of one message."""
+    """A score of one message by one judge."""
 
     message: UUID
     score: float
     by: str
-    """Who judged: a person, or a metric."""
+    """The judge: a person or a metric."""
     created_at: datetime
 
     @classmethod
     def of(cls, message: Ref, score: Any, *, by: str) -> Label:
-        """A label as of now; raises ValidationError for a score that is no finite number."""
+        """Return a label created now; raises ValidationError if the score is not finite."""
         if not text(by, "by"):
             raise ValidationError("A label needs a judge: by='alice', or the name of a metric.")
         judge_name(by)
-        number = finite(score)
+        number = finite_score(score)
         return cls(uid_of(message), number, by, clock.to_datetime(clock.now_us()))
 
 
-def finite(score: Any) -> float:
-    """A score as it can be kept; raises ValidationError for what is no finite number."""
+def finite_score(score: Any) -> float:
+    """Return a score as a float; raises ValidationError if it is not a finite number."""
     try:
         number = float(score) if isinstance(score, (bool, int, float)) else math.nan
-    except OverflowError:  # an int that no float can hold
+    except OverflowError:  # an int too large for a float
         number = math.inf
     if not math.isfinite(number):
-        raise ValidationError(f"A score is a finite number, got {shown(score)}.")
+        raise ValidationError(f"A score must be a finite number, got {shown(score)}.")
     return number
 
 
@@ -66,68 +66,68 @@ def label(
     thumb: Thumb | None = None,
     by: str = "user",
 ) -> Label:
-    """Judge a message by a score or a thumb (up is 1, down is 0); raises NotFoundError."""
+    """Label a message with a score or a thumb (up is 1, down is 0); raises NotFoundError."""
     if (score is None) == (thumb is None):
         raise ValidationError("Pass either a score or a thumb.")
-    if thumb is not None and thumb not in _THUMBS:
-        raise ValidationError(f"A thumb is 'up' or 'down', got {shown(thumb)}.")
-    given = Label.of(message, score if thumb is None else _THUMBS[thumb], by=by)
-    label_many(session, [given])
-    return given
+    if thumb is not None and thumb not in _THUMB_SCORES:
+        raise ValidationError(f"thumb must be 'up' or 'down', got {shown(thumb)}.")
+    new_label = Label.of(message, score if thumb is None else _THUMB_SCORES[thumb], by=by)
+    label_many(session, [new_label])
+    return new_label
 
 
 def label_many(session: SessionCore, labels: Sequence[Label]) -> None:
-    """Keep several labels, all or none; raises NotFoundError if a message is not there."""
+    """Store several labels, all or none; raises NotFoundError for a missing message."""
     if labels:
-        SessionLabels(session).put([_record(one) for one in labels])
+        SessionLabels(session).put([_to_record(label) for label in labels])
 
 
 def unlabel(session: SessionCore, message: Ref, *, by: str = "user") -> None:
-    """Take back what a judge said of a message, if anything."""
+    """Remove a judge's label of a message, if there is one."""
     SessionLabels(session).put([LabelRecord(uid_of(message), by, None, clock.now_us())])
 
 
 def labels(
     session: SessionCore, message: Ref | None = None, *, by: str | None = None
 ) -> list[Label]:
-    """The labels of a message, or of all, the oldest first; only those `by` one judge if told."""
-    wanted = None if message is None else uid_of(message)
-    found = [
-        _label(one)
-        for one in SessionLabels(session).all()
-        if by in (None, one.judge) and wanted in (None, one.message)
+    """Return the labels of a message, or of all, oldest first; `by` selects one judge."""
+    message_id = None if message is None else uid_of(message)
+    all_labels = [
+        _from_record(record)
+        for record in SessionLabels(session).all()
+        if by in (None, record.judge) and message_id in (None, record.message)
     ]
-    return [one for one in found if one is not None]
+    return [label for label in all_labels if label is not None]
 
 
-def labels_of(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
-    """All labels of a session by message, the oldest first; only those `by` one judge if told."""
-    return labels_from(SessionLabels(session).all(), by=by)
+def labels_by_message(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
+    """Return all labels of a session by message, oldest first; `by` selects one judge."""
+    return group_labels(SessionLabels(session).all(), by=by)
 
 
-def labels_from(
+def group_labels(
     records: Iterable[LabelRecord], *, by: str | None = None
 ) -> dict[UUID, list[Label]]:
-    """The labels in records by message, in their order; only those `by` one judge if told."""
-    found: dict[UUID, list[Label]] = {}
-    for one in records:
-        if by in (None, one.judge) and (label := _label(one)) is not None:
-            found.setdefault(one.message, []).append(label)
-    return found
+    """Return the labels of records by message, in order; `by` selects one judge."""
+    groups: dict[UUID, list[Label]] = {}
+    for record in records:
+        if by in (None, record.judge) and (label := _from_record(record)) is not None:
+            groups.setdefault(record.message, []).append(label)
+    return groups
 
 
-def _label(one: LabelRecord) -> Label | None:
+def _from_record(record: LabelRecord) -> Label | None:
     """Return the label of a record; None if the record removes one."""
-    if one.score is None:
+    if record.score is None:
         return None
-    return Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
+    return Label(record.message, record.score, record.judge, clock.to_datetime(record.created))
 
 
-def average(labels: Iterable[Label]) -> float | None:
-    """Return the average of labels; None if there are none."""
-    scores = [one.score for one in labels]
+def average_score(labels: Iterable[Label]) -> float | None:
+    """Return the average score of labels; None if there are none."""
+    scores = [label.score for label in labels]
     return sum(scores) / len(scores) if scores else None
 
 
-def _record(one: Label) -> LabelRecord:
-    return LabelRecord(one.message, one.by, one.score, clock.from_datetime(one.created_at))
+def _to_record(label: Label) -> LabelRecord:
+    return LabelRecord(label.message, label.by, label.score, clock.from_datetime(label.created_at))

@@ -1,13 +1,12 @@
 """Preferences: pairs of a chosen and a rejected answer to the same prompt.
 
-Forks make them by themselves: whoever regenerates an answer, asks a second model or tries another
-system message has several answers to one question. Where their scores differ, the best answer is
-chosen and each lower one rejected.
+Forks produce them: regenerating an answer, asking a second model or trying another system message
+gives several answers to one question. If their scores differ, the best answer is chosen and each
+lower one rejected.
 
-Prompts are compared by what was said, not by who said it or on which branch: the same question
-asked on each of two forks is the same prompt. System messages are not compared, because trying two
-of them is a reason to fork. The prompt of a pair is the one that the chosen answer followed, with
-its system message.
+Prompts are compared by content, not by sender or branch: the same question on two forks is the same
+prompt. System messages are not compared, because trying two of them is a reason to fork. The prompt
+of a pair is that of the chosen answer, with its system message.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from uuid import UUID
 
 from sennit.errors import ValidationError, shown
 from sennit.learning.examples import Example, Filter, Which, examples
-from sennit.learning.exchanges import Exchange, of_programs
+from sennit.learning.exchanges import Exchange, program_branches
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.segments import Segment
@@ -40,30 +39,30 @@ class Preference:
 
     @property
     def prompt(self) -> list[Message]:
-        """All that the chosen answer followed, the system message first, the instruction last.
+        """The messages before the chosen answer, system message first, instruction last.
 
-        The rejected answer followed the same, but maybe another system message.
+        The rejected answer has the same prompt, but may have another system message.
         """
         return [*self.chosen.history, self.chosen.instruction]
 
     @property
     def margin(self) -> float:
-        """By how much the chosen answer was liked better."""
+        """The score of the chosen answer minus that of the rejected one."""
         return (self.chosen.score or 0.0) - (self.rejected.score or 0.0)
 
     def to_chat(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-        """Prompt, chosen and rejected answer as messages of a chat API."""
+        """Return the prompt, the chosen and the rejected answer as chat API messages."""
         prompt, chosen = self.chosen.to_chat()
         return prompt, chosen, self.rejected.to_chat()[1]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerComparison:
-    """The answers of a session, compared."""
+    """The preference pairs of a session, and the answers without a pair."""
 
     pairs: list[Preference]
     left_out: Counter[str]
-    """How many answers are in no pair, by the reason."""
+    """The number of answers in no pair, by reason."""
 
 
 def preferences(
@@ -73,9 +72,9 @@ def preferences(
     by: str | None = None,
     min_margin: float = 0.0,
 ) -> list[Preference]:
-    """The best answer to each prompt against each that was liked less, by more than `min_margin`.
+    """Return pairs of the best answer to a prompt and each one scored lower by > `min_margin`.
 
-    By default all branches are looked at; `by` counts one judge's labels only. Raises
+    By default all branches are compared; `by` selects the labels of one judge. Raises
     ValidationError for a margin below 0.
     """
     return compare(session, branches, by=by, min_margin=min_margin).pairs
@@ -88,71 +87,71 @@ def compare(
     by: str | None = None,
     min_margin: float = 0.0,
 ) -> AnswerComparison:
-    """Pair the answers as `preferences` does, and count those that are in no pair."""
+    """Pair the answers as `preferences` does, and count those without a pair."""
     if not min_margin >= 0:
-        raise ValidationError(f"min_margin is at least 0, got {shown(min_margin)}.")
-    everywhere = of_programs(session.branches) if branches is None else branches
-    found = examples(session, everywhere, Filter(by=by))
-    scored = [example for example in found if example.score is not None]
-    made = AnswerComparison([], Counter({NO_SCORE: len(found) - len(scored)}))
-    prompts = _Prompts(session)
-    answers: dict[bytes, list[Example]] = {}
+        raise ValidationError(f"min_margin must be at least 0, got {shown(min_margin)}.")
+    selected = program_branches(session.branches) if branches is None else branches
+    all_examples = examples(session, selected, Filter(by=by))
+    scored = [example for example in all_examples if example.score is not None]
+    comparison = AnswerComparison([], Counter({NO_SCORE: len(all_examples) - len(scored)}))
+    digests = _PromptDigests(session)
+    answers_by_prompt: dict[bytes, list[Example]] = {}
     for example in scored:
-        key = prompts.digest(example.exchange) if len(scored) > 1 else b""
-        answers.setdefault(key, []).append(example)
-    for group in answers.values():
-        _compare(group, min_margin, made)
-    return AnswerComparison(made.pairs, +made.left_out)
+        key = digests.digest(example.exchange) if len(scored) > 1 else b""
+        answers_by_prompt.setdefault(key, []).append(example)
+    for group in answers_by_prompt.values():
+        _add_pairs(group, min_margin, comparison)
+    return AnswerComparison(comparison.pairs, +comparison.left_out)
 
 
-def _compare(answers: list[Example], min_margin: float, made: AnswerComparison) -> None:
-    """Add the pairs among the scored answers to one prompt."""
+def _add_pairs(answers: list[Example], min_margin: float, comparison: AnswerComparison) -> None:
+    """Add the pairs of the scored answers to one prompt."""
     if len(answers) == 1:
-        made.left_out[ONLY_ANSWER] += 1
+        comparison.left_out[ONLY_ANSWER] += 1
         return
     best = max(answers, key=lambda example: example.score or 0.0)
     pairs = [Preference(best, other) for other in answers if other is not best]
-    kept = [pair for pair in pairs if pair.margin > min_margin]
-    made.pairs.extend(kept)
-    made.left_out[SAME_SCORE] += len(pairs) - len(kept) + (not kept)
+    distinct = [pair for pair in pairs if pair.margin > min_margin]
+    comparison.pairs.extend(distinct)
+    comparison.left_out[SAME_SCORE] += len(pairs) - len(distinct) + (not distinct)
 
 
-class _Prompts:
-    """Digests of prompts without their system messages; shared history is read once."""
+class _PromptDigests:
+    """Digests of prompts without their system messages, cached by segment."""
 
     def __init__(self, session: SessionCore) -> None:
         self._messages = session.messages
         self._lock = session.lock
-        self._known: dict[UUID, list[bytes]] = {}
-        """Of each segment: the digest of all below it, then of all up to each of its entries."""
+        self._digests: dict[UUID, list[bytes]] = {}
+        """By segment: the digest of the history before it, then up to each of its entries."""
 
     def digest(self, exchange: Exchange) -> bytes:
-        """The digest of what an exchange answers, its instruction included."""
+        """Return the digest of the history of an exchange, including its instruction."""
         with self._lock:
-            position = exchange.home.position(exchange.asked)
+            position = exchange.segment.position(exchange.instruction_id)
             if position is None:  # erased since
-                return exchange.asked.bytes
-            return self._upto(exchange.home, position + 1)
+                return exchange.instruction_id.bytes
+            return self._history_digest(exchange.segment, position + 1)
 
-    def _upto(self, home: Segment, length: int) -> bytes:
-        """The digest of the first `length` messages of a history."""
-        needed: list[tuple[Segment, int]] = []
-        segment: Segment | None = home.holder(length - 1)
+    def _history_digest(self, last_segment: Segment, length: int) -> bytes:
+        """Return the digest of the first `length` messages of a history."""
+        missing: list[tuple[Segment, int]] = []
+        segment: Segment | None = last_segment.holder(length - 1)
         while segment is not None:
-            needed.append((segment, length - segment.offset))
-            if len(self._known.get(segment.id, ())) > needed[-1][1]:
+            missing.append((segment, length - segment.offset))
+            if len(self._digests.get(segment.id, ())) > missing[-1][1]:
                 break
             segment, length = segment.base, segment.offset
-        found = b""
-        for segment, count in reversed(needed):
-            found = self._within(segment, count, found)
-        return found
+        digest = b""
+        for segment, count in reversed(missing):
+            digest = self._segment_digest(segment, count, digest)
+        return digest
 
-    def _within(self, segment: Segment, count: int, below: bytes) -> bytes:
-        """The digest up to the first `count` entries of a segment, with what is below it."""
-        known = self._known.setdefault(segment.id, [below])
-        for uid in segment[len(known) - 1 : count]:
+    def _segment_digest(self, segment: Segment, count: int, base_digest: bytes) -> bytes:
+        """Return the digest up to the first `count` entries of a segment, after `base_digest`."""
+        digests = self._digests.setdefault(segment.id, [base_digest])
+        for uid in segment[len(digests) - 1 : count]:
             record = self._messages.get(uid).to_record()
-            said = dumps([record["type"], record.get("content")])
-            known.append(hashlib.sha256(known[-1] + said).digest())
-        return known[count]
+            encoded = dumps([record["type"], record.get("content")])
+            digests.append(hashlib.sha256(digests[-1] + encoded).digest())
+        return digests[count]

@@ -56,7 +56,7 @@ def test_all_options_can_be_read() -> None:
 
 
 def test_an_option_given_under_both_its_names_is_refused() -> None:
-    with pytest.raises(ValidationError, match="two names of one option"):
+    with pytest.raises(ValidationError, match="two names for one option"):
         Session(qa(), history_input_fields={"a"}, input_field_override={"b"})
 
 

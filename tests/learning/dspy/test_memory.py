@@ -286,7 +286,7 @@ def test_turns_of_a_call_are_taken_out_from_between_those_of_others(tmp_path: Pa
         for call in "abab":
             log.add({"goal": f"g{len(log.turns)}"}, {"step": call}, call=call)
         snapshots = [turn.history_snapshot.messages for turn in log.turns]
-        log.take_out({"a"})
+        log.remove_calls({"a"})
         assert said(session, "plan") == ["b", "b"]
         assert [t.history_snapshot.messages for t in log.turns] == [snapshots[1], snapshots[3]]
         assert [turn.index for turn in log.turns] == [0, 1]
@@ -325,7 +325,7 @@ def test_predictors_of_a_loaded_session_hear_their_own_past(scope: Any, tmp_path
 def test_a_saved_session_with_an_unknown_kind_of_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text('{"version": 2, "turns": [], "memory": {"scope": "all", "lifetime": "x"}}')
-    with pytest.raises(ValidationError, match="scope is one of"):
+    with pytest.raises(ValidationError, match="scope must be one of"):
         Session.load_from(path, Pair())
 
 

@@ -226,7 +226,7 @@ def test_a_program_that_asks_predictors_out_of_reach_is_warned_of(
     vectorizer = dspy.Embedder(lambda texts: np.ones((len(texts), 2), dtype=np.float32))
     program = KNNFewShot(k=1, trainset=TRAINSET, vectorizer=vectorizer).compile(Agent())
     Session(program)
-    assert "Agent has a `forward` of its own, such as KNNFewShot makes" in caplog.text
+    assert "Agent has `forward` set on the instance, as KNNFewShot does" in caplog.text
 
 
 def test_examples_that_an_optimiser_tries_do_not_hear_each_other() -> None:

@@ -440,16 +440,16 @@ def test_turns_are_compared_with_one_gold_or_each_with_its_own(lm: Any) -> None:
     assert session.score(same, gold=first) == [1.0, 0.0]
     assert session.score(same, gold=[first, second]) == [1.0, 0.0]
     assert session.score(same, gold=[second, dspy.Example(answer="a1")]) == [0.0, 1.0]
-    with pytest.raises(ValidationError, match="for each of 2, got 1"):
+    with pytest.raises(ValidationError, match="for each of the 2 turns, got 1"):
         session.score(same, gold=[first])
 
 
 @pytest.mark.parametrize("wrong", [None, "text", [("question", "q")], 3])
 def test_a_turn_that_is_no_dict_of_fields_is_refused(wrong: Any) -> None:
     session = Session(qa())
-    with pytest.raises(InvalidTypeError, match="is a dict of fields"):
+    with pytest.raises(InvalidTypeError, match="must be a dict such as"):
         session.add_turn(wrong, {"answer": "a"})
-    with pytest.raises(InvalidTypeError, match="is a dict of fields"):
+    with pytest.raises(InvalidTypeError, match="must be a dict such as"):
         session.add_turn({"question": "q"}, wrong)
     assert len(session) == 0
 

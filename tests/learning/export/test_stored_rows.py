@@ -19,7 +19,7 @@ from sennit import (
     to_model_messages,
 )
 from sennit.learning.export import stored_rows
-from sennit.learning.export.stored_rows import kept_chat
+from sennit.learning.export.stored_rows import chat_from_rows
 from sennit.sessions.repository import message_record
 from sennit.stores.records.sessions import MessageRecord
 from tests.strategies import Analysis, histories
@@ -41,7 +41,7 @@ def call(name: str) -> ActionRequestContent:
 def test_it_reads_as_the_messages_would(history: list[Message]) -> None:
     records = [message_record(message) for message in history]
     restored = [Message.kept(one.id, one.created, one.body) for one in records]
-    assert kept_chat(records) == to_model_messages(restored)
+    assert chat_from_rows(records) == to_model_messages(restored)
 
 
 ROUNDS = st.lists(
@@ -72,12 +72,12 @@ def test_sound_rounds_are_told_without_a_message_being_made(between: list[list[A
     expected = to_model_messages([Message.kept(one.id, one.created, one.body) for one in records])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_rows, "model_messages", None)
-        assert kept_chat(records) == expected
+        assert chat_from_rows(records) == expected
 
 
 def test_a_call_without_a_result_is_repaired() -> None:
     records = kept(asked("Look"), call("c1"), asked("Well?"), AssistantResponseContent("No."))
-    chat = kept_chat(records)
+    chat = chat_from_rows(records)
     assert [message["role"] for message in chat] == [
         "user",
         "assistant",
@@ -94,4 +94,4 @@ def test_a_call_without_a_result_is_repaired() -> None:
 def test_what_is_not_sound_is_refused_as_a_message_would_be(body: bytes) -> None:
     [record] = kept(asked("x"))
     with pytest.raises(SennitError):
-        kept_chat([MessageRecord(record.id, 1, body)])
+        chat_from_rows([MessageRecord(record.id, 1, body)])

@@ -1,16 +1,16 @@
-"""A LangGraph checkpointer on Sennit's store.
+"""LangGraph checkpointer on Sennit's store.
 
     graph = builder.compile(checkpointer=SennitSaver(client))
 
-A thread is a session of its own ("langgraph:" and the thread's id), and each step one record in its
-log (see `checkpoints` for what is in it, and `log`). So threads belong to the client's owner, are
-listed, moved and erased like all sessions, and several processes may work on one.
+Each thread is a session (key "langgraph:" plus the thread id), and each step one record in its log
+(see `checkpoints` and `record_log`). So threads belong to the client's owner, are listed, moved and
+erased like all sessions, and several processes can work on one thread.
 
-Nothing is pickled, and reading runs no code: only types that LangGraph calls safe are rebuilt, and
-those you name with a serialiser of your own.
+Nothing is pickled, and reading runs no code: only types that LangGraph considers safe are restored,
+and those that a serializer of your own allows.
 """
 
-# The async twins are what the base class asks for, but their type is told in other words.
+# The async methods match the base class, but pyright cannot tell from the type of async_method.
 # pyright: reportAssignmentType=false
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from sennit.adapters.branch_handle import LruCache, sessions_under
+from sennit.adapters.branch_handle import LruCache, sessions_with_prefix
 from sennit.adapters.langgraph.checkpoints import CheckpointRecord, Packed, ThreadState, Version
 from sennit.adapters.langgraph.thread import OpenThread
 from sennit.api.client import Client
@@ -45,36 +45,36 @@ except ImportError as error:
 
 __all__ = ["SennitSaver"]
 
-_KEY = "langgraph:"
-_DELTAS = "counters_since_delta_snapshot"
+_KEY_PREFIX = "langgraph:"
+_DELTA_COUNTERS = "counters_since_delta_snapshot"
 
 
 class SennitSaver(BaseCheckpointSaver[str]):
-    """Keeps the threads of a graph for the owner of a client."""
+    """A checkpointer that stores the threads of a graph for the client's owner."""
 
     def __init__(self, client: Client, *, serde: SerializerProtocol | None = None) -> None:
-        """With a state of your own types give `serde`, which names them.
+        """Store threads with a client; `serde` must allow the custom types of a state.
 
-        Such as `JsonPlusSerializer(allowed_msgpack_modules=[MyState])`.
+        For example `JsonPlusSerializer(allowed_msgpack_modules=[MyState])`.
         """
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self._client = client
-        self._open = LruCache[str, OpenThread]()
+        self._cache = LruCache[str, OpenThread]()
 
     def _thread(self, id: str, *, create: bool = False) -> OpenThread | None:
-        """A thread as it is now; None if there is none."""
+        """Return a thread in its current state; None if it does not exist."""
         try:
-            session = self._client.session(_KEY + id, create=create)
+            session = self._client.session(_KEY_PREFIX + id, create=create)
         except NotFoundError:
-            self._open.drop(id)
+            self._cache.discard(id)
             return None
-        found = self._open.get(id, lambda: OpenThread(session))
-        found.follow(session)
-        return found
+        thread = self._cache.get(id, lambda: OpenThread(session))
+        thread.sync(session)
+        return thread
 
     def _thread_ids(self) -> list[str]:
-        found = sessions_under(self._client, _KEY)
-        return [one.key.removeprefix(_KEY) for one in found if one.key is not None]
+        infos = sessions_with_prefix(self._client, _KEY_PREFIX)
+        return [info.key.removeprefix(_KEY_PREFIX) for info in infos if info.key is not None]
 
     def put(
         self,
@@ -83,55 +83,55 @@ class SennitSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Any:
-        """Keep a checkpoint."""
-        thread_id, ns, parent = _asked(config)
-        noted = get_checkpoint_metadata(config, metadata)
+        """Store a checkpoint."""
+        thread_id, ns, parent = _parse_config(config)
+        full_metadata = get_checkpoint_metadata(config, metadata)
         body = {
             name: value
             for name, value in checkpoint.items()
             if name not in ("channel_values", "channel_versions")
         }
-        thread = self._writable(thread_id)
+        thread = self._get_or_create_thread(thread_id)
         with thread.lock:
-            before = thread.known.checkpoints.get(ns, {}).get(parent or "")
+            previous = thread.state.checkpoints.get(ns, {}).get(parent or "")
             values = checkpoint["channel_values"]
             record = {
                 "ns": ns,
                 "id": checkpoint["id"],
                 "parent": parent,
                 "versions": checkpoint["channel_versions"],
-                "run": noted.get("run_id"),
-                "body": self._packed(body),
-                "metadata": self._packed(noted),
-                "deltas": sorted(noted.get(_DELTAS) or ()),
+                "run": full_metadata.get("run_id"),
+                "body": self._pack(body),
+                "metadata": self._pack(full_metadata),
+                "deltas": sorted(full_metadata.get(_DELTA_COUNTERS) or ()),
                 "values": [
-                    [name, version, self._value(thread.known, ns, name, before, values)]
+                    [name, version, self._encode_value(thread.state, ns, name, previous, values)]
                     for name, version in new_versions.items()
                 ],
             }
             thread.write({"put": record})
         return _config(thread_id, ns, checkpoint["id"])
 
-    def _writable(self, thread_id: str) -> OpenThread:
-        found = self._thread(thread_id, create=True)
-        assert found is not None
-        return found
+    def _get_or_create_thread(self, thread_id: str) -> OpenThread:
+        thread = self._thread(thread_id, create=True)
+        assert thread is not None
+        return thread
 
-    def _value(
+    def _encode_value(
         self,
         thread: ThreadState,
         ns: str,
         channel: str,
-        before: CheckpointRecord | None,
+        previous: CheckpointRecord | None,
         values: Mapping[str, Any],
     ) -> dict[str, Any]:
         if channel not in values:
             return {}
         value = values[channel]
         if not _is_divisible(value):
-            return {"whole": self._packed(value)}
-        version = None if before is None else before.versions.get(channel)
-        return thread.listing(ns, channel, version, [self._packed(item) for item in value])
+            return {"whole": self._pack(value)}
+        version = None if previous is None else previous.versions.get(channel)
+        return thread.encode_list(ns, channel, version, [self._pack(item) for item in value])
 
     def put_writes(
         self,
@@ -140,50 +140,50 @@ class SennitSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep what a task wrote after a checkpoint."""
-        thread_id, ns, id = _asked(config)
+        """Store the writes of a task after a checkpoint."""
+        thread_id, ns, id = _parse_config(config)
         if id is None:
             raise ValidationError(f"The writes of task {task_id!r} have no checkpoint_id.")
-        listed = [
-            [WRITES_IDX_MAP.get(channel, at), channel, self._packed(value)]
-            for at, (channel, value) in enumerate(writes)
+        packed_writes = [
+            [WRITES_IDX_MAP.get(channel, index), channel, self._pack(value)]
+            for index, (channel, value) in enumerate(writes)
         ]
-        record = {"ns": ns, "id": id, "task": task_id, "path": task_path, "writes": listed}
-        self._writable(thread_id).write({"writes": record})
+        record = {"ns": ns, "id": id, "task": task_id, "path": task_path, "writes": packed_writes}
+        self._get_or_create_thread(thread_id).write({"writes": record})
 
     def get_tuple(self, config: Any) -> CheckpointTuple | None:
-        """The checkpoint that is named, or else the newest; None if there is none."""
-        thread_id, ns, id = _asked(config)
+        """Return the checkpoint of the config, by default the newest; None if there is none."""
+        thread_id, ns, id = _parse_config(config)
         thread = self._thread(thread_id)
         if thread is None:
             return None
         with thread.lock:
-            chosen = thread.known.latest(ns) if id is None else id
-            if chosen is None or chosen not in thread.known.checkpoints.get(ns, {}):
+            checkpoint_id = thread.state.latest(ns) if id is None else id
+            if checkpoint_id is None or checkpoint_id not in thread.state.checkpoints.get(ns, {}):
                 return None
-            return self._tuple(thread_id, thread.known, ns, chosen)
+            return self._tuple(thread_id, thread.state, ns, checkpoint_id)
 
     def _tuple(self, thread_id: str, thread: ThreadState, ns: str, id: str) -> CheckpointTuple:
-        one = thread.checkpoints[ns][id]
+        record = thread.checkpoints[ns][id]
         return CheckpointTuple(
             config=_config(thread_id, ns, id),
             checkpoint=cast(
                 "Checkpoint",
                 {
-                    **self._unpacked(one.body),
-                    "channel_versions": dict(one.versions),
-                    "channel_values": dict(self._values(thread, ns, one.versions)),
+                    **self._unpack(record.body),
+                    "channel_versions": dict(record.versions),
+                    "channel_values": dict(self._decode_values(thread, ns, record.versions)),
                 },
             ),
-            metadata=self._unpacked(one.metadata),
-            parent_config=None if one.parent is None else _config(thread_id, ns, one.parent),
+            metadata=self._unpack(record.metadata),
+            parent_config=None if record.parent is None else _config(thread_id, ns, record.parent),
             pending_writes=[
-                (task, write.channel, self._unpacked(write.value))
+                (task, write.channel, self._unpack(write.value))
                 for task, write in thread.ordered_writes(ns, id)
             ],
         )
 
-    def _values(
+    def _decode_values(
         self, thread: ThreadState, ns: str, versions: Mapping[str, Version]
     ) -> Iterator[tuple[str, Any]]:
         for channel, version in versions.items():
@@ -191,9 +191,9 @@ class SennitSaver(BaseCheckpointSaver[str]):
             if value is None:
                 continue
             if "whole" in value.data:
-                yield channel, self._unpacked(value.data["whole"])
-            elif (items := thread.listed(ns, channel, version)) is not None:
-                yield channel, [self._unpacked(item) for item in items]
+                yield channel, self._unpack(value.data["whole"])
+            elif (items := thread.list_items(ns, channel, version)) is not None:
+                yield channel, [self._unpack(item) for item in items]
 
     def list(
         self,
@@ -203,94 +203,99 @@ class SennitSaver(BaseCheckpointSaver[str]):
         before: Any = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the newest first; of all threads without a config."""
-        left = limit
-        for thread_id, ns, id in self._wanted(config, before):
-            if left is not None and left <= 0:
+        """Yield checkpoints, newest first; those of all threads without a config."""
+        remaining = limit
+        for thread_id, ns, id in self._find_keys(config, before):
+            if remaining is not None and remaining <= 0:
                 return
-            found = self._matching(thread_id, ns, id, filter)
-            if found is not None:
-                left = None if left is None else left - 1
-                yield found
+            checkpoint = self._load_matching(thread_id, ns, id, filter)
+            if checkpoint is not None:
+                remaining = None if remaining is None else remaining - 1
+                yield checkpoint
 
-    def _wanted(self, config: Any, before: Any) -> list[tuple[str, str, str]]:
-        """The checkpoints in question, in order, before anyone has looked into them."""
-        named: Mapping[str, Any] = config["configurable"] if config else {}
-        last = None if before is None else get_checkpoint_id(before)
-        threads = [str(named["thread_id"])] if "thread_id" in named else self._thread_ids()
-        found: list[tuple[str, str, str]] = []
+    def _find_keys(self, config: Any, before: Any) -> list[tuple[str, str, str]]:
+        """Return the keys of the checkpoints that match the config, newest first."""
+        configurable: Mapping[str, Any] = config["configurable"] if config else {}
+        before_id = None if before is None else get_checkpoint_id(before)
+        threads = (
+            [str(configurable["thread_id"])] if "thread_id" in configurable else self._thread_ids()
+        )
+        keys: list[tuple[str, str, str]] = []
         for thread_id in threads:
             thread = self._thread(thread_id)
-            found += [
+            keys += [
                 (thread_id, ns, id)
                 for ns, id in ([] if thread is None else thread.keys())
-                if named.get("checkpoint_ns", ns) == ns
-                and named.get("checkpoint_id") in (None, id)
-                and (last is None or id < last)
+                if configurable.get("checkpoint_ns", ns) == ns
+                and configurable.get("checkpoint_id") in (None, id)
+                and (before_id is None or id < before_id)
             ]
-        return sorted(found, key=lambda one: one[2], reverse=True)
+        return sorted(keys, key=lambda key: key[2], reverse=True)
 
-    def _matching(
+    def _load_matching(
         self, thread_id: str, ns: str, id: str, filter: Mapping[str, Any] | None
     ) -> CheckpointTuple | None:
         thread = self._thread(thread_id)
-        if thread is None:  # erased meanwhile
+        if thread is None:  # erased in the meantime
             return None
         with thread.lock:
-            one = thread.known.checkpoints.get(ns, {}).get(id)
-            if one is None:
+            record = thread.state.checkpoints.get(ns, {}).get(id)
+            if record is None:
                 return None
             if filter:
-                noted = self._unpacked(one.metadata)
-                if any(noted.get(name) != value for name, value in filter.items()):
+                metadata = self._unpack(record.metadata)
+                if any(metadata.get(name) != value for name, value in filter.items()):
                     return None
-            return self._tuple(thread_id, thread.known, ns, id)
+            return self._tuple(thread_id, thread.state, ns, id)
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread."""
-        self._open.drop(str(thread_id))
-        self._client.delete_session(f"{_KEY}{thread_id}")
+        self._cache.discard(str(thread_id))
+        self._client.delete_session(f"{_KEY_PREFIX}{thread_id}")
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Erase the checkpoints of runs, and what was written after them, in all threads."""
+        """Erase the checkpoints of runs, and the writes after them, in all threads."""
         runs = set(map(str, run_ids))
         for thread_id in self._thread_ids():
             thread = self._thread(thread_id)
             if thread is not None:
-                thread.drop(lambda known: known.of_runs(runs))
+                thread.drop(lambda state: state.created_by_runs(runs))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Put all that a thread has into another."""
+        """Append all records of one thread to another."""
         source = self._thread(str(source_thread_id))
         if source is not None:
-            self._writable(str(target_thread_id)).write(*source.records())
+            self._get_or_create_thread(str(target_thread_id)).write(*source.records())
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Erase all but the newest checkpoint of each namespace, or all ("delete").
+        """Erase all but the newest checkpoint of each namespace, or the whole thread ("delete").
 
-        What the newest is rebuilt from (of delta channels) stays. Raises ValidationError.
+        The ancestors that delta channels are rebuilt from are not erased. Raises ValidationError
+        for any other strategy.
         """
         if strategy not in ("keep_latest", "delete"):
-            raise ValidationError(f"strategy is 'keep_latest' or 'delete', got {shown(strategy)}.")
+            raise ValidationError(
+                f"strategy must be 'keep_latest' or 'delete', got {shown(strategy)}."
+            )
         for thread_id in map(str, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
             thread = self._thread(thread_id)
             if thread is not None:
-                thread.drop(lambda known: known.superseded())
+                thread.drop(lambda state: state.superseded())
 
     def get_next_version(self, current: Any, channel: None) -> str:  # noqa: ARG002 (LangGraph's)
-        """A version after this one; two runs that go on from one checkpoint never get the same."""
+        """Return the next version, with a random part so that concurrent runs never share one."""
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.random():.16f}"
 
-    def _packed(self, value: Any) -> Packed:
+    def _pack(self, value: Any) -> Packed:
         kind, data = self.serde.dumps_typed(value)
         _refuse_pickle(kind)
         return [kind, b64encode(data).decode()]
 
-    def _unpacked(self, packed: Packed) -> Any:
+    def _unpack(self, packed: Packed) -> Any:
         kind, data = packed
         _refuse_pickle(kind)
         return self.serde.loads_typed((kind, b64decode(data)))
@@ -302,8 +307,8 @@ class SennitSaver(BaseCheckpointSaver[str]):
     adelete_for_runs = async_method(delete_for_runs)
     acopy_thread = async_method(copy_thread)
     aprune = async_method(prune)
-    _awanted = async_method(_wanted)
-    _amatching = async_method(_matching)
+    _afind_keys = async_method(_find_keys)
+    _aload_matching = async_method(_load_matching)
 
     async def alist(
         self,
@@ -313,25 +318,29 @@ class SennitSaver(BaseCheckpointSaver[str]):
         before: Any = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """`list` for async callers."""
-        left = limit
-        for thread_id, ns, id in await self._awanted(config, before):
-            if left is not None and left <= 0:
+        """Yield checkpoints like `list`, without blocking the event loop."""
+        remaining = limit
+        for thread_id, ns, id in await self._afind_keys(config, before):
+            if remaining is not None and remaining <= 0:
                 return
-            found = await self._amatching(thread_id, ns, id, filter)
-            if found is not None:
-                left = None if left is None else left - 1
-                yield found
+            checkpoint = await self._aload_matching(thread_id, ns, id, filter)
+            if checkpoint is not None:
+                remaining = None if remaining is None else remaining - 1
+                yield checkpoint
 
 
-def _asked(config: Any) -> tuple[str, str, str | None]:
-    """Thread, namespace and checkpoint that a config names; raises ValidationError."""
-    named: Mapping[str, Any] = config.get("configurable") or {}
-    if "thread_id" not in named:
+def _parse_config(config: Any) -> tuple[str, str, str | None]:
+    """Return thread id, namespace and checkpoint id of a config; raises ValidationError."""
+    configurable: Mapping[str, Any] = config.get("configurable") or {}
+    if "thread_id" not in configurable:
         raise ValidationError(
             'The config has no thread_id; pass {"configurable": {"thread_id": "..."}}.'
         )
-    return str(named["thread_id"]), named.get("checkpoint_ns", ""), get_checkpoint_id(config)
+    return (
+        str(configurable["thread_id"]),
+        configurable.get("checkpoint_ns", ""),
+        get_checkpoint_id(config),
+    )
 
 
 def _config(thread_id: str, ns: str, id: str) -> Any:
@@ -339,7 +348,7 @@ def _config(thread_id: str, ns: str, id: str) -> Any:
 
 
 def _is_divisible(value: Any) -> bool:
-    """Return whether a value is a list whose items are worth keeping one by one: not of numbers."""
+    """Return whether to store a value as a list of items; a list with numbers is stored whole."""
     if type(value) is not list:
         return False
     small = (int, float, type(None))

@@ -1,6 +1,6 @@
 """An open LangGraph thread: its session, its record log and the checkpoints in it.
 
-Whoever looks at `known` holds the lock; a record is durable before it is known.
+Read `state` only while holding the lock. A record is durable before it is part of `state`.
 """
 
 from __future__ import annotations
@@ -13,60 +13,63 @@ from sennit.adapters.langgraph.checkpoints import CheckpointKey, ThreadState
 from sennit.adapters.record_log import RecordLog
 from sennit.api.session import Session
 
-_LOG = "langgraph"
+_LOG_NAME = "langgraph"
 
 
 class OpenThread:
-    """A thread, as it is after `follow`."""
+    """A thread in the state of the last `sync`."""
 
     def __init__(self, session: Session) -> None:
         self.lock = RLock()
         self._session = session
-        self._log = RecordLog(_LOG)
-        self.known = ThreadState()
+        self._log = RecordLog(_LOG_NAME)
+        self.state = ThreadState()
 
-    def follow(self, session: Session) -> None:
-        """Take in what is new."""
+    def sync(self, session: Session) -> None:
+        """Apply the records that were appended since the last sync."""
         with self.lock:
             self._session = session
-            anew, messages = self._log.new(session)
-            if anew:
-                self.known = ThreadState()
+            is_reset, messages = self._log.read_new(session)
+            if is_reset:
+                self.state = ThreadState()
             for message in messages:
-                self.known.take(message.id, message.metadata.get(_LOG, {}))
+                self.state.apply(message.id, message.metadata.get(_LOG_NAME, {}))
 
     def keys(self) -> list[CheckpointKey]:
-        """All its checkpoints."""
+        """Return the keys of all checkpoints."""
         with self.lock:
-            return list(self.known.keys())
+            return list(self.state.keys())
 
     def write(self, *records: Mapping[str, Any]) -> None:
-        """Add records, all or none."""
+        """Append records, all or none."""
         with self.lock:
-            self._log.add(self._session, [self._log.record(one, _about(one)) for one in records])
-            self.follow(self._session)
+            self._log.add(
+                self._session,
+                [self._log.new_record(record, _describe(record)) for record in records],
+            )
+            self.sync(self._session)
 
     def records(self) -> list[Mapping[str, Any]]:
-        """All of its log."""
-        branch = self._session.get_branch(_LOG)
-        noted = (message.metadata.get(_LOG) for message in branch.messages)
-        return [one for one in noted if one is not None]
+        """Return all records of the log."""
+        branch = self._session.get_branch(_LOG_NAME)
+        records = (message.metadata.get(_LOG_NAME) for message in branch.messages)
+        return [record for record in records if record is not None]
 
     def drop(self, choose: Callable[[ThreadState], Collection[CheckpointKey]]) -> None:
-        """Erase checkpoints; first what others need of them is kept elsewhere."""
+        """Erase the chosen checkpoints, after copying the values that others still need."""
         with self.lock:
-            gone = choose(self.known)
-            if not gone:
+            dropped = choose(self.state)
+            if not dropped:
                 return
-            erased, values = self.known.without(gone)
+            erased, values = self.state.plan_erasure(dropped)
             if values:
-                self.write({"values": [list(one) for one in values]})
+                self.write({"values": [list(value) for value in values]})
             self._session.remove_messages(erased)
-            self.follow(self._session)
+            self.sync(self._session)
 
 
-def _about(record: Mapping[str, Any]) -> str:
-    """Describe a record for people."""
+def _describe(record: Mapping[str, Any]) -> str:
+    """Return a description of a record for people."""
     match record:
         case {"put": {"id": id, "ns": ns}}:
             return f"LangGraph checkpoint {id}{f' of {ns}' if ns else ''}"

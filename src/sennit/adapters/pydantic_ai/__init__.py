@@ -1,12 +1,12 @@
-"""Conversation store and message history for Pydantic AI.
+"""Pydantic AI conversation store and message history.
 
     store = SennitConversationStore(client)               # for `conversation=`
     history = SennitMessageHistory(client, "chat_001")    # for `message_history=`
 
-The history is one branch of a session, as the other adapters have it. The store keeps what Pydantic
-AI calls a conversation: its log of entries, and the record that says where it ends. A conversation
-and all forks of it are one session (see `families`): forks share entries, and each conversation is
-also a branch, so that search, memory and the studio see it.
+The history is one branch of a session, as in the other adapters. The store holds what Pydantic AI
+calls a conversation: a log of entries, and a record with the id of the last one. A conversation and
+all its forks are one session (see `conversations`): forks share entries, and each conversation is
+also a branch, so search, memory and the studio can read it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from sennit.adapters.message_mapping import MessageFormat, answer, call, instruc
 from sennit.adapters.pydantic_ai.conversations import (
     ConversationFamilies,
     ConversationFamily,
+    RecordUpdate,
     StoredEntry,
-    Unsaved,
 )
 from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
@@ -54,39 +54,39 @@ from sennit.sessions.branches import DEFAULT_BRANCH
 
 __all__ = ["SennitConversationStore", "SennitMessageHistory"]
 
-_RECORD = TypeAdapter(ConversationRecord)
+_RECORD_ADAPTER = TypeAdapter(ConversationRecord)
 
 
 class SennitMessageHistory:
     """One branch of one session as a message history."""
 
     def __init__(self, client: Client, session_id: str, *, branch: str = DEFAULT_BRANCH) -> None:
-        """The session is made when it is first read or written."""
+        """Address a session by key; it is created on first use."""
         self.session_id = session_id
-        self._place = BranchHandle(client, session_id, branch)
+        self._handle = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
-        """The name of its branch."""
-        return self._place.branch
+        """The name of the branch."""
+        return self._handle.branch
 
     def messages(self) -> list[ModelMessage]:
         """Return the messages in order, for `message_history=`."""
-        return _FORM.theirs(self._place.said())
+        return _FORMAT.from_messages(self._handle.messages())
 
     def add(self, messages: Sequence[ModelMessage]) -> None:
-        """Keep messages, such as `result.new_messages()`, all or none."""
-        new = [one for message in messages for one in _FORM.ours(message)]
+        """Append messages, such as `result.new_messages()`, all or none."""
+        new = [ours for message in messages for ours in _FORMAT.to_messages(message)]
         if new:
-            self._place.add(new)
+            self._handle.add(new)
 
     def fork(self, name: str | None = None) -> SennitMessageHistory:
-        """The same conversation on a new branch; it shares what was said, at any length.
+        """Fork the conversation onto a new branch that shares its history.
 
         Raises ExistsError if the name is taken.
         """
-        place = self._place.fork(name=name, at=None)
-        return SennitMessageHistory(place.client, place.session, branch=place.branch)
+        handle = self._handle.fork(name=name, at=None)
+        return SennitMessageHistory(handle.client, handle.session, branch=handle.branch)
 
     amessages = async_method(messages)
     aadd = async_method(add)
@@ -96,8 +96,9 @@ class SennitMessageHistory:
 class SennitConversationStore(ConversationStore):
     """A `ConversationStore` for the owner of a client; several processes may share it.
 
-    A record and its new entries are kept together or not at all, and of two saves of one revision
-    the second is refused. Deleting a conversation erases the entries that no other one needs.
+    A record and its new entries are written in one transaction, and of two writes that expect the
+    same revision the second raises ConversationConflict. Deleting a conversation erases the entries
+    that no other conversation needs.
     """
 
     def __init__(self, client: Client) -> None:
@@ -105,32 +106,32 @@ class SennitConversationStore(ConversationStore):
         self._lock = RLock()
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """The record of a conversation, or None."""
+        """Return the record of a conversation; None if there is none."""
         return await asyncio.to_thread(self._read_record_now, conversation_id)
 
     def _read_record_now(self, conversation_id: str) -> ConversationRecord | None:
         with self._lock:
-            family = self._families.of(conversation_id)
+            family = self._families.find(conversation_id)
             text = None if family is None else family.record(conversation_id)
-        return None if text is None else _RECORD.validate_json(text)
+        return None if text is None else _RECORD_ADAPTER.validate_json(text)
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """The records, the newest first; without a limit, or with a scope, all have to be read."""
+        """Return the records, newest first; without a limit, all sessions are read."""
         return await asyncio.to_thread(self._read_records_now, scope, limit)
 
     def _read_records_now(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
-        found: list[ConversationRecord] = []
+        records: list[ConversationRecord] = []
         with self._lock:
-            for changed, family in self._families.all():
-                if limit is not None and len(found) >= limit:
-                    found = _newest(found, limit)
-                    if not found or found[-1].updated_at >= changed:
-                        break  # what follows was changed before all of these
-                records = (_RECORD.validate_json(text) for text in family.records())
-                found += [one for one in records if scope is None or one.scope == scope]
-        return _newest(found, limit)
+            for updated_at, family in self._families.all():
+                if limit is not None and len(records) >= limit:
+                    records = _newest(records, limit)
+                    if not records or records[-1].updated_at >= updated_at:
+                        break  # all other families were changed earlier
+                decoded = map(_RECORD_ADAPTER.validate_json, family.records())
+                records += [record for record in decoded if scope is None or record.scope == scope]
+        return _newest(records, limit)
 
     async def write_record(
         self,
@@ -139,67 +140,76 @@ class SennitConversationStore(ConversationStore):
         new_entries: Sequence[ConversationEntry] = (),
         expected_revision: str | None,
     ) -> None:
-        """Keep a record and its new entries; raises ConversationConflict."""
+        """Store a record and its new entries; raises ConversationConflict."""
         await asyncio.to_thread(self._write_now, record, new_entries, expected_revision)
 
     def _write_now(
         self,
         record: ConversationRecord,
         new_entries: Sequence[ConversationEntry],
-        expected: str | None,
+        expected_revision: str | None,
     ) -> None:
-        unsaved = Unsaved(
+        update = RecordUpdate(
             conversation=record.conversation_id,
             head=record.head_id,
             revision=record.revision,
-            record=_RECORD.dump_json(record).decode(),
+            record=_RECORD_ADAPTER.dump_json(record).decode(),
             entries=[
-                StoredEntry(one.id, one.parent_id, _FORM.ours(one.message, **_noted(one)))
-                for one in new_entries
+                StoredEntry(
+                    entry.id,
+                    entry.parent_id,
+                    _FORMAT.to_messages(
+                        entry.message,
+                        **ConversationFamily.entry_metadata(entry.id, entry.parent_id),
+                    ),
+                )
+                for entry in new_entries
             ],
         )
-        new = expected is None
-        with self._lock, _conflicts(record.conversation_id):
-            family = self._families.for_writing(
-                record.conversation_id, record.forked_from if new else None
+        is_new = expected_revision is None
+        with self._lock, _translate_conflicts(record.conversation_id):
+            family = self._families.find_or_create(
+                record.conversation_id, record.forked_from if is_new else None
             )
-            family.save(unsaved, expected)
+            family.save(update, expected_revision)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Erase a conversation and the entries no other one needs; raises ConversationConflict."""
+        """Erase a conversation and the entries that no other needs; raises ConversationConflict."""
         await asyncio.to_thread(self._delete_now, conversation_id, expected_revision)
 
-    def _delete_now(self, conversation_id: str, expected: str) -> None:
+    def _delete_now(self, conversation_id: str, expected_revision: str) -> None:
         with self._lock:
-            family = self._families.of(conversation_id)
+            family = self._families.find(conversation_id)
             if family is None:
                 raise ConversationConflict(conversation_id)
-            with _conflicts(conversation_id):
-                self._families.delete(family, conversation_id, expected)
+            with _translate_conflicts(conversation_id):
+                self._families.delete(family, conversation_id, expected_revision)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """One entry; raises NotFoundError, which is a LookupError."""
+        """Return an entry; raises NotFoundError, which is a LookupError."""
         return (await self.read_history(entry_id, limit=1))[-1]
 
     async def read_history(
         self, head_id: str | None, *, limit: int | None = None
     ) -> list[ConversationEntry]:
-        """The entries up to one, in order, or the last so many; raises NotFoundError."""
+        """Return the entries up to `head_id`, at most the last `limit`; raises NotFoundError."""
         if head_id is None or limit == 0:
             return []
         return await asyncio.to_thread(self._read_history_now, head_id, limit)
 
     def _read_history_now(self, head: str, limit: int | None) -> list[ConversationEntry]:
         with self._lock:
-            entries = self._families.holding(head).chain(head, limit)
+            entries = self._families.find_by_entry(head).chain(head, limit)
         return [
-            ConversationEntry(id=one.id, parent_id=one.parent, message=_FORM.whole(one.messages[0]))
-            for one in entries
+            ConversationEntry(
+                id=entry.id, parent_id=entry.parent, message=_FORMAT.original(entry.messages[0])
+            )
+            for entry in entries
         ]
 
 
-class _conflicts:
-    """Someone else was faster, in the words of Pydantic AI."""
+class _translate_conflicts:
+    """A context manager that raises Sennit's conflicts as ConversationConflict."""
 
     def __init__(self, conversation: str) -> None:
         self._conversation = conversation
@@ -211,19 +221,13 @@ class _conflicts:
             raise ConversationConflict(self._conversation) from error
 
 
-def _noted(entry: ConversationEntry) -> dict[str, Any]:
-    return ConversationFamily.noted(entry.id, entry.parent_id)
-
-
 def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:
-    return sorted(records, key=lambda one: one.updated_at, reverse=True)[:limit]
+    return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
 
 def _contents(message: ModelMessage) -> Iterator[MessageContent]:
-    """Yield the contents of a message's parts; system prompts belong to the agent, not to the
-    history.
-    """
-    thought = ""
+    """Yield the contents of a message's parts, except system prompts, which the agent adds."""
+    reasoning = ""
     for part in cast("Sequence[Any]", message.parts):
         match part.part_kind:
             case "user-prompt":
@@ -232,21 +236,21 @@ def _contents(message: ModelMessage) -> Iterator[MessageContent]:
                 failed = part.outcome != "success"
                 yield result(part.tool_call_id, part.model_response_object(), failed=failed)
             case "thinking":
-                if thought:
-                    yield answer("", thought)
-                thought = part.content
+                if reasoning:
+                    yield answer("", reasoning)
+                reasoning = part.content
             case "text":
-                yield answer(part.content, thought)
-                thought = ""
+                yield answer(part.content, reasoning)
+                reasoning = ""
             case "tool-call":
-                if thought:
-                    yield answer("", thought)
-                thought = ""
+                if reasoning:
+                    yield answer("", reasoning)
+                reasoning = ""
                 yield call(part.tool_name, part.args or {}, part.tool_call_id)
             case _:
                 pass
-    if thought:
-        yield answer("", thought)
+    if reasoning:
+        yield answer("", reasoning)
     elif isinstance(message, ModelRequest) and not message.parts:
         yield instruction("")
 
@@ -254,23 +258,23 @@ def _contents(message: ModelMessage) -> Iterator[MessageContent]:
 def _prompt(part: UserPromptPart) -> MessageContent:
     if isinstance(part.content, str):
         return instruction(part.content)
-    said = [one for one in part.content if isinstance(one, str)]
-    images = [one.url for one in part.content if isinstance(one, ImageUrl)]
-    return instruction("\n\n".join(said), images)
+    texts = [item for item in part.content if isinstance(item, str)]
+    images = [item.url for item in part.content if isinstance(item, ImageUrl)]
+    return instruction("\n\n".join(texts), images)
 
 
-def _written(message: ModelMessage) -> Any:
+def _to_json_data(message: ModelMessage) -> Any:
     return ModelMessagesTypeAdapter.dump_python([message], mode="json")[0]
 
 
-def _restored(written: Any) -> ModelMessage:
-    return ModelMessagesTypeAdapter.validate_python([written])[0]
+def _from_json_data(data: Any) -> ModelMessage:
+    return ModelMessagesTypeAdapter.validate_python([data])[0]
 
 
-def _told(chat: Sequence[dict[str, Any]]) -> Iterator[ModelMessage]:
-    return layer_messages(chat)
-
-
-_FORM = MessageFormat[ModelMessage](
-    "pydantic_ai", write=_written, read=_restored, contents=_contents, tell=_told
+_FORMAT = MessageFormat[ModelMessage](
+    "pydantic_ai",
+    write=_to_json_data,
+    read=_from_json_data,
+    contents=_contents,
+    from_chat=layer_messages,
 )

@@ -1,12 +1,12 @@
-"""Pydantic AI conversations that share history: a conversation and its forks, in one session.
+"""Families of Pydantic AI conversations: a conversation and its forks, stored in one session.
 
-The log of the session holds the entries and the records of all of them, in order. Where a record
-says that its conversation ends, its history ends; what it is based on is its revision. The id of
-the message that holds a record follows from the record it replaces, so a second one for the same
-cannot be kept, by whichever process: the store itself refuses it.
+The record log of the session holds the entries and records of the whole family, in order. A record
+names the head of its conversation, the last entry of its history, and has a revision for optimistic
+locking. The id of the message that stores a record is derived from the record it replaces, so the
+store itself rejects a second successor, from any process.
 
-Beside the log each conversation is a branch with what was said in it. The log is the truth; the
-branch follows it, and is mended by the next save if a crash came between.
+Each conversation is also a branch. The log is the source of truth; the branch is updated after it,
+and by the next save if a crash came between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from sennit.adapters.branch_handle import LruCache, named_branch, sessions_under
+from sennit.adapters.branch_handle import LruCache, get_or_create_branch, sessions_with_prefix
 from sennit.adapters.record_log import RecordLog
 from sennit.api.client import Client
 from sennit.api.session import Session
@@ -27,14 +27,14 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.stores.retention import SHARES
 
-_KEY = "pydantic-ai:"
-_LOG = "pydantic-ai log"
-_TRIES = 5
+_KEY_PREFIX = "pydantic-ai:"
+_LOG_NAME = "pydantic-ai log"
+_MAX_SYNC_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """A message of a conversation, as messages of ours."""
+    """A Pydantic AI message, stored as one or more Sennit messages."""
 
     id: str
     parent: str | None
@@ -42,20 +42,20 @@ class StoredEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsaved:
-    """A record to be kept, with the entries that are new in it."""
+class RecordUpdate:
+    """A record to store, with its new entries."""
 
     conversation: str
     head: str | None
     revision: str
     record: str
-    """As JSON."""
+    """The record as JSON."""
     entries: Sequence[StoredEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The newest record of a conversation; after it was deleted, without a text."""
+    """The newest record of a conversation; its text is None after a delete."""
 
     message: UUID
     revision: str | None
@@ -64,245 +64,258 @@ class _Record:
 
 
 class ConversationFamily:
-    """One session and what its log says."""
+    """A conversation and its forks, read from the record log of one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._log = RecordLog(_LOG)
+        self._log = RecordLog(_LOG_NAME)
         self._entries: dict[str, StoredEntry] = {}
         self._records: dict[str, _Record] = {}
 
     @staticmethod
-    def noted(id: str, parent: str | None) -> dict[str, Any]:
-        """The metadata of the message that an entry begins with."""
-        return {_LOG: {"entry": id, "parent": parent}}
+    def entry_metadata(id: str, parent: str | None) -> dict[str, Any]:
+        """Return the metadata of the first message of an entry."""
+        return {_LOG_NAME: {"entry": id, "parent": parent}}
 
-    def follow(self, session: Session) -> None:
-        """Take in what is new."""
+    def sync(self, session: Session) -> None:
+        """Apply the log messages that were appended since the last sync."""
         self.session = session
-        anew, messages = self._log.new(session)
-        if anew:
+        is_reset, messages = self._log.read_new(session)
+        if is_reset:
             self._entries, self._records = {}, {}
-        begun: StoredEntry | None = None
+        open_entry: StoredEntry | None = None
         for message in messages:
-            match message.metadata.get(_LOG):
+            match message.metadata.get(_LOG_NAME):
                 case {"entry": str(id), "parent": parent}:
-                    begun = self._entries[id] = StoredEntry(id, parent, [message])
-                case {"conversation": str(name), "record": text, "head": head, "revision": now}:
-                    self._records[name] = _Record(message.id, now, head, text)
-                    begun = None
-                case _ if begun is not None:
-                    begun.messages.append(message)
+                    open_entry = self._entries[id] = StoredEntry(id, parent, [message])
+                case {
+                    "conversation": str(name),
+                    "record": text,
+                    "head": head,
+                    "revision": revision,
+                }:
+                    self._records[name] = _Record(message.id, revision, head, text)
+                    open_entry = None
+                case _ if open_entry is not None:
+                    open_entry.messages.append(message)
                 case _:
                     pass
 
     def record(self, conversation: str) -> str | None:
-        """The newest record of a conversation, as JSON; None if it is not here, or deleted."""
-        found = self._records.get(conversation)
-        return None if found is None else found.text
+        """Return the newest record of a conversation as JSON; None if missing or deleted."""
+        record = self._records.get(conversation)
+        return None if record is None else record.text
 
     def records(self) -> list[str]:
-        """Those of all conversations that are here."""
-        return [one.text for one in self._records.values() if one.text is not None]
+        """Return the newest records of all conversations as JSON."""
+        return [record.text for record in self._records.values() if record.text is not None]
 
     def holds(self, entry: str) -> bool:
-        """Return whether an entry is here."""
+        """Return whether an entry is in this family."""
         return entry in self._entries
 
     def chain(self, head: str | None, limit: int | None = None) -> list[StoredEntry]:
-        """The entries up to one, in order, or the last so many; raises NotFoundError."""
-        found: list[StoredEntry] = []
-        at = head
-        while at is not None and (limit is None or len(found) < limit):
-            if at not in self._entries:
-                raise NotFoundError(f"There is no entry {shown(at)} of this user.")
-            found.append(self._entries[at])
-            at = found[-1].parent
-        return found[::-1]
+        """Return the entries up to `head`, at most the last `limit`; raises NotFoundError."""
+        entries: list[StoredEntry] = []
+        entry_id = head
+        while entry_id is not None and (limit is None or len(entries) < limit):
+            if entry_id not in self._entries:
+                raise NotFoundError(f"Entry {shown(entry_id)} does not exist for this user.")
+            entries.append(self._entries[entry_id])
+            entry_id = entries[-1].parent
+        return entries[::-1]
 
-    def save(self, unsaved: Unsaved, expected: str | None) -> None:
-        """Keep a record with its entries; raises ConflictError."""
-        new = {one.id for one in unsaved.entries}
-        if unsaved.head is not None and unsaved.head not in new and not self.holds(unsaved.head):
-            raise ConflictError(f"The entry {unsaved.head!r} was erased meanwhile.")
-        said = [message for one in unsaved.entries for message in one.messages]
-        self._put(unsaved, expected, said)
-        self._show(unsaved.conversation)
+    def save(self, update: RecordUpdate, expected_revision: str | None) -> None:
+        """Store a record with its new entries; raises ConflictError."""
+        new_ids = {entry.id for entry in update.entries}
+        if update.head is not None and update.head not in new_ids and not self.holds(update.head):
+            raise ConflictError(f"Entry {update.head!r} was erased; read the conversation again.")
+        messages = [message for entry in update.entries for message in entry.messages]
+        self._append_record(update, expected_revision, messages)
+        self._sync_branch(update.conversation)
 
-    def _put(self, record: Unsaved | str, expected: str | None, said: Sequence[Message]) -> None:
-        """Let a record follow the one that is expected; a name alone says that it is deleted."""
+    def _append_record(
+        self, record: RecordUpdate | str, expected_revision: str | None, messages: Sequence[Message]
+    ) -> None:
+        """Append a record after the expected one; a conversation name alone records a delete."""
         name = record if isinstance(record, str) else record.conversation
-        before = self._records.get(name)
-        if (None if before is None else before.revision) != expected:
-            raise ConflictError(f"The conversation {name!r} was changed meanwhile.")
+        previous = self._records.get(name)
+        if (None if previous is None else previous.revision) != expected_revision:
+            raise _changed(name)
         data: dict[str, Any] = {
             "conversation": name,
             "record": None if isinstance(record, str) else record.record,
             "head": None if isinstance(record, str) else record.head,
             "revision": None if isinstance(record, str) else record.revision,
         }
-        based_on = "" if before is None else str(before.message)
-        id = uuid5(self.session.id, f"{name}\n{based_on}")
+        previous_id = "" if previous is None else str(previous.message)
+        id = uuid5(self.session.id, f"{name}\n{previous_id}")
         try:
-            about = f"Pydantic AI's record of {name}"
-            self._log.add(self.session, [*said, self._log.record(data, about, id)])
+            description = f"Pydantic AI's record of {name}"
+            self._log.add(self.session, [*messages, self._log.new_record(data, description, id)])
         except ExistsError as error:
-            raise ConflictError(f"The conversation {name!r} was changed meanwhile.") from error
-        self.follow(self.session)
+            raise _changed(name) from error
+        self.sync(self.session)
 
-    def _show(self, conversation: str) -> None:
-        """Let the conversation's branch hold what its record says."""
-        for _ in range(_TRIES):
+    def _sync_branch(self, conversation: str) -> None:
+        """Update the branch of a conversation to the head of its record."""
+        for _ in range(_MAX_SYNC_TRIES):
             head = self._records[conversation].head
             try:
-                self._bring(self._branch(conversation, head), head)
-            except (ConflictError, ExistsError):  # others do the same: look again
-                self.follow(self.session)
+                self._move_branch_to(self._get_or_fork_branch(conversation, head), head)
+            except (ConflictError, ExistsError):  # another process updates it too: sync and retry
+                self.sync(self.session)
             else:
                 return
-        # Others still do; the last of them leaves it as it has to be.
+        # Another process keeps updating the branch, and leaves it up to date.
 
-    def _branch(self, conversation: str, head: str | None) -> Branch:
-        """Its branch; a new one is forked from one that it shares history with."""
-        found = self.session.get_branch(conversation, None)
-        if found is None and head is not None:
+    def _get_or_fork_branch(self, conversation: str, head: str | None) -> Branch:
+        """Return the branch of a conversation; a new one is forked where it shares history."""
+        branch = self.session.get_branch(conversation, None)
+        if branch is None and head is not None:
             last = self._entries[head].messages[-1].id
             for other in self._records:
                 source = self.session.get_branch(other, None)
                 if source is not None and last in source:
                     return self.session.fork(source, at=last, name=conversation)
-        return named_branch(self.session, conversation)
+        return get_or_create_branch(self.session, conversation)
 
-    def _bring(self, branch: Branch, head: str | None) -> None:
-        """Let a branch end with an entry; what it held beyond that stays on a fork."""
+    def _move_branch_to(self, branch: Branch, head: str | None) -> None:
+        """Make a branch end at entry `head`; a fork keeps the messages this removes."""
         with self.session.lock:
-            missing, at = list[StoredEntry](), head
-            while at is not None and self._entries[at].messages[-1].id not in branch:
-                missing.append(self._entries[at])
-                at = missing[-1].parent
-            shared = 0 if at is None else branch.index(self._entries[at].messages[-1].id) + 1
-            if shared < len(branch):
+            missing, entry_id = list[StoredEntry](), head
+            while entry_id is not None and self._entries[entry_id].messages[-1].id not in branch:
+                missing.append(self._entries[entry_id])
+                entry_id = missing[-1].parent
+            shared_length = (
+                0 if entry_id is None else branch.index(self._entries[entry_id].messages[-1].id) + 1
+            )
+            if shared_length < len(branch):
                 self.session.fork(branch)
-                del branch[shared:]
-            said = [message.id for one in reversed(missing) for message in one.messages]
-            if said:
-                branch.extend(said)
+                del branch[shared_length:]
+            message_ids = [message.id for entry in reversed(missing) for message in entry.messages]
+            if message_ids:
+                branch.extend(message_ids)
 
-    def delete(self, conversation: str, expected: str) -> bool:
-        """Erase a conversation and the entries no other needs; False if it was the last one.
+    def delete(self, conversation: str, expected_revision: str) -> bool:
+        """Erase a conversation and the entries that no other needs; raises ConflictError.
 
-        Then nothing is done: the whole session has to go. Raises ConflictError.
+        Return False without erasing anything if it is the last one: delete the session instead.
         """
-        here = self._records.get(conversation)
-        if here is None or here.revision != expected:
-            raise ConflictError(f"The conversation {conversation!r} was changed meanwhile.")
+        record = self._records.get(conversation)
+        if record is None or record.revision != expected_revision:
+            raise _changed(conversation)
         if len(self.records()) == 1:
             return False
-        self._put(conversation, expected, ())
+        self._append_record(conversation, expected_revision, ())
         branch = self.session.get_branch(conversation, None)
         if branch is not None:
             self.session.remove_branch(branch)
-        self.session.remove_messages(self._unreachable())
-        self.follow(self.session)
+        self.session.remove_messages(self._unreachable_messages())
+        self.sync(self.session)
         return True
 
-    def _unreachable(self) -> list[Message]:
-        """Return the messages that no conversation holds, or that are left on a branch of their
-        own.
-        """
-        tips: set[str] = set()
+    def _unreachable_messages(self) -> list[Message]:
+        """Return the messages of entries that no record reaches from its head or branches."""
+        heads: set[str] = set()
         for text in self.records():
             record = json.loads(text)
-            tips |= {one for one in (record["head_id"], *record["branches"]) if one is not None}
-        reached: set[str] = set()
-        for tip in tips:
-            at: str | None = tip
-            while at is not None and at not in reached and at in self._entries:
-                reached.add(at)
-                at = self._entries[at].parent
+            heads |= {
+                entry_id
+                for entry_id in (record["head_id"], *record["branches"])
+                if entry_id is not None
+            }
+        reachable: set[str] = set()
+        for head in heads:
+            entry_id: str | None = head
+            while entry_id is not None and entry_id not in reachable and entry_id in self._entries:
+                reachable.add(entry_id)
+                entry_id = self._entries[entry_id].parent
         return [
             message
             for id, entry in self._entries.items()
-            if id not in reached
+            if id not in reachable
             for message in entry.messages
         ]
 
 
+def _changed(conversation: str) -> ConflictError:
+    return ConflictError(f"Conversation {conversation!r} was changed; read it again.")
+
+
 class ConversationFamilies:
-    """All families of a client's owner."""
+    """The conversation families of a client's owner."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._open = LruCache[UUID, ConversationFamily]()
+        self._cache = LruCache[UUID, ConversationFamily]()
 
-    def of(self, conversation: str) -> ConversationFamily | None:
-        """The family of a conversation, if there is one."""
+    def find(self, conversation: str) -> ConversationFamily | None:
+        """Return the family of a conversation; None if there is none."""
         try:
-            session = self._client.session(_KEY + conversation, create=False)
-            root = session.metadata.get(SHARES)
-            if root is not None:
-                session = self._client.session(root, create=False)
+            session = self._client.session(_KEY_PREFIX + conversation, create=False)
+            root_key = session.metadata.get(SHARES)
+            if root_key is not None:
+                session = self._client.session(root_key, create=False)
         except NotFoundError:
             return None
-        return self._ready(session)
+        family = self._cache.get(session.id, lambda: ConversationFamily(session))
+        family.sync(session)
+        return family
 
-    def for_writing(self, conversation: str, forked_from: str | None) -> ConversationFamily:
-        """The family in which a conversation is, or is to be.
+    def find_or_create(self, conversation: str, forked_from: str | None) -> ConversationFamily:
+        """Return the family of a conversation; create it in the family of `forked_from`, if given.
 
-        Raises ValidationError, and ConflictError or NotFoundError if it is erased meanwhile.
+        Raises ValidationError for a reserved name, and ConflictError or NotFoundError if the family
+        is erased at the same time.
         """
-        if conversation == _LOG:
+        if conversation == _LOG_NAME:
             raise ValidationError(
-                f"{_LOG!r} is reserved for the record log; choose another conversation name."
+                f"{_LOG_NAME!r} is reserved for the record log; choose another conversation name."
             )
-        found = self.of(conversation)
-        if found is not None:
-            return found
-        family = None if forked_from is None else self.of(forked_from)
-        root = None if family is None else family.session.key
-        # Whoever makes this session first decides where the conversation is.
-        title = f"{_KEY}{conversation} (in {root})"
-        metadata = None if root is None else {SHARES: root, "title": title}
-        session = self._client.session(_KEY + conversation, metadata=metadata)
-        made = self.of(conversation)
-        if made is None:  # it says where a conversation was whose session is gone
+        existing = self.find(conversation)
+        if existing is not None:
+            return existing
+        parent = None if forked_from is None else self.find(forked_from)
+        root_key = None if parent is None else parent.session.key
+        # The first process to create this session decides which family has the conversation.
+        title = f"{_KEY_PREFIX}{conversation} (in {root_key})"
+        metadata = None if root_key is None else {SHARES: root_key, "title": title}
+        session = self._client.session(_KEY_PREFIX + conversation, metadata=metadata)
+        family = self.find(conversation)
+        if family is None:  # it refers to a family that was erased
             session.describe(metadata or {})
-            made = self.of(conversation)
-        if made is None:
-            raise ConflictError(f"The conversation {conversation!r} was erased meanwhile.")
-        return made
+            family = self.find(conversation)
+        if family is None:
+            raise ConflictError(f"Conversation {conversation!r} was erased; try again.")
+        return family
 
-    def delete(self, family: ConversationFamily, conversation: str, expected: str) -> None:
+    def delete(self, family: ConversationFamily, conversation: str, expected_revision: str) -> None:
         """Erase a conversation; raises ConflictError."""
-        root = family.session.key
-        if not family.delete(conversation, expected):
-            self._open.drop(family.session.id)
+        root_key = family.session.key
+        if not family.delete(conversation, expected_revision):
+            self._cache.discard(family.session.id)
             self._client.delete_session(family.session.id)
-        if root != _KEY + conversation:
-            self._client.delete_session(_KEY + conversation)
+        if root_key != _KEY_PREFIX + conversation:
+            self._client.delete_session(_KEY_PREFIX + conversation)
 
-    def holding(self, entry: str) -> ConversationFamily:
-        """The family that an entry is in; raises NotFoundError.
+    def find_by_entry(self, entry: str) -> ConversationFamily:
+        """Return the family of an entry; raises NotFoundError.
 
-        It is nearly always one that was just read. If not, all are looked through.
+        It is nearly always a cached one; otherwise all families are searched.
         """
-        for family in self._open.newest_first():
+        for family in self._cache.newest_first():
             if family.holds(entry):
                 return family
         for _, family in self.all():
             if family.holds(entry):
                 return family
-        raise NotFoundError(f"There is no entry {shown(entry)} of this user.")
+        raise NotFoundError(f"Entry {shown(entry)} does not exist for this user.")
 
     def all(self) -> Iterator[tuple[datetime, ConversationFamily]]:
-        """All families with the time of their last change, the newest first."""
-        for one in sessions_under(self._client, _KEY):
-            if one.key is not None and SHARES not in one.metadata:
-                family = self.of(one.key.removeprefix(_KEY))
+        """Yield all families with the time of their last change, most recent first."""
+        for info in sessions_with_prefix(self._client, _KEY_PREFIX):
+            if info.key is not None and SHARES not in info.metadata:
+                family = self.find(info.key.removeprefix(_KEY_PREFIX))
                 if family is not None:
-                    yield one.updated_at, family
-
-    def _ready(self, session: Session) -> ConversationFamily:
-        found = self._open.get(session.id, lambda: ConversationFamily(session))
-        found.follow(session)
-        return found
+                    yield info.updated_at, family

@@ -1,4 +1,4 @@
-"""A call of a session: the history it is given and the turn it will record."""
+"""A call of a session: its history, and the turn it records."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, ParamSpec, TypeVar
 
 from sennit.learning.dspy.call_lock import CallLock
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, HistorySpan, Told
+from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan
 from sennit.learning.dspy.node_memory import NodeMemory, PredictorNode
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.turn import Turn
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_OPEN = CallLock("none")
+_NO_LOCK = CallLock("none")
 
 
 class SessionCall:
-    """One call; its past is fixed when its turn comes."""
+    """One call; its history is fixed when it holds the lock and begins."""
 
     def __init__(
         self,
@@ -28,91 +28,92 @@ class SessionCall:
         program: Any,
         state: SessionState,
         inputs: dict[str, Any],
-        given: list[Told] | None,
-        keeps: bool,
+        explicit_history: list[HistoryEntry] | None,
+        records_turn: bool,
         parent: Any,
-        tell_as: str | None,
-        alone: bool,
+        history_argument: str | None,
+        is_exclusive: bool,
         memory: NodeMemory | None = None,
     ) -> None:
-        self._program, self.state, self.inputs, self.given = program, state, inputs, given
-        self.keeps, self.parent, self._tell_as, self._memory = keeps, parent, tell_as, memory
-        self.alone = alone
-        """Whether its program speaks on no other conversation."""
+        self._program, self.state, self.inputs, self.parent = program, state, inputs, parent
+        self.explicit_history, self.records_turn = explicit_history, records_turn
+        self._history_argument, self._memory = history_argument, memory
+        self.is_exclusive = is_exclusive
+        """True if the program serves no other conversation."""
         self.nodes: dict[str, dict[str, Any]] = {}
         self.span: HistorySpan | None = None
         self.turn: Turn | None = None
-        """What was kept of it."""
-        self._told: Any = None
+        """The recorded turn; None until then, or if the call records none."""
+        self._history: Any = None
 
     @property
     def lock(self) -> CallLock:
-        """The lock that excludes other calls; a nested call of the same conversation may enter."""
+        """The lock of the conversation; none for a call nested in one of the same conversation."""
         outer = self.parent
         while outer is not None:
             if outer.state is self.state:
-                return _OPEN
+                return _NO_LOCK
             outer = outer.parent
         return self.state.lock
 
-    def begun(self) -> SessionCall:
-        """The call, now that it is its turn."""
-        self.span = self.state.log.caught_up()
+    def begin(self) -> SessionCall:
+        """Fix the history of the call and return the call."""
+        self.span = self.state.log.current_span()
         return self
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the program."""
-        if self._tell_as is None:
+        if self._history_argument is None:
             return self.inputs
-        self._told = History(messages=self._messages())
-        return {**self.inputs, self._tell_as: self._told}
+        self._history = History(messages=self._messages())
+        return {**self.inputs, self._history_argument: self._history}
 
-    def told(self, history: Any) -> bool:
+    def is_own_history(self, history: Any) -> bool:
         """Return whether this is the history that the program was called with."""
-        return history is self._told
+        return history is self._history
 
-    def _messages(self) -> list[Told]:
-        if self.given is not None:
-            return self.given
+    def _messages(self) -> list[HistoryEntry]:
+        if self.explicit_history is not None:
+            return self.explicit_history
         return [] if self.span is None else self.span.messages()
 
     def history_for(self, node: str, fields: Fields) -> Any:
-        """The history for a predictor: its own turns, or those of the program it could have had."""
-        if self.given is not None:
-            fitting = [one for told in self.given if (one := fields.fit(told, {})) is not None]
+        """Return the history for a predictor: its own turns, or the program's that fit it."""
+        if self.explicit_history is not None:
+            entries = fields.fit_all(self.explicit_history)
         elif self._memory is not None:
-            fitting = self._memory.history_for(node, fields, self.state.log.initial)
+            entries = self._memory.history_for(node, fields, self.state.log.initial)
         elif self.span is not None:
-            fitting = self.state.log.fitted(self.span, node, fields)
+            entries = self.state.log.entries_for(self.span, node, fields)
         else:
-            fitting = []
-        return History.model_construct(messages=fitting)
+            entries = []
+        return History.model_construct(messages=entries)
 
     def memory_for(self, node: str) -> str:
         """Return the consolidated memory of a predictor."""
-        return "" if self._memory is None else self._memory.remembered(node)
+        return "" if self._memory is None else self._memory.memory_of(node)
 
-    def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        """Take note of what a predictor was asked and said."""
-        # Where the turn has none of its inputs, nothing else would tell what it was asked.
-        apart = self._memory is None and inputs.keys().isdisjoint(self.inputs)
-        self.nodes[node] = {**inputs, **outputs} if apart else outputs
+    def record(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Record the inputs and outputs of a predictor."""
+        # If the program has none of its inputs, they are stored nowhere else.
+        keep_inputs = self._memory is None and inputs.keys().isdisjoint(self.inputs)
+        self.nodes[node] = {**inputs, **outputs} if keep_inputs else outputs
         if self._memory is not None:
-            self._memory.heard(node, inputs, outputs)
+            self._memory.record(node, inputs, outputs)
 
     @property
-    def nodes_now(self) -> dict[str, PredictorNode]:
-        """The nodes with a past of their own, by name."""
+    def current_nodes(self) -> dict[str, PredictorNode]:
+        """The nodes with turns of their own, by name."""
         return {} if self._memory is None else self.state.nodes.all()
 
     def node(self, name: str) -> PredictorNode | None:
-        """The node that a predictor speaks on, if it has a past of its own."""
+        """Return the node that records a predictor's turns; None without node memory."""
         return None if self._memory is None else self._memory.node(name)
 
     @property
-    def inside(self) -> dict[str, Any]:
-        """Data to store inside the turn, once the nodes have consolidated it."""
+    def turn_details(self) -> dict[str, Any]:
+        """The fields to store with the turn; reading them consolidates the node memories."""
         if self._memory is None:
             return {"nodes": self.nodes}
         self._memory.consolidate()
@@ -124,36 +125,36 @@ class SessionCall:
 
     @contextmanager
     def attempt(self) -> Generator[None]:
-        """The time in which the program answers and its turn is kept, or neither."""
+        """Run the program in this context; node turns are rolled back if no turn is recorded."""
         try:
             yield
         finally:
-            self._settle()
+            self._finish()
 
     @asynccontextmanager
-    async def awaited_attempt(self) -> AsyncGenerator[None]:
-        """The same for a program that is awaited."""
+    async def async_attempt(self) -> AsyncGenerator[None]:
+        """Run the program as in `attempt`, without blocking the event loop on the store."""
         try:
             yield
         finally:
-            await self.aside(self._settle)
+            await self.run_off_loop(self._finish)
 
-    def _settle(self) -> None:
+    def _finish(self) -> None:
         if self._memory is None:
             return
         if self.turn is None:
-            self._memory.take_back()
+            self._memory.rollback()
         else:
             self._memory.end_episode()
 
-    async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Do what may wait for the store, where no event loop waits with it."""
+    async def run_off_loop(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Run work that may block on the store, without blocking the event loop."""
         return await self.state.aside(work, *args, **kwargs)
 
     @cached_property
     def _predictors(self) -> set[int]:
-        return {id(one) for one in self._program.predictors()}
+        return {id(predictor) for predictor in self._program.predictors()}
 
     def holds(self, predictor: Any) -> bool:
-        """Return whether this predictor is part of the program."""
+        """Return whether the program contains this predictor."""
         return id(predictor) in self._predictors

@@ -1,8 +1,8 @@
-"""A lock shared by threads and event loops.
+"""A fair lock shared by threads and event loops.
 
-Whoever waits, in whichever way, stands in one line and is let in when their turn comes: a call from
-a thread and an awaited one never run at once. A caller that gives up while waiting leaves the line,
-and passes the lock on if it was handed over at that very moment.
+Threads and tasks wait in one FIFO queue, so a blocking call and an awaited one never run at the
+same time. A waiter that is cancelled leaves the queue, or releases the lock if it was acquired at
+that moment.
 """
 
 from __future__ import annotations
@@ -24,94 +24,87 @@ LockMode: TypeAlias = Literal["none", "thread", "async"]
 
 
 class _Waiter:
-    """Someone in line."""
+    """A thread or task in the queue."""
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self.wake = wake
-        self.let_in = False
+        self.acquired = False
 
 
 class CallLock:
-    """A lock that threads and event loops share; with the mode "none" it keeps nobody out."""
+    """A lock for threads and event loops; in mode "none" it excludes nobody."""
 
     def __init__(self, mode: LockMode) -> None:
         self.mode: LockMode = mode
         self._guard = threading.Lock()
-        self._held = False
-        self._line: deque[_Waiter] = deque()
+        self._locked = False
+        self._waiters: deque[_Waiter] = deque()
 
-    def held(self) -> AbstractContextManager[None]:
-        """Wait for the lock, and hold it."""
-        return nullcontext() if self.mode == "none" else self._held_by_thread()
+    def hold(self) -> AbstractContextManager[None]:
+        """Return a context manager that acquires the lock, blocking the thread."""
+        return nullcontext() if self.mode == "none" else self._hold_in_thread()
 
     @contextmanager
-    def _held_by_thread(self) -> Generator[None]:
+    def _hold_in_thread(self) -> Generator[None]:
         ready = threading.Event()
-        self._wait(_Waiter(ready.set), ready.wait)
+        waiter = _Waiter(ready.set)
+        if not self._try_acquire(waiter):
+            try:
+                ready.wait()
+            except BaseException:
+                self._cancel(waiter)
+                raise
         try:
             yield
         finally:
-            self._pass_on()
+            self._release()
 
-    def _wait(self, waiter: _Waiter, wait: Callable[[], object]) -> None:
-        if self._enter(waiter):
-            return
-        try:
-            wait()
-        except BaseException:
-            self._leave(waiter)
-            raise
-
-    def aheld(self) -> AbstractAsyncContextManager[None]:
-        """The same without blocking the loop."""
-        return nullcontext() if self.mode == "none" else self._held_by_task()
+    def hold_async(self) -> AbstractAsyncContextManager[None]:
+        """Return an async context manager that acquires the lock."""
+        return nullcontext() if self.mode == "none" else self._hold_in_task()
 
     @asynccontextmanager
-    async def _held_by_task(self) -> AsyncGenerator[None]:
-        await self._await_turn()
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _await_turn(self) -> None:
+    async def _hold_in_task(self) -> AsyncGenerator[None]:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         waiter = _Waiter(lambda: loop.call_soon_threadsafe(ready.set))
-        if self._enter(waiter):
-            return
+        if not self._try_acquire(waiter):
+            try:
+                await ready.wait()
+            except BaseException:
+                self._cancel(waiter)
+                raise
         try:
-            await ready.wait()
-        except BaseException:
-            self._leave(waiter)
-            raise
+            yield
+        finally:
+            self._release()
 
-    def _enter(self, waiter: _Waiter) -> bool:
-        """Return whether the lock was free; else one stands in line."""
+    def _try_acquire(self, waiter: _Waiter) -> bool:
+        """Acquire the lock if it is free, otherwise join the queue; return whether it was free."""
         with self._guard:
-            if self._held:
-                self._line.append(waiter)
+            if self._locked:
+                self._waiters.append(waiter)
                 return False
-            self._held = True
+            self._locked = True
             return True
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _cancel(self, waiter: _Waiter) -> None:
         with self._guard:
-            if not waiter.let_in:
-                self._line.remove(waiter)
+            if not waiter.acquired:
+                self._waiters.remove(waiter)
                 return
-        self._pass_on()
+        self._release()
 
-    def _pass_on(self) -> None:
+    def _release(self) -> None:
         while True:
             with self._guard:
-                if not self._line:
-                    self._held = False
+                if not self._waiters:
+                    self._locked = False
                     return
-                waiter = self._line.popleft()
-                waiter.let_in = True
+                waiter = self._waiters.popleft()
+                waiter.acquired = True
             try:
                 waiter.wake()
                 return
-            except RuntimeError:  # its loop was closed: nobody is waiting there any more
+            except RuntimeError:  # its loop was closed, so it waits no more
                 continue

@@ -1,12 +1,12 @@
-"""Guard against recording turns while an optimiser compiles copies of a session.
+"""Compile guard: no turns are recorded while an optimizer compiles copies of a session.
 
-An optimiser copies the program it compiles, and calls the copies with one example after the other,
-from as many threads as it likes. If these calls were turns, each example would hear those before
-it, and the compiled session would begin with all of them. So a copy that is made while an optimiser
-compiles keeps no turns until that has ended; what it knew when it was copied it still hears.
+An optimizer copies the program and calls the copies with one example after another, from several
+threads. If these calls were turns, each example would be sent the ones before it, and the compiled
+session would start with all of them. So a copy made during a compilation records no turns until the
+compilation ends; it is still sent the turns from before.
 """
 
-# Nobody but the interpreter knows which functions are running.
+# Only the interpreter knows which functions are running.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sennit.learning.dspy.dspy_imports import Teleprompter
 
 
 class CompileGuard:
-    """The compilation that a copy was made in, as long as it goes on."""
+    """The compilation during which a session was created, if any."""
 
     __slots__ = ("_frame", "_thread")
 
@@ -28,8 +28,8 @@ class CompileGuard:
         self._frame = _outermost_compile(sys._getframe(1))
 
     @property
-    def goes_on(self) -> bool:
-        """True if the optimiser is still at work; False if there was none."""
+    def is_active(self) -> bool:
+        """True while that compilation runs; False if there was none."""
         if self._frame is None:
             return False
         frame = sys._current_frames().get(self._thread)
@@ -44,11 +44,11 @@ class CompileGuard:
 
 
 def _outermost_compile(frame: FrameType | None) -> FrameType | None:
-    found = None
+    outermost = None
     while frame is not None:
         if frame.f_code.co_name == "compile" and isinstance(
             frame.f_locals.get("self"), Teleprompter
         ):
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return found
+    return outermost

@@ -1,6 +1,6 @@
-"""DSPy, imported here and nowhere else.
+"""Imports of DSPy, in one place.
 
-It says nothing of its types, so what comes from it is Any.
+DSPy has no type hints that pyright can use, so all its names are Any.
 """
 
 from __future__ import annotations

@@ -11,43 +11,43 @@ from typing import Any
 from sennit.learning.dspy.dspy_imports import Example, Prediction
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.dspy.types import FieldTypes
-from sennit.learning.labels import finite
+from sennit.learning.labels import finite_score
 
 _log = logging.getLogger(__name__)
 
 
 def example_of(turn: Turn, history_field: str | None, types: FieldTypes) -> Any:
-    """A turn as a dspy.Example, with its history as an input where a field is named for it.
+    """Return a turn as a dspy.Example, with its history as an input if a field name is given.
 
-    An Example holds one value per name. Where an output is named like an input it is that of the
-    input, or a program would be asked what it answered.
+    An Example has one value per name. If an output is named like an input, the input wins, because
+    otherwise the program would be called with its own answer.
     """
-    past = {} if history_field is None else {history_field: turn.history_snapshot}
-    asked = {**types.restored(turn.inputs), **past}
-    outputs = types.restored(turn.outputs)
-    said = {name: one for name, one in outputs.items() if name not in asked}
-    # As a dict: given by keywords, a field named "base" would be taken for another argument.
-    return Example({**asked, **said}).with_inputs(*asked)
+    history = {} if history_field is None else {history_field: turn.history_snapshot}
+    inputs = {**types.restore(turn.inputs), **history}
+    outputs = types.restore(turn.outputs)
+    labels = {name: value for name, value in outputs.items() if name not in inputs}
+    # As a dict: passed by keyword, a field named "base" would bind to Example's parameter.
+    return Example({**inputs, **labels}).with_inputs(*inputs)
 
 
-def lost_labels(turns: Iterable[Turn]) -> set[str]:
-    """Name the outputs that examples cannot hold, because an input has the name."""
+def hidden_outputs(turns: Iterable[Turn]) -> set[str]:
+    """Return the names of outputs that examples lack because an input has the same name."""
     return {name for turn in turns for name in turn.outputs if _differs(turn, name)}
 
 
 def _differs(turn: Turn, name: str) -> bool:
     if name not in turn.inputs:
         return False
-    asked, said = turn.inputs[name], turn.outputs[name]
+    input_value, output_value = turn.inputs[name], turn.outputs[name]
     try:
-        return asked is not said and not bool(asked == said)
-    except Exception:  # arrays and the like are not compared as one
+        return input_value is not output_value and not bool(input_value == output_value)
+    except Exception:  # arrays, for example, have no single truth value
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A metric that is asked about turns."""
+    """A metric that scores turns."""
 
     metric: Callable[..., Any]
     history_field: str
@@ -56,25 +56,26 @@ class Judge:
 
     @property
     def name(self) -> str:
-        """The name its labels are under."""
+        """The name of the metric, used as the judge of its labels."""
         return getattr(self.metric, "__name__", type(self.metric).__name__)
 
     def score(self, turn: Turn, gold: Any = None) -> float:
-        """Ask the metric about a turn, compared with `gold`, or else with the turn itself.
+        """Score a turn against `gold`, by default against the turn itself.
 
-        A metric that fails raises what it raised, or counts as 0 and is logged.
+        If the metric raises, the error is raised again or, with `zero_on_error`, logged and scored
+        as 0.
         """
         try:
             expected = gold
             if gold is None:
                 expected = example_of(turn, self.history_field, self.types)
-            said = Prediction(self.types.restored(turn.outputs))
-            return finite(float(_asked(self.metric, expected, said)))
+            prediction = Prediction(self.types.restore(turn.outputs))
+            return finite_score(float(_call_metric(self.metric, expected, prediction)))
         except Exception:
             if not self.zero_on_error:
                 raise
             _log.warning(
-                "The metric %r failed on turn %d, which counts as 0.",
+                "The metric %r failed on turn %d, which is scored as 0.",
                 self.name,
                 turn.index,
                 exc_info=True,
@@ -82,38 +83,31 @@ class Judge:
             return 0.0
 
 
-def _asked(metric: Callable[..., Any], expected: Any, prediction: Any) -> Any:
+def _call_metric(metric: Callable[..., Any], expected: Any, prediction: Any) -> Any:
     """Call a metric as DSPy does, with a trace of None if it takes one.
 
-    Some optimisers have metrics of five parameters, of which the last three may be None.
+    Metrics of some optimizers have five parameters, of which the last three may be None.
     """
-    given = (expected, prediction, None, None, None)
+    arguments = (expected, prediction, None, None, None)
     for count in (3, 2, 5):
         try:
-            signature(metric).bind(*given[:count])
+            signature(metric).bind(*arguments[:count])
         except TypeError:
             continue
-        except ValueError:  # built in, without a signature
+        except ValueError:  # a builtin without a signature
             break
-        return metric(*given[:count])
-    return metric(*given[:3])
+        return metric(*arguments[:count])
+    return metric(*arguments[:3])
 
 
-def good_enough(
-    turns: Iterable[Turn],
-    score: Callable[[Turn], float | None],
-    min_score: float | None,
-    *,
-    strict: bool,
-) -> list[Turn]:
-    """The turns that reach a score; `strict` stops at the first that does not."""
+def filter_by_score(turns: Iterable[Turn], min_score: float | None, *, strict: bool) -> list[Turn]:
+    """Return the turns that reach `min_score`; `strict` stops at the first that does not."""
     if min_score is None:
         return list(turns)
-    found: list[Turn] = []
+    passing: list[Turn] = []
     for turn in turns:
-        reached = score(turn)
-        if reached is not None and reached >= min_score:
-            found.append(turn)
+        if turn.score is not None and turn.score >= min_score:
+            passing.append(turn)
         elif strict:
             break
-    return found
+    return passing

@@ -1,11 +1,11 @@
-"""The history of a program, recorded once and read by position.
+"""History of a program: one shared list of entries, of which each call gets a span.
 
-What every turn adds to the history is told once, as one dict at the end of one growing list. The
-history a call sees is a stretch of that list, and a turn remembers which: two numbers, however long
-the conversation. A stretch becomes a `dspy.History` when someone looks at it.
+Every turn appends one entry, a dict, to a growing list. The history of a call is a span of that
+list, stored with the turn as two positions, whatever the length of the conversation. A span is
+converted to a `dspy.History` lazily.
 
-The list only grows. Whoever takes turns back, or lets old ones go, continues with a new one, so a
-turn that was taken back still knows its past.
+The list is append-only. An undo or an eviction continues with a new list, so an undone turn still
+has its history.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from pydantic import model_serializer
 from sennit.errors import InvalidTypeError, shown
 from sennit.learning.dspy.dspy_imports import History
 
-Told: TypeAlias = dict[str, Any]
+HistoryEntry: TypeAlias = dict[str, Any]
 
 
 class HistorySpan(NamedTuple):
-    """A stretch of what was told, and what was known before anything was."""
+    """A range of the shared list of entries, preceded by entries of the initial history."""
 
-    told: list[Told]
+    entries: list[HistoryEntry]
     start: int
     stop: int
-    known: Sequence[Told] = ()
-    """What it holds of the history that the conversation began with."""
-    gone: int = 0
-    """How much had been told, and let go, before the list begins."""
+    initial: Sequence[HistoryEntry] = ()
+    """The entries of the initial history that belong to the span."""
+    dropped: int = 0
+    """The number of entries that were dropped before the start of the list."""
 
-    def messages(self) -> list[Told]:
+    def messages(self) -> list[HistoryEntry]:
         """Return the history entries of the span."""
-        return [*self.known, *self.told[self.start : self.stop]]
+        return [*self.initial, *self.entries[self.start : self.stop]]
 
 
 class HistorySnapshot(History):  # pyright: ignore[reportUntypedBaseClass]
-    """A history that is read from what was told when someone looks at it."""
+    """A dspy.History that reads its messages from a span on first access."""
 
     @classmethod
     def of(cls, span: HistorySpan) -> Any:
-        """The history in a stretch, not read yet."""
-        made = cls.model_construct()
-        object.__setattr__(made, "_span", span)
-        return made
+        """Return the history of a span, not read yet."""
+        snapshot = cls.model_construct()
+        object.__setattr__(snapshot, "_span", span)
+        return snapshot
 
     def __getattr__(self, name: str) -> Any:
         if name != "messages":
             return super().__getattr__(name)  # pyright: ignore
         span = cast("HistorySpan", object.__getattribute__(self, "_span"))
-        # Copies, so that nobody changes what was told through a history they look at.
-        found = self.__dict__["messages"] = [dict(one) for one in span.messages()]
-        return found
+        # Copies, so that callers cannot change the shared entries.
+        messages = self.__dict__["messages"] = [dict(entry) for entry in span.messages()]
+        return messages
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, History) and self.messages == cast("Any", other).messages
@@ -71,50 +71,57 @@ class HistorySnapshot(History):  # pyright: ignore[reportUntypedBaseClass]
         return History(messages=self.messages).__deepcopy__(memo)
 
     @model_serializer(mode="plain")
-    def _written(self) -> dict[str, Any]:
+    def _serialize(self) -> dict[str, Any]:
         return {"messages": self.messages}
 
 
-def history_from(given: Any) -> list[Told]:
-    """The messages of a history that a caller gave: a History, its dict, or a list of dicts."""
-    messages: Any = given.messages if isinstance(given, History) else given
+def parse_history(value: Any) -> list[HistoryEntry]:
+    """Return the messages of a History, its dict or a list of dicts; raises InvalidTypeError."""
+    messages: Any = value.messages if isinstance(value, History) else value
     if isinstance(messages, Mapping):
         messages = cast("Mapping[str, Any]", messages).get("messages")
     if not isinstance(messages, (list, tuple)) or not all(
-        isinstance(one, Mapping) for one in cast("Iterable[Any]", messages)
+        isinstance(message, Mapping) for message in cast("Iterable[Any]", messages)
     ):
         raise InvalidTypeError(
-            f"A history is a dspy.History, or a list of dicts such as "
-            f"[{{'question': '...', 'answer': '...'}}], got {shown(given)}."
+            f"A history must be a dspy.History or a list of dicts such as "
+            f"[{{'question': '...', 'answer': '...'}}], got {shown(value)}."
         )
-    return [dict(one) for one in cast("Sequence[Mapping[str, Any]]", messages)]
+    return [dict(message) for message in cast("Sequence[Mapping[str, Any]]", messages)]
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a predictor, without its history."""
+    """The fields of a predictor without its history field."""
 
     inputs: frozenset[str]
     outputs: frozenset[str]
     optional: frozenset[str] = frozenset()
-    """The outputs of which None is a value."""
+    """The outputs that may be None."""
+
+    def fit_all(self, entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+        """Return the entries that fit this predictor."""
+        return [fitted for entry in entries if (fitted := self.fit(entry, {})) is not None]
 
     def fit(
-        self, told: Told, said: Mapping[str, Any], asked: AbstractSet[str] = frozenset()
-    ) -> Told | None:
-        """Return a turn as this predictor hears it; None if it has none of its outputs.
+        self,
+        entry: HistoryEntry,
+        node_values: Mapping[str, Any],
+        turn_inputs: AbstractSet[str] = frozenset(),
+    ) -> HistoryEntry | None:
+        """Return a history entry for this predictor; None if it has none of its outputs.
 
-        Outputs that the turn lacks stay missing, as do those that are None without being
-        optional. `said` is what this very predictor said in that turn; it supplies outputs that
-        the program as a whole did not return, such as the reasoning, and what it was asked where
-        the program has other inputs. `asked` names the inputs of
-        the turn. A turn with no input of this predictor is heard only for outputs of its own.
+        Outputs that the entry lacks stay missing, as do those that are None without being optional.
+        `node_values` are the predictor's own values in that turn. They supply outputs that the
+        program did not return, such as the reasoning, and inputs that the program does not have.
+        `turn_inputs` are the names of the turn's inputs. An entry without any input of this
+        predictor is used only if the turn has outputs of the predictor.
         """
-        filled = {**said, **told} if said else told
-        unset = {one for one in self.outputs - self.optional if filled.get(one, self) is None}
-        found = (self.outputs & filled.keys()) - unset
-        if not found:
+        merged = {**node_values, **entry} if node_values else entry
+        unset = {name for name in self.outputs - self.optional if merged.get(name, self) is None}
+        present = (self.outputs & merged.keys()) - unset
+        if not present:
             return None
-        if self.inputs.isdisjoint(filled) and not (found & told.keys()) - asked:
+        if self.inputs.isdisjoint(merged) and not (present & entry.keys()) - turn_inputs:
             return None
-        return {name: one for name, one in filled.items() if name not in unset} if unset else filled
+        return {name: merged[name] for name in merged if name not in unset} if unset else merged

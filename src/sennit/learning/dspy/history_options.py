@@ -8,7 +8,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from sennit.learning.dspy.history import Told
+from sennit.learning.dspy.history import HistoryEntry
 
 CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
 
@@ -21,40 +21,42 @@ class HistoryOptions:
     exclude: frozenset[str] = frozenset()
     only_inputs: frozenset[str] | None = None
     max_turns: int | None = None
-    """How many of the last messages a call is told; None for all."""
+    """The maximum number of entries that a call is sent; None for all."""
     max_stored: int | None = None
-    """How many turns are held; None for all."""
-    copies: CopyMode = "deep"
+    """The maximum number of turns held in memory; None for all."""
+    copy_mode: CopyMode = "deep"
 
-    def told(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Told:
-        """Return the history entry of a turn, as later calls get it."""
+    def to_entry(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> HistoryEntry:
+        """Return the history entry of a turn."""
         only = self.only_inputs
-        heard = {name: inputs[name] for name in inputs if only is None or name in only}
-        return self.shown({**heard, **outputs})
+        visible_inputs = {name: inputs[name] for name in inputs if only is None or name in only}
+        return self.without_excluded({**visible_inputs, **outputs})
 
-    def inside(self, values: Mapping[str, Any], inputs: AbstractSet[str]) -> Told:
-        """Return what a predictor with these inputs was asked and said, as later calls hear it."""
+    def to_node_entry(self, values: Mapping[str, Any], inputs: AbstractSet[str]) -> HistoryEntry:
+        """Return the history entry of a predictor with these inputs."""
         only = self.only_inputs
         hidden = frozenset[str]() if only is None else inputs - only
-        return self.shown({name: one for name, one in values.items() if name not in hidden})
+        return self.without_excluded(
+            {name: value for name, value in values.items() if name not in hidden}
+        )
 
-    def shown(self, values: Mapping[str, Any]) -> Told:
-        """Return the values that may stand in a history."""
-        left_out = self.exclude | {self.history_field}
-        return {name: one for name, one in values.items() if name not in left_out}
+    def without_excluded(self, values: Mapping[str, Any]) -> HistoryEntry:
+        """Return the values without excluded fields and the history field."""
+        excluded = self.exclude | {self.history_field}
+        return {name: value for name, value in values.items() if name not in excluded}
 
-    def kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A turn's own values, out of reach of whoever changes the caller's."""
-        if self.copies == "none":
+    def copy_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy the values of a turn as `copy_mode` says, so callers cannot change them."""
+        if self.copy_mode == "none":
             return dict(values)
-        copied = deepcopy if self.copies == "deep" else copy
-        return {name: _copied(value, copied) for name, value in values.items()}
+        copy_function = deepcopy if self.copy_mode == "deep" else copy
+        return {name: _copy_value(value, copy_function) for name, value in values.items()}
 
 
-def _copied(value: Any, copied: Any) -> Any:
+def _copy_value(value: Any, copy_function: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     try:
-        return copied(value)
-    except Exception:  # what cannot be copied, such as an open file, is shared
+        return copy_function(value)
+    except Exception:  # a value that cannot be copied, such as an open file, is shared
         return value

@@ -18,7 +18,7 @@ from sennit.learning.dspy.dspy_imports import Adapter, History
 
 
 def is_incomplete(messages: Sequence[Mapping[str, Any]], outputs: frozenset[str]) -> bool:
-    """Tell whether a message of a history lacks one of these outputs."""
+    """Return whether a message of a history lacks one of these outputs."""
     return any(not outputs <= message.keys() for message in messages)
 
 
@@ -30,7 +30,7 @@ def omitting_missing_outputs(adapter: Any) -> Any:
     """
     if not isinstance(adapter, Adapter):
         return adapter
-    made: Any = copy(adapter)
+    copied: Any = copy(adapter)
 
     def format_conversation_history(
         signature: Any, history_field_name: str, inputs: dict[str, Any]
@@ -40,19 +40,19 @@ def omitting_missing_outputs(adapter: Any) -> Any:
         def missing(message: Mapping[str, Any]) -> frozenset[str]:
             return frozenset(signature.output_fields) - message.keys()
 
-        found: list[dict[str, Any]] = []
+        formatted: list[dict[str, Any]] = []
         for absent, messages in groupby([] if history is None else history.messages, missing):
-            shown = signature
+            reduced = signature
             for name in absent:
-                shown = shown.delete(name)
+                reduced = reduced.delete(name)
             part = {history_field_name: History.model_construct(messages=list(messages))}
-            found += adapter.format_conversation_history(shown, history_field_name, part)
-        return found
+            formatted += adapter.format_conversation_history(reduced, history_field_name, part)
+        return formatted
 
     def json_fallback() -> Any:
         return omitting_missing_outputs(adapter._make_json_adapter_fallback())
 
-    made.format_conversation_history = format_conversation_history
+    copied.format_conversation_history = format_conversation_history
     # The adapter that ChatAdapter tries when an answer cannot be parsed.
-    made._make_json_adapter_fallback = json_fallback
-    return made
+    copied._make_json_adapter_fallback = json_fallback
+    return copied

@@ -15,72 +15,74 @@ _ROOT = "root"
 
 
 def get_current_history() -> Any:
-    """The history of the node that is running: a predictor's own, else the program's."""
-    node = _node_running()
-    call = _call()
-    if node is None or call.given is not None:
+    """Return the history of the running node: the predictor's own, or else the program's."""
+    node = _running_node()
+    call = _require_call()
+    if node is None or call.explicit_history is not None:
         return get_outer_history()
     return HistorySnapshot.of(node.log.span(call.state.log.initial))
 
 
 def get_outer_history() -> Any:
-    """The history of the program as a whole, as this call was told it."""
-    call = _call()
-    return History(messages=call.given) if call.given is not None else HistorySnapshot.of(call.span)
+    """Return the history of the program in this call."""
+    call = _require_call()
+    explicit = call.explicit_history
+    return HistorySnapshot.of(call.span) if explicit is None else History(messages=explicit)
 
 
 def get_node_memory() -> str:
     """Return the consolidated memory of the running node; "" if there is none."""
-    node = _node_running()
+    node = _running_node()
     return "" if node is None else node.memory
 
 
 def get_child_l1_ledger(path: str = "") -> str:
-    """The turns of the node at a dotted path as text; "" is the program itself."""
-    call = _call()
+    """Return the turns of the node at a dotted path as text; "" is the program itself."""
+    call = _require_call()
     if not path:
-        return _ledger(call.state.log.turns)
-    node = call.nodes_now.get(path)
-    return "" if node is None else _ledger(node.log.turns)
+        return _format_ledger(call.state.log.turns)
+    node = call.current_nodes.get(path)
+    return "" if node is None else _format_ledger(node.log.turns)
 
 
 def get_execution_trace() -> str:
-    """One line per node with its turns and the size of its memory, then what is running."""
-    call = _call()
-    lines = [_line(_ROOT, len(call.state.log.turns), "")]
+    """Return one line per node with its turns and memory size, then the active nodes."""
+    call = _require_call()
+    lines = [_trace_line(_ROOT, len(call.state.log.turns), "")]
     lines += [
-        _line(name, len(node.log.turns), node.memory) for name, node in call.nodes_now.items()
+        _trace_line(name, len(node.log.turns), node.memory)
+        for name, node in call.current_nodes.items()
     ]
     return "\n".join([*lines, f"active: {' > '.join([_ROOT, *active_nodes()])}"])
 
 
-def _node_running() -> PredictorNode | None:
-    call = _call()
+def _running_node() -> PredictorNode | None:
+    call = _require_call()
     stack = active_nodes()
     return call.node(stack[-1]) if stack else None
 
 
-def _call() -> Any:
+def _require_call() -> Any:
     call = current_call()
     if call is None:
         raise SennitError("No session is running; call this from inside a running program.")
     return call
 
 
-def _line(name: str, turns: int, memory: str) -> str:
+def _trace_line(name: str, turns: int, memory: str) -> str:
     return f"{name}: {turns} turn{'' if turns == 1 else 's'}, memory {len(memory)} characters"
 
 
-def _ledger(turns: list[Turn]) -> str:
+def _format_ledger(turns: list[Turn]) -> str:
     lines: list[str] = []
     for turn in turns:
         lines.append(f"- turn: {turn.index}")
         for name, fields in (("inputs", turn.inputs), ("outputs", turn.outputs)):
             lines.append(f"  {name}:")
-            lines += [f"    {field}: {_indented(value)}" for field, value in fields.items()]
+            lines += [f"    {field}: {_indent(value)}" for field, value in fields.items()]
     return "\n".join(lines)
 
 
-def _indented(value: Any) -> str:
+def _indent(value: Any) -> str:
     lines = str(value).split("\n")
     return lines[0] if len(lines) == 1 else "\n".join(["|", *(f"      {line}" for line in lines)])

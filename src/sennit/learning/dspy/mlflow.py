@@ -1,7 +1,7 @@
 """MLflow logging of turns and scores.
 
-A run holds a metric per turn, the turns themselves as files, and the scores when they are known. A
-session does not depend on it: `on_turn` that fails is a warning, and the turn is kept.
+A run holds a metric per turn, the turns as JSON artifacts, and the scores once they are known. If
+logging fails in `on_turn`, the session logs a warning and still records the turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["MlflowRun"]
 
 
 class MlflowRun:
-    """A run of MLflow that turns are logged to.
+    """An MLflow run that turns are logged to.
 
     with MlflowRun("rope") as run:
         session = Session(program, on_turn=run.turn)
@@ -32,30 +32,30 @@ class MlflowRun:
     def __init__(
         self, experiment: str, *, name: str | None = None, tracking_uri: str | None = None
     ) -> None:
-        """Begin a run; the experiment is made if it is not there. Raises what MLflow raises."""
+        """Start a run; create the experiment if it does not exist. Raises MLflow's errors."""
         try:
             mlflow: Any = import_module("mlflow")
         except ImportError as error:
             raise MissingExtraError.of("Logging to MLflow", "mlflow") from error
         self._client: Any = mlflow.MlflowClient(tracking_uri=tracking_uri)
-        found = self._client.get_experiment_by_name(experiment)
-        where = self._client.create_experiment(experiment) if found is None else found.experiment_id
-        self.id: str = self._client.create_run(where, run_name=name).info.run_id
-        """What MLflow calls the run."""
+        entry = self._client.get_experiment_by_name(experiment)
+        uid = self._client.create_experiment(experiment) if entry is None else entry.experiment_id
+        self.id: str = self._client.create_run(uid, run_name=name).info.run_id
+        """The MLflow run id."""
 
     def turn(self, session: Session, turn: Turn) -> None:
         """Log a turn; for `Session(on_turn=...)`."""
-        told = {"inputs": plain_fields(turn.inputs), "outputs": plain_fields(turn.outputs)}
-        self._client.log_dict(self.id, told, f"turns/{turn.index:06}.json")
+        fields = {"inputs": plain_fields(turn.inputs), "outputs": plain_fields(turn.outputs)}
+        self._client.log_dict(self.id, fields, f"turns/{turn.index:06}.json")
         self._client.log_metric(self.id, "turns", len(session), step=turn.index)
 
     def scores(self, session: Session) -> None:
-        """Log the scores that turns have, and what they come to on average."""
-        known = [(turn.index, turn.score) for turn in session.turns if turn.score is not None]
-        for index, score in known:
+        """Log the scores of the turns, and their average."""
+        scored = [(turn.index, turn.score) for turn in session.turns if turn.score is not None]
+        for index, score in scored:
             self._client.log_metric(self.id, "score", score, step=index)
-        if known:
-            mean = sum(score for _, score in known) / len(known)
+        if scored:
+            mean = sum(score for _, score in scored) / len(scored)
             self._client.log_metric(self.id, "score_mean", mean)
 
     def __enter__(self) -> Self:

@@ -10,127 +10,129 @@ from typing import Any, cast, get_args, get_type_hints
 
 from sennit.learning.dspy.dspy_imports import History, Module, Predict
 
-_SETTINGS = frozenset({"signature", "demos", "config", "lm"})
+_PREDICT_SETTINGS = frozenset({"signature", "demos", "config", "lm"})
 
 
-def copied(module: Any, mode: str) -> Any:
-    """A program of one's own: copied through and through, its modules alone, or not at all."""
+def copy_module(module: Any, mode: str) -> Any:
+    """Copy a program: deeply, only its modules ("shallow"), or not at all ("none")."""
     if mode == "none":
         return module
-    return module.deepcopy() if mode == "deep" else _modules_copied(module)
+    return module.deepcopy() if mode == "deep" else _copy_modules(module)
 
 
-def _modules_copied(value: Any) -> Any:
-    """Modules and what holds them are copied; all else is shared.
+def _copy_modules(value: Any) -> Any:
+    """Copy modules and the containers that hold them; share all other values.
 
-    A session inside has its own way: the turns of two copies are apart.
+    A nested session copies itself, so that the copies do not share turns.
     """
     if isinstance(value, Module) and hasattr(value, "copied_modules"):
         return value.copied_modules()
     if isinstance(value, Module):
-        made: Any = copy(value)
-        made.__dict__.update({name: _modules_copied(one) for name, one in value.__dict__.items()})
-        return made
+        module: Any = copy(value)
+        module.__dict__.update({name: _copy_modules(item) for name, item in value.__dict__.items()})
+        return module
     if type(value) in (list, tuple):
-        return type(value)(_modules_copied(one) for one in value)
+        return type(value)(_copy_modules(item) for item in value)
     if type(value) is dict:
-        return {name: _modules_copied(one) for name, one in cast("Any", value).items()}
+        return {name: _copy_modules(item) for name, item in cast("Any", value).items()}
     return value
 
 
-def takes(module: Any, field: str) -> bool:
-    """Tell whether a program wants to be given a field, however it is called."""
-    return any(field in signature(one).parameters for one in _entries(module))
+def accepts_argument(module: Any, field: str) -> bool:
+    """Return whether `forward` or `aforward` of a program has a parameter with this name."""
+    return any(field in signature(method).parameters for method in _forward_methods(module))
 
 
-def _entries(module: Any) -> Iterator[Callable[..., Any]]:
-    """The methods that a call of a program ends in."""
+def _forward_methods(module: Any) -> Iterator[Callable[..., Any]]:
+    """Return the methods that implement a call: `forward` and `aforward`, if defined."""
     kind: Any = module.__class__
-    called = (getattr(kind, name, None) for name in ("forward", "aforward"))
-    return (one for one in called if one is not None)
+    methods = (getattr(kind, name, None) for name in ("forward", "aforward"))
+    return (method for method in methods if method is not None)
 
 
-def history_field_of(module: Any, wanted: str) -> str:
-    """Return the name by which a program takes a history; `wanted` if it has no other one.
+def history_field_of(module: Any, requested: str) -> str:
+    """Return the name of a program's history argument; `requested` if it has no other one.
 
-    A parameter of `forward` that is annotated as a history is one; where `forward` passes on
-    whatever it is given, so is the history field that all predictors of the program share.
+    That is a parameter of `forward` annotated as a history or, if `forward` accepts any keyword,
+    the only history field of the program's predictors.
     """
-    if takes(module, wanted):
-        return wanted
-    parameters = [(one, each) for one in _entries(module) for each in signature(one).parameters]
-    for entry, name in parameters:
-        if is_history_type(_annotation(entry, name)):
-            return name
-    if isinstance(module, Predict) or any(map(_takes_anything, _entries(module))):
-        named = {name for one in module.predictors() for name in _history_inputs(one.signature)}
-        if len(named) == 1:
-            return named.pop()
-    return wanted
+    if accepts_argument(module, requested):
+        return requested
+    for method in _forward_methods(module):
+        for name in signature(method).parameters:
+            if is_history_type(_resolve_annotation(method, name)):
+                return name
+    if isinstance(module, Predict) or any(map(_accepts_any_keyword, _forward_methods(module))):
+        names = {name for node in module.predictors() for name in _history_inputs(node.signature)}
+        if len(names) == 1:
+            return names.pop()
+    return requested
 
 
-def _takes_anything(entry: Callable[..., Any]) -> bool:
-    kinds = (one.kind for one in signature(entry).parameters.values())
+def _accepts_any_keyword(method: Callable[..., Any]) -> bool:
+    kinds = (parameter.kind for parameter in signature(method).parameters.values())
     return Parameter.VAR_KEYWORD in kinds
 
 
-def _annotation(entry: Any, name: str) -> Any:
+def _resolve_annotation(method: Any, name: str) -> Any:
     """Return the type of a parameter; None if it has none, or one that cannot be resolved."""
-    found = signature(entry).parameters[name].annotation
-    if found is Parameter.empty:
+    annotation = signature(method).parameters[name].annotation
+    if annotation is Parameter.empty:
         return None
-    alone = SimpleNamespace(__annotations__={name: found})
+    holder = SimpleNamespace(__annotations__={name: annotation})
     try:
-        return get_type_hints(alone, getattr(entry, "__globals__", None))[name]
-    except Exception:  # a name that is not known where the program was defined
+        return get_type_hints(holder, getattr(method, "__globals__", None))[name]
+    except Exception:  # a name that is undefined in the program's module
         return None
 
 
 def _history_inputs(of: Any) -> list[str]:
-    return [name for name, one in of.input_fields.items() if is_history_type(one.annotation)]
+    fields = of.input_fields.items()
+    return [name for name, field in fields if is_history_type(field.annotation)]
 
 
 def is_history_type(annotation: Any) -> bool:
-    """Tell whether a type is a history, an optional one, or a subclass."""
+    """Return whether a type is dspy.History, a subclass, or an optional one."""
     if isinstance(annotation, type):
         return issubclass(annotation, History)
-    parts = [one for one in get_args(annotation) if one is not NoneType]
-    return len(parts) == 1 and is_history_type(parts[0])
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    return len(members) == 1 and is_history_type(members[0])
 
 
-def by_name(module: Any, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name; raises TypeError for one that has none, or two."""
+def bind_arguments(module: Any, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call by name; raises TypeError for extra or duplicate ones."""
     if not args:
         return inputs
-    parameters = list(signature(next(_entries(module))).parameters.values())[1:]
-    names = [one.name for one in parameters if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    kind = type(module).__name__
+    parameters = list(signature(next(_forward_methods(module))).parameters.values())[1:]
+    names = [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    type_name = type(module).__name__
     if len(args) > len(names):
         raise TypeError(
-            f"{kind} takes {len(names)} positional arguments, got {len(args)}; pass the others by "
-            f"name."
+            f"{type_name} takes {len(names)} positional arguments, got {len(args)}; "
+            "pass the others by name."
         )
-    given = dict(zip(names, args, strict=False))
-    if twice := sorted(given.keys() & inputs.keys()):
-        raise TypeError(f"{kind} got {twice} twice: by position and by name.")
-    return {**given, **inputs}
+    positional = dict(zip(names, args, strict=False))
+    if duplicates := sorted(positional.keys() & inputs.keys()):
+        raise TypeError(f"{type_name} got {duplicates} by position and by name; pass them once.")
+    return {**positional, **inputs}
 
 
-def fields_asked(module: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of a call without the settings that `dspy.Predict` takes beside them.
+def without_settings(module: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a call without the settings that `dspy.Predict` also accepts.
 
-    A setting may hold a key or a whole model; a field of the program with such a name is an input.
+    A setting may contain a key or a model; a field of the program with such a name is an input.
     """
-    found = dict(inputs)
-    for name in _SETTINGS & inputs.keys():
-        fields = (one.signature.input_fields for one in module.predictors())
-        if not takes(module, name) and not any(name in one for one in fields):
-            del found[name]
-    return found
+    fields = dict(inputs)
+    for name in _PREDICT_SETTINGS & inputs.keys():
+        signatures = (predictor.signature for predictor in module.predictors())
+        is_field = any(name in signature.input_fields for signature in signatures)
+        if not is_field and not accepts_argument(module, name):
+            del fields[name]
+    return fields
 
 
-def fields_of(prediction: Any) -> dict[str, Any]:
-    """Return the output of a program, by field."""
+def prediction_fields(prediction: Any) -> dict[str, Any]:
+    """Return the outputs of a program by field name."""
     if hasattr(prediction, "keys"):
         return {str(name): prediction[name] for name in prediction.keys()}  # noqa: SIM118
     if isinstance(prediction, Mapping):

@@ -1,13 +1,13 @@
-"""Memory of nested predictors, each with a history of its own.
+"""Memory of nested predictors (nodes), each with a history of its own.
 
-A plain session has one past, that of the program as a whole. With `with_memory` each predictor has
-turns as well, on a branch beside the session's, named after it. They are its alone or shared by all
-nodes; they last, or end with each call of the program (an episode), or are not kept at all. At the
-end of an episode a consolidator may fold it into a longer memory, a text that the predictor is
-given with its instructions; it is the system message of the node's branch.
+A plain session has one history, that of the program. With `with_memory` each predictor has turns
+too, on a branch named after the session's branch and the predictor. They belong to one predictor or
+are shared by all; they persist, end with each call of the program (an episode), or are not
+recorded. At the end of an episode a consolidator may merge it into a longer memory, a text that is
+added to the predictor's instructions; it is stored as the system message of the node's branch.
 
-What nodes said belongs to the call of the program they said it in. A call that fails, or is taken
-back, takes their turns and what they remember of it along.
+The turns of nodes belong to a call of the program. If the call fails or is undone, its node turns
+are removed and the memories restored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any, Literal, TypeAlias
 
 from sennit.errors import ExistsError
 from sennit.ids import new_id
-from sennit.learning.dspy.history import Fields, Told
+from sennit.learning.dspy.history import Fields, HistoryEntry
 from sennit.learning.dspy.history_options import HistoryOptions
-from sennit.learning.dspy.plain_values import mended
+from sennit.learning.dspy.plain_values import repair_text
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.turn_log import TRIES, TurnLog
-from sennit.learning.exchanges import KEY
+from sennit.learning.dspy.turn_log import MAX_TRIES, TurnLog
+from sennit.learning.exchanges import METADATA_KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -36,7 +36,7 @@ from sennit.sessions.retry_on_conflict import retry_on_conflict
 Scope: TypeAlias = Literal["isolated", "shared"]
 Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
 Consolidator: TypeAlias = Callable[[str, Sequence[Turn], str], str]
-"""Given what a node remembers, the turns of an episode and its name, what it remembers now."""
+"""Returns a node's new memory, from its memory, the turns of an episode and the node's name."""
 
 SHARED = "*"
 
@@ -53,7 +53,7 @@ class MemoryPlan:
 
 
 class PredictorNode:
-    """A predictor's own past."""
+    """The turns and the memory of one predictor."""
 
     def __init__(self, log: TurnLog) -> None:
         self.log = log
@@ -66,166 +66,172 @@ class PredictorNode:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        retry_on_conflict(lambda: self.remember(text), "the memory of a predictor", tries=TRIES)
+        retry_on_conflict(lambda: self.remember(text), "the memory of a predictor", tries=MAX_TRIES)
 
     def remember(self, text: str) -> None:
-        """Have this as what was consolidated; raises ConflictError if someone else was faster."""
-        said = SystemContent(system_message=mended(text))
-        self.log.set_system(Message(said, metadata={KEY: {"memory": True}}) if text else None)
+        """Store the consolidated memory; raises ConflictError on a concurrent change."""
+        content = SystemContent(system_message=repair_text(text))
+        self.log.set_system(
+            Message(content, metadata={METADATA_KEY: {"memory": True}}) if text else None
+        )
 
     def clear(self) -> None:
-        """Have no past and remember nothing."""
-        retry_on_conflict(self._clear, "the past of a predictor", tries=TRIES)
+        """Remove all turns and the memory."""
+        retry_on_conflict(self._clear, "the past of a predictor", tries=MAX_TRIES)
 
     def _clear(self) -> None:
         self.log.catch_up()
-        self.log.begin_with([])
+        self.log.restart_with([])
         if self.memory:
             self.remember("")
 
 
 class PredictorNodes:
-    """The nodes of a conversation, made when first needed."""
+    """The nodes of a conversation, created on first use."""
 
-    def __init__(self, beside: Branch, telling: HistoryOptions) -> None:
-        self._session, self._stem, self._telling = beside.session, f"{beside.name}/", telling
+    def __init__(self, branch: Branch, options: HistoryOptions) -> None:
+        self._session, self._prefix, self._options = branch.session, f"{branch.name}/", options
         self._nodes: dict[str, PredictorNode] = {}
-        self._making = Lock()
+        self._create_lock = Lock()
 
     def of(self, name: str) -> PredictorNode:
-        """A node by the name of its predictor."""
-        if (found := self._nodes.get(name)) is not None:
-            return found  # without waiting for one that is being made
-        with self._making:
-            found = self._nodes.get(name)
-            if found is None:
-                found = self._nodes[name] = PredictorNode(
-                    TurnLog(self._telling, self._branch(name))
+        """Return the node of a predictor by name; create it on first use."""
+        if (node := self._nodes.get(name)) is not None:
+            return node  # without waiting for the creation of another
+        with self._create_lock:
+            node = self._nodes.get(name)
+            if node is None:
+                node = self._nodes[name] = PredictorNode(
+                    TurnLog(self._options, self._get_or_create_branch(name))
                 )
-            return found
+            return node
 
-    def _branch(self, name: str) -> Branch:
-        named = f"{self._stem}{name}"
-        there = self._session.get_branch(named, None)
-        if there is not None:
-            return there
+    def _get_or_create_branch(self, name: str) -> Branch:
+        branch_name = f"{self._prefix}{name}"
+        branch = self._session.get_branch(branch_name, None)
+        if branch is not None:
+            return branch
         try:
-            return self._session.create_branch(name=named)
-        except ExistsError:  # another process was faster
-            return self._session.get_branch(named)
+            return self._session.create_branch(name=branch_name)
+        except ExistsError:  # another process created it first
+            return self._session.get_branch(branch_name)
 
     def all(self) -> dict[str, PredictorNode]:
-        """Those that have said something, or remember something, by name."""
+        """Return the nodes that have turns or a memory, and those in use, by name."""
         for branch in self._session.branches:
-            if branch.name.startswith(self._stem) and _speaks(branch):
-                self.of(branch.name.removeprefix(self._stem))
+            if branch.name.startswith(self._prefix) and _is_node_branch(branch):
+                self.of(branch.name.removeprefix(self._prefix))
         return dict(self._nodes)
 
-    def take_back(self, calls: AbstractSet[str], memories: Iterable[Mapping[str, str]]) -> None:
-        """Forget what was said in calls; `memories` are those before them, the last one's first."""
+    def undo_calls(self, calls: AbstractSet[str], memories: Iterable[Mapping[str, str]]) -> None:
+        """Remove the turns of calls and restore `memories`, passed newest call first."""
         for node in self.all().values():
-            node.log.take_out(calls)
-        before = {name: text for known in memories for name, text in known.items()}
-        for name, text in before.items():
+            node.log.remove_calls(calls)
+        restored = {name: text for texts in memories for name, text in texts.items()}
+        for name, text in restored.items():
             self.of(name).memory = text
 
-    def forked(self, beside: Branch) -> PredictorNodes:
-        """The same nodes, to go on with beside another branch of the same session."""
-        made = PredictorNodes(beside, self._telling)
+    def fork(self, branch: Branch) -> PredictorNodes:
+        """Return forks of all nodes for another branch of the same session."""
+        nodes = PredictorNodes(branch, self._options)
         for name, node in self.all().items():
-            made._nodes[name] = PredictorNode(node.log.fork(f"{made._stem}{name}"))
-        return made
+            nodes._nodes[name] = PredictorNode(node.log.fork(f"{nodes._prefix}{name}"))
+        return nodes
 
-    def detached(self, beside: Branch) -> PredictorNodes:
-        """The same nodes beside a branch in memory."""
-        made = PredictorNodes(beside, self._telling)
+    def copy_in_memory(self, branch: Branch) -> PredictorNodes:
+        """Return copies of all nodes for a branch in memory."""
+        nodes = PredictorNodes(branch, self._options)
         for name, node in self.all().items():
-            copy = made.of(name)
-            copy.log.become(node.log.detached())
+            copy = nodes.of(name)
+            copy.log.replace_with(node.log.copy_in_memory())
             copy.memory = node.memory
-        return made
+        return nodes
 
 
-def _speaks(branch: Branch) -> bool:
-    """Return whether a branch is a node's: others may have names like theirs."""
-    ends = [branch.session.messages.get(branch[at]) for at in (0, -1)] if len(branch) else []
-    return any(KEY in one.metadata for one in ends)
+def _is_node_branch(branch: Branch) -> bool:
+    """Return whether a branch belongs to a node; other branches may have similar names."""
+    ends = [branch.session.messages.get(branch[index]) for index in (0, -1)] if len(branch) else []
+    return any(METADATA_KEY in message.metadata for message in ends)
 
 
 class NodeMemory:
-    """The history and memory of nodes during one call of the program."""
+    """The node turns and memories of one call of the program."""
 
-    def __init__(self, nodes: PredictorNodes, plan: MemoryPlan, *, anew: bool = False) -> None:
-        """Begin a call; with `anew` it takes the place of all before it, once it has succeeded."""
-        self._nodes, self.plan, self._anew = nodes, plan, anew
+    def __init__(self, nodes: PredictorNodes, plan: MemoryPlan, *, replaces: bool = False) -> None:
+        """Begin a call; with `replaces`, all earlier turns and memories go if it succeeds."""
+        self._nodes, self.plan, self._replaces = nodes, plan, replaces
         self.call = new_id().hex
-        """What the turns of this call are known by."""
+        """The id of this call, stored with its turns."""
         self.memories: dict[str, str] = {}
-        """What nodes remembered before, where this call has changed it."""
-        self._before: dict[str, str] = {}
-        """The same, if the call fails."""
+        """The memories before this call of the nodes whose memory it changed."""
+        self._previous_memories: dict[str, str] = {}
+        """The memories to restore if the call fails."""
         self._episodes: dict[str, list[Turn]] = {}
 
     def _key(self, name: str) -> str:
         return SHARED if self.plan.scope == "shared" else name
 
     def node(self, name: str) -> PredictorNode:
-        """The node that a predictor speaks on."""
+        """Return the node that records a predictor's turns."""
         return self._nodes.of(self._key(name))
 
-    def history_for(self, name: str, fields: Fields, began: Sequence[Told]) -> list[Told]:
-        """Return the history of one predictor: the initial history, and its own turns."""
+    def history_for(
+        self, name: str, fields: Fields, initial: Sequence[HistoryEntry]
+    ) -> list[HistoryEntry]:
+        """Return the history of a predictor: the initial history, then its own turns."""
         if self.plan.lifetime == "stateless":
             return []
         log = self.node(name).log
-        return log.fitted(log.caught_up(began), name, fields)
+        return log.entries_for(log.current_span(initial), name, fields)
 
-    def remembered(self, name: str) -> str:
+    def memory_of(self, name: str) -> str:
         """Return the consolidated memory of a predictor."""
-        return "" if self._anew else self.node(name).memory
+        return "" if self._replaces else self.node(name).memory
 
-    def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Keep what a predictor was asked and said."""
+    def record(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Record the inputs and outputs of a predictor as a turn."""
         if self.plan.lifetime != "stateless":
             turn = self.node(name).log.add(inputs, outputs, call=self.call, node=name)
             self._episodes.setdefault(self._key(name), []).append(turn)
 
     def consolidate(self) -> None:
-        """Fold what was said into what the nodes remember; one that fails remembers as before."""
+        """Update the memories from this call; a node whose consolidator fails keeps its memory."""
         if self.plan.consolidator is None:
             return
         for name, episode in self._episodes.items():
             work = partial(self._consolidate, self.plan.consolidator, name, episode)
-            retry_on_conflict(work, f"the memory of {name!r}", tries=TRIES)
+            retry_on_conflict(work, f"the memory of {name!r}", tries=MAX_TRIES)
 
     def _consolidate(self, consolidator: Consolidator, name: str, episode: list[Turn]) -> None:
         node = self._nodes.of(name)
-        before = node.memory
-        known = "" if self._anew else before
+        previous = node.memory
+        current = "" if self._replaces else previous
         try:
-            told = consolidator(known, episode, name)
+            consolidated = consolidator(current, episode, name)
         except Exception:
-            _log.warning("the consolidator of %r failed", name, exc_info=True)
+            _log.warning(
+                "The consolidator of %r failed; its memory is unchanged", name, exc_info=True
+            )
             return
-        if told != before:
-            node.remember(told)
-            self.memories[name], self._before[name] = known, before
+        if consolidated != previous:
+            node.remember(consolidated)
+            self.memories[name], self._previous_memories[name] = current, previous
 
     def end_episode(self) -> None:
-        """The call of the program is over and kept: forget what does not last."""
-        if self._anew:
+        """Remove the turns that do not persist, after the call has succeeded."""
+        if self._replaces:
             self._forget_others()
         if self.plan.lifetime == "episodic":
             for name in self._episodes:
-                self._nodes.of(name).log.take_out({self.call})
+                self._nodes.of(name).log.remove_calls({self.call})
 
     def _forget_others(self) -> None:
         for name, node in self._nodes.all().items():
             node.log.catch_up()
-            node.log.take_out({turn.call for turn in node.log.turns} - {self.call})
+            node.log.remove_calls({turn.call for turn in node.log.turns} - {self.call})
             if node.memory and name not in self.memories:
                 node.memory = ""
 
-    def take_back(self) -> None:
-        """The call of the program has failed: have what was there before."""
-        self._nodes.take_back({self.call}, [self._before])
+    def rollback(self) -> None:
+        """Remove the turns of the failed call and restore the memories."""
+        self._nodes.undo_calls({self.call}, [self._previous_memories])

@@ -15,14 +15,14 @@ from sennit.learning.dspy.turn import Turn
 HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_session"]
 OnMetricError: TypeAlias = Literal["zero", "raise"]
 OnTurn: TypeAlias = Callable[[Any, Turn], object]
-"""Given the session and its new turn."""
+"""Called with the session and its new turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a session, except for where its turns are."""
+    """The options of a session, without its store."""
 
-    telling: HistoryOptions
+    history: HistoryOptions
     policy: HistoryPolicy
     on_metric_error: OnMetricError
     strict: bool
@@ -31,43 +31,43 @@ class Options:
     plan: MemoryPlan | None
 
     def __post_init__(self) -> None:
-        field: Any = self.telling.history_field
+        field: Any = self.history.history_field
         if not isinstance(field, str) or not field.isidentifier():
             raise ValidationError(
-                f"history_field is the name of a field such as 'history', got {shown(field)}."
+                f"history_field must be a field name such as 'history', got {shown(field)}."
             )
-        require("history_policy", self.policy, HistoryPolicy)
-        require("on_metric_error", self.on_metric_error, OnMetricError)
-        require("lock", self.lock, LockMode)
-        require("copy_mode", self.telling.copies, CopyMode)
-        _require_limit("max_turns", self.telling.max_turns, 0)
-        _require_limit("max_stored_turns", self.telling.max_stored, 1)
+        require_choice("history_policy", self.policy, HistoryPolicy)
+        require_choice("on_metric_error", self.on_metric_error, OnMetricError)
+        require_choice("lock", self.lock, LockMode)
+        require_choice("copy_mode", self.history.copy_mode, CopyMode)
+        _require_limit("max_turns", self.history.max_turns, 0)
+        _require_limit("max_stored_turns", self.history.max_stored, 1)
 
 
-def require(name: str, given: Any, allowed: Any) -> None:
-    """Raise ValidationError for a word that is none of those allowed."""
-    words = get_args(allowed)
-    if given not in words:
-        raise ValidationError(f"{name} is one of {list(words)}, got {shown(given)}.")
+def require_choice(name: str, value: Any, allowed: Any) -> None:
+    """Raise ValidationError if a value is not one of the allowed literals."""
+    choices = get_args(allowed)
+    if value not in choices:
+        raise ValidationError(f"{name} must be one of {list(choices)}, got {shown(value)}.")
 
 
-def field_names(name: str, given: Any) -> frozenset[str]:
-    """Return the field names in an option; raises ValidationError if it is no collection of them.
+def parse_field_names(name: str, value: Any) -> frozenset[str]:
+    """Return the field names in an option; raises ValidationError if it is not a set of names.
 
-    One text alone is refused: taken as a collection, it would name its letters.
+    A single string is refused, because as a collection it would be a set of letters.
     """
-    found: list[Any] = [] if isinstance(given, str) else list(cast("Iterable[Any]", given))
-    if isinstance(given, str) or not all(isinstance(one, str) for one in found):
+    names: list[Any] = [] if isinstance(value, str) else list(cast("Iterable[Any]", value))
+    if isinstance(value, str) or not all(isinstance(name, str) for name in names):
         raise ValidationError(
-            f"{name} is a set of field names such as {{'notes'}}, got {shown(given)}."
+            f"{name} must be a set of field names such as {{'notes'}}, got {shown(value)}."
         )
-    return frozenset(found)
+    return frozenset(names)
 
 
-def _require_limit(name: str, given: Any, least: int) -> None:
-    if given is None:
+def _require_limit(name: str, value: Any, minimum: int) -> None:
+    if value is None:
         return
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise ValidationError(f"{name} is a whole number or None, got {shown(given)}.")
-    if given < least:
-        raise ValidationError(f"{name} is at least {least}, got {given}.")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValidationError(f"{name} must be an int or None, got {shown(value)}.")
+    if value < minimum:
+        raise ValidationError(f"{name} must be at least {minimum}, got {value}.")

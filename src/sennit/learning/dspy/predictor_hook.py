@@ -1,12 +1,13 @@
-"""The hook that gives predictors the history of the call they are part of.
+"""Predictor hook that adds the history of the active call to each prediction.
 
-A predictor becomes one by its class, not by a function put into it: a copy of it hears as well, so
-whatever an optimiser does to copies (demonstrations, instructions, models) reaches the prompt.
+The hook is a mixin added to the predictor's class, not a function set on the instance, so copies
+have it too: whatever an optimizer does to copies (demonstrations, instructions, models) reaches the
+prompt.
 
-Which call a predictor is part of travels in DSPy's own settings, which DSPy takes along into its
-worker threads. A thread that a program starts by itself has none of them. Where the program speaks
-on one conversation only, the one call under way whose session holds the predictor is meant. Where
-it serves several, the thread may be left over from a call for someone else, so nothing is heard.
+The active call is stored in DSPy's settings, which DSPy passes on to its worker threads. A thread
+that a program starts by itself has no such settings. If the program serves only one conversation,
+the single active call whose session contains the predictor is used. If it serves several, the
+thread may belong to another conversation, so the predictor is sent no history.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from sennit.learning.dspy.history import Fields
 from sennit.learning.dspy.incomplete_turns import is_incomplete, omitting_missing_outputs
 from sennit.learning.dspy.modules import is_history_type
 
-_CALL = "sennit_call"
-_NODE = "_sennit_node"
-_STACK = "sennit_nodes"
+_CALL_SETTING = "sennit_call"
+_NODE_ATTRIBUTE = "_sennit_node"
+_NODES_SETTING = "sennit_nodes"
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _log = logging.getLogger(__name__)
-_under_way: list[ActiveCall] = []
+_active_calls: list[ActiveCall] = []
 
 
 class ActiveCall(Protocol):
-    """A call of a session that is under way."""
+    """A running call of a session."""
 
     @property
-    def alone(self) -> bool:
-        """True if its program speaks on no other conversation."""
+    def is_exclusive(self) -> bool:
+        """True if the program serves no other conversation."""
         ...
 
     def history_for(self, node: str, fields: Fields) -> Any:
-        """The history for a predictor."""
+        """Return the history for a predictor."""
         ...
 
-    def told(self, history: Any) -> bool:
+    def is_own_history(self, history: Any) -> bool:
         """Return whether this is the history that the program was called with."""
         ...
 
@@ -54,16 +55,16 @@ class ActiveCall(Protocol):
         """Return the consolidated memory of a predictor."""
         ...
 
-    def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        """Take note of what a predictor was asked and said."""
+    def record(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Record the inputs and outputs of a predictor."""
         ...
 
     def holds(self, predictor: Any) -> bool:
-        """Return whether this predictor is part of the session's program."""
+        """Return whether the session's program contains this predictor."""
         ...
 
-    async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Do what may wait for the store, where no event loop waits with it."""
+    async def run_off_loop(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Run work that may block on the store, without blocking the event loop."""
         ...
 
 
@@ -71,73 +72,73 @@ class HistoryAwarePredictor:
     """A mixin for predictor classes that adds the history to each call."""
 
     def forward(self, **kwargs: Any) -> Any:
-        """Predict, with the history of the call where the caller gave none."""
-        ready = _prepared(self, kwargs)
-        with running(self, ready.adapter):
-            prediction = cast("Any", super()).forward(**ready.kwargs)
-        return ready.told(prediction)
+        """Predict with the history of the active call, unless the caller passes another one."""
+        prepared = _prepare(self, kwargs)
+        with node_context(self, prepared.adapter):
+            prediction = cast("Any", super()).forward(**prepared.kwargs)
+        return prepared.record(prediction)
 
     async def aforward(self, **kwargs: Any) -> Any:
-        """The same, awaited; the loop does not wait for what is heard and noted."""
-        call = _call_of(self)
-        ready = await _aside(call, _prepared, self, kwargs)
-        with running(self, ready.adapter):
-            prediction = await cast("Any", super()).aforward(**ready.kwargs)
-        return await _aside(call, ready.told, prediction)
+        """Predict like `forward`, without blocking the event loop on the store."""
+        call = _active_call_of(self)
+        prepared = await _run_off_loop(call, _prepare, self, kwargs)
+        with node_context(self, prepared.adapter):
+            prediction = await cast("Any", super()).aforward(**prepared.kwargs)
+        return await _run_off_loop(call, prepared.record, prediction)
 
 
-def _same(prediction: Any) -> Any:
+def _identity(prediction: Any) -> Any:
     return prediction
 
 
-class _Prepared(NamedTuple):
-    """A call of a predictor, ready to be made."""
+class _PreparedCall(NamedTuple):
+    """The arguments of a predictor call, and what to do after it."""
 
     kwargs: dict[str, Any]
-    told: Callable[[Any], Any] = _same
-    """Takes note of the prediction, and returns it."""
+    record: Callable[[Any], Any] = _identity
+    """Records the prediction and returns it."""
     adapter: Any = None
-    """The adapter to use instead of the configured one."""
+    """The adapter to use; None for the configured one."""
 
 
-def _prepared(predictor: Any, kwargs: dict[str, Any]) -> _Prepared:
-    call = _call_of(predictor)
+def _prepare(predictor: Any, kwargs: dict[str, Any]) -> _PreparedCall:
+    call = _active_call_of(predictor)
     signature = kwargs.get("signature", predictor.signature)
     field = history_field(signature)
     if field is None:
-        return _Prepared(kwargs)
-    if field in kwargs and (call is None or not call.told(kwargs[field])):
-        return _Prepared(kwargs)  # the program's own choice
+        return _PreparedCall(kwargs)
+    if field in kwargs and (call is None or not call.is_own_history(kwargs[field])):
+        return _PreparedCall(kwargs)  # the program passed a history of its own
     if call is None:
-        return _Prepared({**kwargs, field: History(messages=[])})
-    node: str = predictor.__dict__[_NODE]
-    fields = fields_in(signature)
+        return _PreparedCall({**kwargs, field: History(messages=[])})
+    node: str = predictor.__dict__[_NODE_ATTRIBUTE]
+    fields = signature_fields(signature)
 
-    def told(prediction: Any) -> Any:
-        asked = {name: kwargs[name] for name in signature.input_fields if name in kwargs}
-        asked.pop(field, None)
-        said = {name: prediction[name] for name in signature.output_fields if name in prediction}
-        call.heard(node, asked, said)
+    def record(prediction: Any) -> Any:
+        inputs = {name: kwargs[name] for name in signature.input_fields if name in kwargs}
+        inputs.pop(field, None)
+        outputs = {name: prediction[name] for name in signature.output_fields if name in prediction}
+        call.record(node, inputs, outputs)
         return prediction
 
     history = call.history_for(node, fields)
-    given = {**kwargs, field: history}
+    arguments = {**kwargs, field: history}
     if memory := call.memory_for(node):
-        told_of = f"{signature.instructions}\n\nWhat you remember:\n{memory}"
-        given["signature"] = signature.with_instructions(told_of)
+        instructions = f"{signature.instructions}\n\nWhat you remember:\n{memory}"
+        arguments["signature"] = signature.with_instructions(instructions)
     if not is_incomplete(history.messages, fields.outputs):
-        return _Prepared(given, told)
+        return _PreparedCall(arguments, record)
     configured = dspy.settings.adapter or dspy.ChatAdapter()
-    return _Prepared(given, told, omitting_missing_outputs(configured))
+    return _PreparedCall(arguments, record, omitting_missing_outputs(configured))
 
 
-def fields_in(signature: Any) -> Fields:
-    """Return the fields of a signature, without its history."""
+def signature_fields(signature: Any) -> Fields:
+    """Return the fields of a signature without its history field."""
     outputs = signature.output_fields
     return Fields(
         frozenset(signature.input_fields) - {history_field(signature)},
         frozenset(outputs),
-        frozenset(name for name, one in outputs.items() if _allows_none(one.annotation)),
+        frozenset(name for name, field in outputs.items() if _allows_none(field.annotation)),
     )
 
 
@@ -145,107 +146,106 @@ def _allows_none(annotation: Any) -> bool:
     return annotation in (Any, None, NoneType) or NoneType in get_args(annotation)
 
 
-async def _aside(call: ActiveCall | None, work: Callable[..., _R], *args: Any) -> _R:
-    return work(*args) if call is None else await call.aside(work, *args)
+async def _run_off_loop(call: ActiveCall | None, work: Callable[..., _R], *args: Any) -> _R:
+    return work(*args) if call is None else await call.run_off_loop(work, *args)
 
 
-def _call_of(predictor: Any) -> ActiveCall | None:
-    call: ActiveCall | None = dspy.settings.get(_CALL)
+def _active_call_of(predictor: Any) -> ActiveCall | None:
+    call: ActiveCall | None = dspy.settings.get(_CALL_SETTING)
     if call is not None:
         return call
-    holding = [one for one in list(_under_way) if one.holds(predictor)]
-    if len(holding) == 1 and holding[0].alone:
-        return holding[0]
-    if holding:
+    owners = [active for active in list(_active_calls) if active.holds(predictor)]
+    if len(owners) == 1 and owners[0].is_exclusive:
+        return owners[0]
+    if owners:
         _log.warning(
-            "The predictor %r runs in a thread that does not say which conversation it belongs to, "
-            "and is sent no history. Start it with dspy.Parallel, or run it in "
+            "The predictor %r runs in a thread without DSPy's settings, so its conversation is "
+            "unknown and it is sent no history. Start the thread with dspy.Parallel, or run it in "
             "contextvars.copy_context().",
-            predictor.__dict__[_NODE],
+            predictor.__dict__[_NODE_ATTRIBUTE],
         )
     return None
 
 
 class CallContext:
-    """A call while it is under way, as a context manager."""
+    """A context manager that makes a call the active one."""
 
     __slots__ = ("_call", "_context")
 
     def __init__(self, call: ActiveCall) -> None:
         self._call = call
-        self._context = dspy.context(**{_CALL: call, _STACK: ()})
+        self._context = dspy.context(**{_CALL_SETTING: call, _NODES_SETTING: ()})
 
     def __enter__(self) -> None:
         self._context.__enter__()
-        _under_way.append(self._call)
+        _active_calls.append(self._call)
 
     def __exit__(self, *error: object) -> None:
-        _under_way.remove(self._call)
+        _active_calls.remove(self._call)
         self._context.__exit__(*error)
 
 
-def running(predictor: Any, adapter: Any = None) -> Any:
-    """Return a context in which a predictor is what runs, with another adapter if given."""
-    node: str = predictor.__dict__[_NODE]
-    formatting = {} if adapter is None else {"adapter": adapter}
-    return dspy.context(**{_STACK: (*active_nodes(), node)}, **formatting)
+def node_context(predictor: Any, adapter: Any = None) -> Any:
+    """Return a context in which a predictor is the active node, with another adapter if given."""
+    node: str = predictor.__dict__[_NODE_ATTRIBUTE]
+    adapter_setting = {} if adapter is None else {"adapter": adapter}
+    return dspy.context(**{_NODES_SETTING: (*active_nodes(), node)}, **adapter_setting)
 
 
 def active_nodes() -> tuple[str, ...]:
-    """The predictors that are running here, the innermost last."""
-    return dspy.settings.get(_STACK) or ()
+    """Return the names of the running predictors, innermost last."""
+    return dspy.settings.get(_NODES_SETTING) or ()
 
 
 def current_call() -> Any:
-    """The call under way here, if any."""
-    return dspy.settings.get(_CALL)
+    """Return the active call; None if there is none."""
+    return dspy.settings.get(_CALL_SETTING)
 
 
-def wire(program: Any, field: str, *, strict: bool) -> None:
-    """Let all predictors of a program hear; raises ValidationError where `strict` finds no room."""
+def attach_history(program: Any, field: str, *, strict: bool) -> None:
+    """Send history to all predictors of a program.
+
+    With `strict`, raises ValidationError if the field exists with a type that is not a history.
+    """
     for name, predictor in program.named_predictors():
-        _let_hear(predictor)
-        predictor.__dict__[_NODE] = name
-        predictor.signature = _with_history(predictor.signature, field, strict)
-
-
-def _let_hear(predictor: Any) -> None:
-    if not isinstance(predictor, HistoryAwarePredictor):
-        predictor.__class__ = _hearing(predictor.__class__)
+        if not isinstance(predictor, HistoryAwarePredictor):
+            predictor.__class__ = _history_aware(predictor.__class__)
+        predictor.__dict__[_NODE_ATTRIBUTE] = name
+        predictor.signature = _with_history_field(predictor.signature, field, strict)
 
 
 @cache
-def _hearing(kind: type) -> type:
+def _history_aware(kind: type) -> type:
     return type(kind.__name__, (HistoryAwarePredictor, kind), {"__module__": kind.__module__})
 
 
 def history_field(signature: Any) -> str | None:
-    """The field of a signature that holds a history."""
+    """Return the name of the history field of a signature; None if it has none."""
     for name, field in signature.input_fields.items():
         if field.annotation is History:
             return name
     return None
 
 
-def _with_history(signature: Any, field: str, strict: bool) -> Any:
+def _with_history_field(signature: Any, field: str, strict: bool) -> Any:
     if history_field(signature) is not None:
         return signature
-    for name, one in signature.input_fields.items():
-        if is_history_type(one.annotation):  # DSPy knows a history only by its very class
+    for name, input_field in signature.input_fields.items():
+        if is_history_type(input_field.annotation):  # DSPy recognizes only this exact class
             return signature.with_updated_fields(name, type_=History)
-    taken = signature.fields.get(field)
-    if taken is None:
+    existing = signature.fields.get(field)
+    if existing is None:
         return signature.prepend(field, dspy.InputField(desc="The conversation so far."), History)
     if strict:
         raise ValidationError(
-            f"The field {field!r} of {signature.__name__} is a {taken.annotation}, not a "
-            f"dspy.History; annotate it so, or choose another history_field."
+            f"The field {field!r} of {signature.__name__} is a {existing.annotation}, not a "
+            f"dspy.History; change its annotation, or choose another history_field."
         )
     _log.warning(
         "The field %r of %s is a %s, not a dspy.History, so its predictor is sent no history; "
-        "annotate it so, or choose another history_field.",
+        "change its annotation, or choose another history_field.",
         field,
         signature.__name__,
-        taken.annotation,
+        existing.annotation,
     )
     return signature

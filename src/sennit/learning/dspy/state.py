@@ -1,7 +1,7 @@
 """State of a DSPy session: turns, initial history and node states.
 
-It can be saved, loaded, and bound to a session for a while, so that one program serves many
-conversations at once.
+It can be saved, loaded, and bound to a session inside a block, so one program can serve many
+conversations at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.learning.dspy.call_lock import CallLock, LockMode
-from sennit.learning.dspy.history import Told
+from sennit.learning.dspy.history import HistoryEntry
 from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.node_memory import PredictorNode, PredictorNodes
 from sennit.learning.dspy.state_file import SavedState, read_file, write_file
@@ -28,28 +28,28 @@ _R = TypeVar("_R")
 
 
 class SessionState:
-    """A conversation that sessions can speak on."""
+    """A conversation that a session can be bound to."""
 
     def __init__(self, log: TurnLog | None = None, lock: LockMode = "none") -> None:
         self.log = TurnLog(HistoryOptions()) if log is None else log
         self.lock = CallLock(lock)
         self._nodes: PredictorNodes | None = None
-        self._inside: dict[str, SessionState] = {}
-        self._making = Lock()
+        self._nested_states: dict[str, SessionState] = {}
+        self._create_lock = Lock()
 
     @property
     def nodes(self) -> PredictorNodes:
-        """The pasts of single predictors, where they have their own."""
-        with self._making:  # or calls at once would each have their own
+        """The turns of single predictors, if they have their own."""
+        with self._create_lock:  # or concurrent calls would each create their own
             if self._nodes is None:
-                self._nodes = PredictorNodes(self.log.branch, self.log.telling)
+                self._nodes = PredictorNodes(self.log.branch, self.log.options)
             return self._nodes
 
     def inside(self, name: str) -> SessionState:
-        """The conversation of a session inside the program, kept as a node is."""
+        """Return the conversation of a session nested in the program, stored like a node."""
         log = self.nodes.of(name).log
-        with self._making:
-            return self._inside.setdefault(name, SessionState(log))
+        with self._create_lock:
+            return self._nested_states.setdefault(name, SessionState(log))
 
     @classmethod
     def kept(
@@ -57,24 +57,24 @@ class SessionState:
         store: ClientCore[Any] | None,
         key: str | None,
         branch: str | None,
-        telling: HistoryOptions,
+        options: HistoryOptions,
     ) -> Self:
-        """The conversation under a key of a store, or a new one in memory."""
+        """Return the conversation under a key of a store, or a new one in memory."""
         if store is None and key is None and branch is None:
-            return cls(TurnLog(telling))
+            return cls(TurnLog(options))
         if store is None or key is None:
-            raise ValidationError("A session in a store needs both: store=client and key='...'.")
+            raise ValidationError("A stored session needs both store=client and key='...'.")
         session = store.session(key)
         return cls(
             TurnLog(
-                telling, session.default_branch if branch is None else session.get_branch(branch)
+                options, session.default_branch if branch is None else session.get_branch(branch)
             )
         )
 
     async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Do what may wait for the store in a worker thread, to its end even if one is cancelled.
+        """Run work that may block on the store in a worker thread, to its end despite cancellation.
 
-        What is in memory is done here and now.
+        Without a store it is called directly.
         """
         if not self.log.durable:
             return work(*args, **kwargs)
@@ -82,74 +82,74 @@ class SessionState:
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns, the oldest first."""
+        """The turns, oldest first."""
         return list(self.log.turns)
 
     @property
-    def initial_history(self) -> list[Told]:
-        """The history it began with."""
+    def initial_history(self) -> list[HistoryEntry]:
+        """The initial history."""
         return list(self.log.initial)
 
-    def adopt(self, telling: HistoryOptions, lock: LockMode) -> None:
-        """Be told as a session tells its turns, and kept as apart as it wants."""
-        self.log.tell_as(telling)
+    def adopt(self, options: HistoryOptions, lock: LockMode) -> None:
+        """Apply the history options and the lock mode of a session."""
+        self.log.set_options(options)
         if lock != "none":
             self.lock.mode = lock
 
     def fork(self, *, with_nodes: bool) -> SessionState:
-        """The same turns, to go on with apart from these."""
-        made = SessionState(self.log.fork(), self.lock.mode)
+        """Return the same turns on a fork of the branch, to continue independently."""
+        state = SessionState(self.log.fork(), self.lock.mode)
         if with_nodes:
-            made._nodes = self.nodes.forked(made.log.branch)
-        return made
+            state._nodes = self.nodes.fork(state.log.branch)
+        return state
 
     def detached(self, *, with_nodes: bool) -> SessionState:
-        """The same turns in memory."""
-        made = SessionState(self.log.detached(), self.lock.mode)
+        """Return the same turns in memory."""
+        state = SessionState(self.log.copy_in_memory(), self.lock.mode)
         if with_nodes:
-            made._nodes = self.nodes.detached(made.log.branch)
-        return made
+            state._nodes = self.nodes.copy_in_memory(state.log.branch)
+        return state
 
-    def begin(self, initial: list[Told]) -> None:
-        """Have a history to begin with, unless someone else has begun meanwhile."""
+    def begin(self, initial: list[HistoryEntry]) -> None:
+        """Set the initial history, unless another process has written to the branch."""
         try:
-            self.log.begin_with(initial)
+            self.log.restart_with(initial)
         except ConflictError:
             self.log.catch_up()
 
     def undo(self, steps: int) -> list[Turn]:
-        """Take back the last turns, the last one first, with what nodes said and learnt in them."""
-        taken = self.log.take_back(steps)
-        if calls := {turn.call for turn in taken if turn.call is not None}:
-            self.nodes.take_back(calls, [turn.memories for turn in taken])
-        return taken
+        """Undo the last turns, with their node turns and memories; return them, newest first."""
+        undone = self.log.undo(steps)
+        if calls := {turn.call for turn in undone if turn.call is not None}:
+            self.nodes.undo_calls(calls, [turn.memories for turn in undone])
+        return undone
 
     def reset(self) -> None:
-        """Begin anew with the history it began with; the nodes with nothing."""
+        """Remove all turns and node memories; keep the initial history."""
         self.log.catch_up()
-        self.log.begin_with(self.log.initial)
-        for node in self._known_nodes().values():
+        self.log.restart_with(self.log.initial)
+        for node in self._all_nodes().values():
             node.clear()
 
-    def _known_nodes(self) -> dict[str, PredictorNode]:
-        """The nodes there are, also those that only the store knows of yet."""
-        return self.nodes.all() if self._nodes is not None or self.log.laid_out else {}
+    def _all_nodes(self) -> dict[str, PredictorNode]:
+        """Return all nodes, including those that are only in the store."""
+        return self.nodes.all() if self._nodes is not None or self.log.has_branch else {}
 
     def saved(self, **options: Any) -> SavedState:
-        """All of it as plain data, with the options of a session."""
+        """Return the state as plain data, with more options of a session."""
         self.log.catch_up()
-        nodes = self._known_nodes()
-        for one in nodes.values():
-            one.log.catch_up()
-        told = {name: (one.log, one.memory) for name, one in nodes.items()}
-        return SavedState.of(self.log, told, options)
+        nodes = self._all_nodes()
+        for node in nodes.values():
+            node.log.catch_up()
+        logs = {name: (node.log, node.memory) for name, node in nodes.items()}
+        return SavedState.of(self.log, logs, options)
 
     def fill(self, saved: SavedState) -> None:
-        """Have what was saved, and nothing else."""
-        self.log.become(saved.conversation.log(self.log.telling))
+        """Replace the turns and the saved nodes by a saved state."""
+        self.log.replace_with(saved.conversation.to_log(self.log.options))
         for name, (turns, memory) in saved.nodes.items():
             node = self.nodes.of(name)
-            node.log.become(turns.log(self.log.telling))
+            node.log.replace_with(turns.to_log(self.log.options))
             node.memory = memory
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -159,13 +159,13 @@ class SessionState:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file."""
+        """Write the state to a file."""
         write_file(path, self.saved())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The state in a file, in memory; raises ValidationError if it is none."""
+        """Read a state from a file into memory; raises ValidationError if it is not one."""
         saved = read_file(path)
-        made = cls(TurnLog(saved.telling))
-        made.fill(saved)
-        return made
+        state = cls(TurnLog(saved.history_options))
+        state.fill(saved)
+        return state

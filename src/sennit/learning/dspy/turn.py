@@ -40,16 +40,16 @@ class Turn:
     ) -> None:
         self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
         self.nodes = nodes or {}
-        """What nested predictors said, and were asked, that the turn does not tell, by name."""
+        """The values of nested predictors that are not in the turn's own fields, by name."""
         self.call = call
-        """The call of the program it was said in, where nodes have turns of their own."""
+        """The id of the program's call; None without node memory."""
         self.memories = memories or {}
-        """What nodes remembered before this call, where it has changed that."""
+        """The node memories before this call, of the nodes whose memory it changed."""
         self.node = node
-        """The predictor that said it, where it is one of its own turns and not the program's."""
+        """The name of the predictor whose own turn it is; None for a turn of the program."""
         self.asked: UUID | None = None
         self.message: UUID | None = None
-        """The instruction and the answer on the branch, where it is on one."""
+        """The ids of the instruction (`asked`) and the answer on the branch, if it is on one."""
         self._past = history_snapshot
 
     @property
@@ -58,32 +58,32 @@ class Turn:
         return HistorySnapshot.of(self._past) if isinstance(self._past, HistorySpan) else self._past
 
     def again(self, score: float | None = None, past: Any = None) -> Turn:
-        """The same turn, with a score or with its past told elsewhere."""
-        judged = self.score if score is None else score
-        known = self._past if past is None else past
-        made = Turn(
+        """Return a copy with another score or another history."""
+        new_score = self.score if score is None else score
+        new_past = self._past if past is None else past
+        turn = Turn(
             self.index,
             self.inputs,
             self.outputs,
-            known,
-            judged,
+            new_past,
+            new_score,
             nodes=self.nodes,
             call=self.call,
             memories=self.memories,
             node=self.node,
         )
-        made.asked, made.message = self.asked, self.message
-        return made
+        turn.asked, turn.message = self.asked, self.message
+        return turn
 
     @property
     def past(self) -> Any:
-        """The same, as a stretch of what was told where it is one."""
+        """The history as stored: a HistorySpan or a dspy.History."""
         return self._past
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Turn):
             return NotImplemented
-        return _told(self) == _told(other)
+        return _comparison_key(self) == _comparison_key(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -94,5 +94,5 @@ class Turn:
         )
 
 
-def _told(turn: Turn) -> tuple[Any, ...]:
+def _comparison_key(turn: Turn) -> tuple[Any, ...]:
     return turn.index, turn.inputs, turn.outputs, turn.score, turn.history_snapshot

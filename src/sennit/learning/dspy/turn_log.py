@@ -1,109 +1,109 @@
-"""The turns of a session on a branch.
+"""Turn log of a session, a cache of the turns on a branch.
 
-The branch is in memory or in a store; a fork of the turns is a fork of the branch. What the branch
-says and what is held here are changed together, the branch first and in one write, so a failure
-leaves both as they were. Others may write on the same branch, from other processes too: what they
-said is taken in before a call, and before turns are taken back.
+The branch is in memory or in a store; forking the log forks the branch. Every change is written to
+the branch first, in one transaction, then to the log, so a failure leaves both unchanged. Other
+processes may write to the same branch: their turns are read before a call and before an undo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from math import inf
 from threading import RLock
 from typing import Any, Self
 
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, HistorySpan, Told
+from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan
 from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.plain_values import plain_fields
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.dspy.turn_messages import (
     ConversationStart,
     StoredTurn,
-    beginning,
-    inside_of,
-    past_in,
-    reaches,
-    read,
+    history_start,
+    initial_messages,
+    nested_fields,
+    read_turns,
+    stored_history,
     turn_messages,
 )
-from sennit.learning.labels import labels_of
+from sennit.learning.labels import labels_by_message
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
 
-TRIES = 100  # of a change: each time it fails, someone else was faster
-_SPARE = 64  # so much more than is asked for may be held before it is let go
+MAX_TRIES = 100  # of a write that conflicts with another writer
+_MAX_STALE_ENTRIES = 64  # history entries beyond max_stored_turns before they are dropped
 
 
 class TurnLog:
     """The turns of a session, in order."""
 
-    def __init__(self, telling: HistoryOptions, branch: Branch | None = None) -> None:
-        self.telling: HistoryOptions = telling
-        self._guard = RLock()
-        self._branch = branch  # none yet: it is laid out when somebody asks for it
-        self._seen = 0  # how much of the branch is held here,
-        self._revision = 0  # and of which writing of it
-        self._begin([])
+    def __init__(self, options: HistoryOptions, branch: Branch | None = None) -> None:
+        self.options: HistoryOptions = options
+        self._lock = RLock()
+        self._branch = branch  # None until it is first needed
+        self._synced_length = 0  # the length of the branch when it was last read
+        self._synced_revision = 0
+        self._reset([])
         self.catch_up()
 
-    def _begin(self, initial: list[Told], earlier: Iterable[Told] = ()) -> None:
+    def _reset(self, initial: list[HistoryEntry], earlier: Iterable[HistoryEntry] = ()) -> None:
         self.initial, self.turns = initial, list[Turn]()
-        self._told = list(earlier)
-        self._first = len(self._told)  # where the history of a new turn may begin at the earliest
-        self._gone = self._count = 0
-        self._fitted: dict[tuple[str, Fields], list[Told | None]] = {}
+        self._entries = list(earlier)
+        self._history_start = len(self._entries)  # of a new turn, at the earliest
+        self._dropped = self._next_index = 0
+        self._node_entries: dict[tuple[str, Fields], list[HistoryEntry | None]] = {}
 
     @classmethod
     def of(
         cls,
-        telling: HistoryOptions,
-        initial: Iterable[Told],
-        earlier: Iterable[Told] = (),
+        options: HistoryOptions,
+        initial: Iterable[HistoryEntry],
+        earlier: Iterable[HistoryEntry] = (),
         saved: Iterable[Mapping[str, Any]] = (),
     ) -> Self:
-        """A log in memory with turns that were saved, each with the past it had."""
-        made = cls(telling)
-        made._begin([dict(one) for one in initial], earlier)
-        for one in saved:
-            past = past_in(one, made._told, made.initial)
-            made._take(
+        """Return a log in memory with saved turns, each with its saved history."""
+        log = cls(options)
+        log._reset([dict(entry) for entry in initial], earlier)
+        for data in saved:
+            past = stored_history(data, log._entries, log.initial)
+            log._append(
                 Turn(
-                    one.get("index", made._count),
-                    one["inputs"],
-                    one["outputs"],
-                    made.span() if past is None else past,
-                    one.get("score"),
-                    **inside_of(one),
+                    data.get("index", log._next_index),
+                    data["inputs"],
+                    data["outputs"],
+                    log.span() if past is None else past,
+                    data.get("score"),
+                    **nested_fields(data),
                 )
             )
-        made._let_go()
-        return made
+        log._evict()
+        return log
 
     @property
     def branch(self) -> Branch:
-        """The branch with all the turns; one in memory may be laid out only now."""
+        """The branch with all turns; one in memory is created on first use."""
         if self._branch is not None:
-            return self._branch  # without waiting for whoever has the turns in hand
-        with self._guard:
+            return self._branch  # without waiting for the lock
+        with self._lock:
             if self._branch is None:
                 branch = SessionCore().create_branch(name="main")
-                self._lay_out(branch)
+                self._write_to(branch)
                 self._branch = branch
-                self._mark(branch)
+                self._mark_synced(branch)
             return self._branch
 
     @property
-    def laid_out(self) -> bool:
-        """True if there is a branch already."""
+    def has_branch(self) -> bool:
+        """True if the branch exists already."""
         return self._branch is not None
 
     @property
     def durable(self) -> bool:
-        """True if the branch is in a store, which there is to wait for."""
+        """True if the branch is in a store, so access may block."""
         return self._branch is not None and self._branch.session.keeper is not None
 
     @property
@@ -112,310 +112,320 @@ class TurnLog:
         return self.branch.session
 
     @property
-    def earlier(self) -> list[Told]:
-        """The history entries before the first turn that is held."""
-        return self._told[: len(self._told) - len(self.turns)]
+    def earlier(self) -> list[HistoryEntry]:
+        """The history entries before the first turn in the log."""
+        return self._entries[: len(self._entries) - len(self.turns)]
 
     @property
-    def gone(self) -> int:
+    def dropped(self) -> int:
         """The number of earlier history entries that were dropped."""
-        return self._gone
+        return self._dropped
 
-    def tell_as(self, telling: HistoryOptions) -> None:
-        """Tell the turns in another way from now on; what earlier calls heard stays as it was."""
-        if telling == self.telling:
-            return  # without waiting for whoever has the turns in hand
-        with self._guard:
-            self.telling = telling
-            told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
-            self._told, self._fitted = [*self.earlier, *told], {}
+    def set_options(self, options: HistoryOptions) -> None:
+        """Apply other history options from now on; the history of past turns does not change."""
+        if options == self.options:
+            return  # without waiting for the lock
+        with self._lock:
+            self.options = options
+            entries = (options.to_entry(turn.inputs, turn.outputs) for turn in self.turns)
+            self._entries, self._node_entries = [*self.earlier, *entries], {}
 
-    def span(self, before: Sequence[Told] = ()) -> HistorySpan:
-        """Return the history span for a call made now, after the entries `before` it."""
-        stop, window = len(self._told), self.telling.max_turns
-        known = [*before, *self.initial] if before else self.initial
-        start = self._first if window is None else max(self._first, stop - window)
-        if window is not None and window - (stop - start) < len(known):
-            known = known[len(known) - (window - (stop - start)) :]
-        return HistorySpan(self._told, start, stop, known, self._gone)
+    def span(self, before: Sequence[HistoryEntry] = ()) -> HistorySpan:
+        """Return the history of a call made now, preceded by the entries `before`."""
+        start, stop, max_turns = self._history_start, len(self._entries), self.options.max_turns
+        initial = [*before, *self.initial] if before else self.initial
+        if max_turns is not None:
+            start = max(start, stop - max_turns)
+        if max_turns is not None and max_turns - (stop - start) < len(initial):
+            initial = initial[len(initial) - (max_turns - (stop - start)) :]
+        return HistorySpan(self._entries, start, stop, initial, self._dropped)
 
-    def fitted(self, span: HistorySpan, node: str, fields: Fields) -> list[Told]:
-        """A stretch as a predictor with these fields would have had it."""
-        with self._guard:
-            known = [one for told in span.known if (one := fields.fit(told, {})) is not None]
-            if span.told is not self._told:
-                past = span.told[span.start : span.stop]
-                return known + [one for told in past if (one := fields.fit(told, {})) is not None]
-            found = self._fitted.setdefault((node, fields), [])
-            for at in range(len(found), span.stop):
-                position = at - (len(self._told) - len(self.turns))
-                turn = self.turns[position] if position >= 0 else None
-                inside = {} if turn is None else turn.nodes.get(node, {})
-                said = self.telling.inside(inside, fields.inputs)
-                asked = frozenset[str]() if turn is None else turn.inputs.keys()
-                found.append(fields.fit(self._told_to(fields, at, turn), said, asked))
-            return known + [told for told in found[span.start : span.stop] if told is not None]
+    def entries_for(self, span: HistorySpan, node: str, fields: Fields) -> list[HistoryEntry]:
+        """Return the entries of a span that fit a predictor with these fields."""
+        with self._lock:
+            initial = fields.fit_all(span.initial)
+            if span.entries is not self._entries:
+                return initial + fields.fit_all(span.entries[span.start : span.stop])
+            cached = self._node_entries.setdefault((node, fields), [])
+            for index in range(len(cached), span.stop):
+                turn_index = index - (len(self._entries) - len(self.turns))
+                turn = self.turns[turn_index] if turn_index >= 0 else None
+                nested = {} if turn is None else turn.nodes.get(node, {})
+                node_values = self.options.to_node_entry(nested, fields.inputs)
+                turn_inputs = frozenset[str]() if turn is None else turn.inputs.keys()
+                entry = self._entry_for(fields, index, turn)
+                cached.append(fields.fit(entry, node_values, turn_inputs))
+            return initial + [fit for fit in cached[span.start : span.stop] if fit is not None]
 
-    def _told_to(self, fields: Fields, at: int, turn: Turn | None) -> Told:
-        """Return the history entry of a turn; an output named like an input keeps both."""
-        told = self._told[at]
+    def _entry_for(self, fields: Fields, index: int, turn: Turn | None) -> HistoryEntry:
+        """Return the history entry of a turn; the predictor's inputs win over equal outputs."""
+        entry = self._entries[index]
         if turn is None:
-            return told
+            return entry
         both = fields.inputs & turn.inputs.keys() & turn.outputs.keys()
         if not both:
-            return told
-        asked = self.telling.told({name: turn.inputs[name] for name in both}, {})
-        return {**{name: one for name, one in told.items() if name not in both}, **asked}
+            return entry
+        inputs = self.options.to_entry({name: turn.inputs[name] for name in both}, {})
+        return {**{name: value for name, value in entry.items() if name not in both}, **inputs}
 
     def catch_up(self) -> None:
-        """Take in what others have said on the branch, or taken back."""
-        with self._guard:
+        """Read the changes that other writers made to the branch."""
+        with self._lock:
             if self._branch is not None:
                 if self._branch.session.keeper is not None:
                     self._branch.session.refresh()
-                if not self._holds_all(self._branch):
-                    self._read_on(self._branch)
+                if not self._is_synced(self._branch):
+                    self._read_new_messages(self._branch)
 
-    def caught_up(self, before: Sequence[Told] = ()) -> HistorySpan:
-        """Return the history span for a call made now, after reading turns of other processes."""
-        with self._guard:
+    def current_span(self, before: Sequence[HistoryEntry] = ()) -> HistorySpan:
+        """Catch up, then return the history of a call made now, as `span` does."""
+        with self._lock:
             self.catch_up()
             return self.span(before)
 
-    def _holds_all(self, branch: Branch) -> bool:
-        return branch.tail.total == self._seen and branch.revision == self._revision
+    def _is_synced(self, branch: Branch) -> bool:
+        return branch.tail.total == self._synced_length and branch.revision == self._synced_revision
 
-    def _read_on(self, branch: Branch, own: Turn | None = None) -> None:
-        """Hold what the branch holds; a turn of our `own` is on it, perhaps behind others'."""
+    def _read_new_messages(self, branch: Branch, own: Turn | None = None) -> None:
+        """Read the new messages of the branch; among them may be a turn of our `own`."""
         with branch.session.lock:
-            if branch.revision != self._revision:
-                self._begin([])  # someone took turns back, or began anew
-                self._seen = 0
-            new = self._unread(branch)
-            if self._gone and any(reaches(one) < self._gone for one in new):
-                self._begin([])  # whoever said it still heard what was let go here
-                self._seen = 0
-                new = self._unread(branch)
-            self._mark(branch)
-        judged = labels_of(branch.session)
-        for one in read(new):
-            if isinstance(one, ConversationStart):
-                self._begin(one.initial, one.earlier)
-            elif own is not None and one.message == own.message:
-                own.index = self._count
-                self._take(own)
+            if branch.revision != self._synced_revision:
+                self._reset([])  # another writer undid turns or started over
+                self._synced_length = 0
+            messages = self._unread_messages(branch)
+            if self._dropped and min(map(history_start, messages), default=inf) < self._dropped:
+                self._reset([])  # its history has entries dropped here
+                self._synced_length = 0
+                messages = self._unread_messages(branch)
+            self._mark_synced(branch)
+        labels = labels_by_message(branch.session)
+        for record in read_turns(messages):
+            if isinstance(record, ConversationStart):
+                self._reset(record.initial, record.earlier)
+            elif own is not None and record.answer_id == own.message:
+                own.index = self._next_index
+                self._append(own)
             else:
-                # The last judgement, as for a session that was scored by several metrics.
-                scores = [label.score for label in judged.get(one.message, ())]
-                self._take(self._found(one, scores[-1] if scores else None))
-        self._let_go()
+                # The newest label wins, as when several metrics score a session.
+                scores = [label.score for label in labels.get(record.answer_id, ())]
+                self._append(self._restore_turn(record, scores[-1] if scores else None))
+        self._evict()
 
-    def _unread(self, branch: Branch) -> list[Message]:
-        first = self._seen + (branch.system is not None)
+    def _unread_messages(self, branch: Branch) -> list[Message]:
+        first = self._synced_length + (branch.system is not None)
         return branch.items_of(branch.session.messages, first)
 
-    def _found(self, said: StoredTurn, score: float | None) -> Turn:
-        past = past_in(said.note, self._told, self.initial, self._gone)
+    def _restore_turn(self, stored: StoredTurn, score: float | None) -> Turn:
+        past = stored_history(stored.metadata, self._entries, self.initial, self._dropped)
         turn = Turn(
-            self._count,
-            said.inputs,
-            said.outputs,
+            self._next_index,
+            stored.inputs,
+            stored.outputs,
             self.span() if past is None else past,
             score,
-            **inside_of(said.note),
+            **nested_fields(stored.metadata),
         )
-        turn.asked, turn.message = said.asked, said.message
+        turn.asked, turn.message = stored.instruction_id, stored.answer_id
         return turn
 
-    def _mark(self, branch: Branch) -> None:
-        """All of the branch is held here."""
-        self._seen, self._revision = branch.tail.total, branch.revision
+    def _mark_synced(self, branch: Branch) -> None:
+        """Record that the log contains the whole branch."""
+        self._synced_length, self._synced_revision = branch.tail.total, branch.revision
 
     def set_system(self, message: Message | None) -> None:
-        """Give the branch a system message, or none; the turns stay as they are."""
-        with self._guard:
+        """Set or remove the system message of the branch; the turns do not change."""
+        with self._lock:
             branch = self.branch
-            held = self._holds_all(branch)
+            was_synced = self._is_synced(branch)
             branch.session.set_branch_system(branch, message)
-            if held and branch.tail.total == self._seen:
-                self._mark(branch)
+            if was_synced and branch.tail.total == self._synced_length:
+                self._mark_synced(branch)
 
-    def become(self, other: TurnLog) -> None:
-        """Hold what another log holds, and nothing else, in one step.
+    def replace_with(self, other: TurnLog) -> None:
+        """Replace all turns by those of another log, in one transaction.
 
-        Raises ConflictError if the branch holds what was not taken in.
+        Raises ConflictError if the branch has changes that were not read.
         """
-        with self._guard:
+        with self._lock:
             if self._branch is not None:
-                other._lay_out(self._branch)
-                self._mark(self._branch)
-            self._hold(other)
+                other._write_to(self._branch)
+                self._mark_synced(self._branch)
+            self._copy_from(other)
 
-    def _lay_out(self, branch: Branch) -> None:
-        """Put all that is held on a branch, in place of what is there."""
-        said = beginning(self.initial, self.earlier)
+    def _write_to(self, branch: Branch) -> None:
+        """Replace the messages of a branch by those of this log."""
+        messages = initial_messages(self.initial, self.earlier)
         for turn in self.turns:
-            said += turn_messages(turn)
+            messages += turn_messages(turn)
         with branch.session.lock:
-            branch.session.add_messages(said)  # on no branch yet, so nobody reads them
+            branch.session.add_messages(messages)  # on no branch yet, so no reader sees them
             first = 0 if branch.system is None else 1
-            if said or len(branch) > first:
-                branch[first:] = [message.id for message in said]
+            if messages or len(branch) > first:
+                branch[first:] = [message.id for message in messages]
 
-    def begin_with(self, initial: Iterable[Told]) -> None:
-        """Have this history and no turns."""
-        self.become(TurnLog.of(self.telling, initial))
+    def restart_with(self, initial: Iterable[HistoryEntry]) -> None:
+        """Remove all turns and set the initial history."""
+        self.replace_with(TurnLog.of(self.options, initial))
 
     def add(
         self,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
         past: HistorySpan | None = None,
-        given: list[Told] | None = None,
-        **inside: Any,
+        history: list[HistoryEntry] | None = None,
+        **nested: Any,
     ) -> Turn:
-        """Keep a turn, with what is to be noted `inside` it: the branch first, then here."""
-        kept = self.telling.kept(outputs)
-        inside["nodes"] = _beyond(inside.get("nodes") or {}, kept)
-        with self._guard:
-            heard = History(messages=given) if given is not None else self._still(past)
-            turn = Turn(self._count, self.telling.kept(inputs), kept, heard, **inside)
+        """Append a turn to the branch and the log; `nested` are more fields of the turn."""
+        own_inputs, own_outputs = map(self.options.copy_values, (inputs, outputs))
+        nested["nodes"] = _without_outputs(nested.get("nodes") or {}, own_outputs)
+        with self._lock:
+            stored = self._history_to_store(past) if history is None else History(messages=history)
+            turn = Turn(self._next_index, own_inputs, own_outputs, stored, **nested)
             branch = self.branch
-            said: list[Message] = turn_messages(turn)
-            branch.session.add_messages(said, branches=branch)
-            if (branch.tail.total, branch.revision) == (self._seen + len(said), self._revision):
-                self._take(turn)
-                self._mark(branch)
-                self._let_go()
+            messages: list[Message] = turn_messages(turn)
+            branch.session.add_messages(messages, branches=branch)
+            expected = self._synced_length + len(messages), self._synced_revision
+            if (branch.tail.total, branch.revision) == expected:
+                self._append(turn)
+                self._mark_synced(branch)
+                self._evict()
             else:
-                self._read_on(branch, turn)
+                self._read_new_messages(branch, turn)
         return turn
 
-    def _still(self, past: HistorySpan | None) -> Any:
-        """Return the history of a call as it is to be stored: turns may have been removed
-        meanwhile.
+    def _history_to_store(self, past: HistorySpan | None) -> Any:
+        """Return the history of a call as stored with its turn.
+
+        It is copied if turns were removed since the call began.
         """
         if past is None:
             return self.span()
-        return past if past.told is self._told else History(messages=past.messages())
+        return past if past.entries is self._entries else History(messages=past.messages())
 
-    def _take(self, turn: Turn) -> None:
+    def _append(self, turn: Turn) -> None:
         self.turns.append(turn)
-        self._told.append(self.telling.told(turn.inputs, turn.outputs))
-        self._count = turn.index + 1
+        self._entries.append(self.options.to_entry(turn.inputs, turn.outputs))
+        self._next_index = turn.index + 1
 
-    def _let_go(self) -> None:
-        """Hold no more turns than asked for; what only they knew is let go now and then."""
-        limit = self.telling.max_stored
+    def _evict(self) -> None:
+        """Evict turns beyond `max_stored_turns`; their history entries are dropped in batches."""
+        limit = self.options.max_stored
         if limit is None or len(self.turns) <= limit:
             return
         del self.turns[: len(self.turns) - limit]
-        self._first = len(self._told) - len(self.turns)
-        if self._first > max(_SPARE, 2 * limit):
-            self._told, self._gone = self._told[self._first :], self._gone + self._first
-            self._first, self._fitted = 0, {}
+        self._history_start = len(self._entries) - len(self.turns)
+        if self._history_start > max(_MAX_STALE_ENTRIES, 2 * limit):
+            self._entries = self._entries[self._history_start :]
+            self._dropped += self._history_start
+            self._history_start, self._node_entries = 0, {}
 
-    def judge(self, scores: Mapping[int, float]) -> None:
-        """Give turns their scores, by `id(turn)`; forks share turns, and keep theirs."""
-        with self._guard:
+    def set_scores(self, scores: Mapping[int, float]) -> None:
+        """Set scores by `id(turn)`, on copies of the turns, since forks share them."""
+        with self._lock:
             self.turns = [
                 turn.again(scores[id(turn)]) if id(turn) in scores else turn for turn in self.turns
             ]
 
-    def take_back(self, steps: int) -> list[Turn]:
-        """Undo the last turns, the last one first; what others said between them stays."""
-        with self._guard:
+    def undo(self, steps: int) -> list[Turn]:
+        """Remove and return the last turns, newest first; other messages of the branch stay."""
+        with self._lock:
             self.catch_up()
-            taken = self.turns[max(0, len(self.turns) - max(0, steps)) :][::-1]
-            self._give_up(taken)
-            return taken
+            undone = self.turns[max(0, len(self.turns) - max(0, steps)) :][::-1]
+            self._remove_last(undone)
+            return undone
 
-    def _give_up(self, taken: list[Turn]) -> None:
-        """Hold these no more, the last turns there are, the last one first."""
-        if not taken:
+    def _remove_last(self, removed: list[Turn]) -> None:
+        """Remove the last turns from branch and log; they are passed newest first."""
+        if not removed:
             return
         branch = self.branch
-        branch.exclude(uid for turn in taken for uid in (turn.asked, turn.message) if uid)
-        self._mark(branch)
-        del self.turns[-len(taken) :]
-        self._told, self._fitted = self._told[: -len(taken)], {}
-        self._count = taken[-1].index
+        branch.exclude(uid for turn in removed for uid in (turn.asked, turn.message) if uid)
+        self._mark_synced(branch)
+        del self.turns[-len(removed) :]
+        self._entries, self._node_entries = self._entries[: -len(removed)], {}
+        self._next_index = removed[-1].index
 
-    def take_out(self, calls: AbstractSet[str | None]) -> None:
-        """Take back the turns of these calls, wherever they stand; what others knew stays."""
-        with self._guard:
-            retry_on_conflict(lambda: self._take_out(calls), "the turns", tries=TRIES)
+    def remove_calls(self, calls: AbstractSet[str | None]) -> None:
+        """Remove the turns of these calls; the history of all other turns does not change."""
+        with self._lock:
+            retry_on_conflict(lambda: self._remove_calls(calls), "the turns", tries=MAX_TRIES)
 
-    def _take_out(self, calls: AbstractSet[str | None]) -> None:
+    def _remove_calls(self, calls: AbstractSet[str | None]) -> None:
         self.catch_up()
-        first = next((at for at, turn in enumerate(self.turns) if turn.call in calls), None)
+        first = next((index for index, turn in enumerate(self.turns) if turn.call in calls), None)
         if first is None:
             return
         if all(turn.call in calls for turn in self.turns[first:]):
-            self._give_up(self.turns[first:][::-1])
+            self._remove_last(self.turns[first:][::-1])
         else:
-            self.become(self._without(calls, first))
+            self.replace_with(self._without_calls(calls, first))
 
-    def _without(self, calls: AbstractSet[str | None], first: int) -> TurnLog:
-        """The same but for the turns of these calls, of which `first` is the first."""
-        made = self._on(None)
-        made.turns = [_at_home(turn, made._told, self._gone) for turn in self.turns[:first]]
-        made._told = made._told[: len(self._told) - len(self.turns) + first]
-        made._gone, made._count = 0, self.turns[first].index
+    def _without_calls(self, calls: AbstractSet[str | None], first: int) -> TurnLog:
+        """Return a copy without the turns of these calls, the first of which is at `first`."""
+        log = self._copy_on(None)
+        log.turns = [_rebase_turn(turn, log._entries, self._dropped) for turn in self.turns[:first]]
+        log._entries = log._entries[: len(self._entries) - len(self.turns) + first]
+        log._dropped, log._next_index = 0, self.turns[first].index
         for turn in self.turns[first:]:
             if turn.call not in calls:
-                kept = turn.again(past=History(messages=turn.history_snapshot.messages))
-                kept.index = made._count
-                made._take(kept)
-        return made
+                copy = turn.again(past=History(messages=turn.history_snapshot.messages))
+                copy.index = log._next_index
+                log._append(copy)
+        return log
 
     def fork(self, name: str | None = None) -> TurnLog:
-        """The same turns on a fork of the branch."""
-        with self._guard:
-            return retry_on_conflict(lambda: self._fork(name), "the turns", tries=TRIES)
+        """Return the same turns on a fork of the branch."""
+        with self._lock:
+            return retry_on_conflict(lambda: self._fork(name), "the turns", tries=MAX_TRIES)
 
     def _fork(self, name: str | None) -> TurnLog:
         self.catch_up()
         forked = self.branch.fork(name=name, resources=True, capabilities=True, system=True)
-        made = self._on(forked)
-        made._seen, made._revision = self._seen, forked.revision
-        return made
+        log = self._copy_on(forked)
+        log._synced_length, log._synced_revision = self._synced_length, forked.revision
+        return log
 
-    def detached(self) -> TurnLog:
-        """The same turns in memory, on a branch that is laid out when it is needed."""
-        with self._guard:
-            made = self._on(None)
-            made.turns = [_at_home(turn, made._told, self._gone) for turn in self.turns]
-            made._gone = 0
-            return made
+    def copy_in_memory(self) -> TurnLog:
+        """Return the same turns in memory; their branch is created when needed."""
+        with self._lock:
+            log = self._copy_on(None)
+            log.turns = [_rebase_turn(turn, log._entries, self._dropped) for turn in self.turns]
+            log._dropped = 0
+            return log
 
-    def _on(self, branch: Branch | None) -> TurnLog:
-        made = TurnLog(self.telling)
-        made._hold(self)
-        made._branch = branch
-        return made
+    def _copy_on(self, branch: Branch | None) -> TurnLog:
+        log = TurnLog(self.options)
+        log._copy_from(self)
+        log._branch = branch
+        return log
 
-    def _hold(self, other: TurnLog) -> None:
-        self.initial, self.turns, self._told = other.initial, other.turns[:], other._told[:]
-        self._first, self._gone, self._count = other._first, other._gone, other._count
-        self._fitted = {}
+    def _copy_from(self, other: TurnLog) -> None:
+        self.initial, self.turns, self._entries = other.initial, other.turns[:], other._entries[:]
+        self._history_start, self._dropped, self._next_index = (
+            other._history_start,
+            other._dropped,
+            other._next_index,
+        )
+        self._node_entries = {}
 
 
-def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
-    """A turn for a branch of its own, whose positions begin with what is told here."""
+def _rebase_turn(turn: Turn, entries: list[HistoryEntry], dropped: int) -> Turn:
+    """Return a copy of a turn whose history refers to `entries`."""
     past = turn.past
     if isinstance(past, HistorySpan):
-        if past.gone == gone:
-            past = HistorySpan(told, past.start, past.stop, past.known)
+        if past.dropped == dropped:
+            past = HistorySpan(entries, past.start, past.stop, past.initial)
         else:
             past = History(messages=past.messages())
     return turn.again(past=past)
 
 
-def _beyond(nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return outputs of nested predictors that the program's own outputs do not contain."""
-    found = {
-        node: {name: value for name, value in said.items() if name not in outputs}
-        for node, said in nodes.items()
+def _without_outputs(
+    nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the values of nested predictors without those that the program returned."""
+    remaining = {
+        node: {name: value for name, value in values.items() if name not in outputs}
+        for node, values in nodes.items()
     }
-    return {node: plain_fields(said) for node, said in found.items() if said}
+    return {node: plain_fields(values) for node, values in remaining.items() if values}

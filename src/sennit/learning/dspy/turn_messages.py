@@ -1,8 +1,8 @@
 """Conversion between turns and messages.
 
-A turn is an instruction and an answer, readable as they are, with the exact inputs and outputs
-beside them as plain data. What it knew is written as positions among the turns of its branch, so a
-turn takes the same room however long the conversation; a history of its own it carries along.
+A turn is stored as an instruction and an answer with readable text; the exact inputs and outputs
+are plain data in their metadata. Its history is stored as positions among the turns of the branch,
+so the size of a turn does not grow with the conversation; an explicit history is stored in full.
 """
 
 from __future__ import annotations
@@ -13,125 +13,134 @@ from math import inf
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from sennit.learning.dspy.blocks import images_in, without_blocks
+from sennit.learning.dspy.blocks import image_urls, without_blocks
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import HistorySpan, Told, history_from
-from sennit.learning.dspy.plain_values import plain_fields, spoken
+from sennit.learning.dspy.history import HistoryEntry, HistorySpan, parse_history
+from sennit.learning.dspy.plain_values import fields_as_text, plain_fields
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.exchanges import KEY, NODE
+from sennit.learning.exchanges import METADATA_KEY, NODE_FIELD
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 
-_INSIDE = ("nodes", "call", "memories", NODE)
+_NESTED_FIELDS = ("nodes", "call", "memories", NODE_FIELD)
 
-Note: TypeAlias = dict[str, Any]
+TurnMetadata: TypeAlias = dict[str, Any]
 
 
-def note_of(turn: Turn, gone: int = 0) -> Note:
-    """Return the history and the nested turns of a turn, as plain data.
+def turn_metadata(turn: Turn, dropped: int = 0) -> TurnMetadata:
+    """Return the history and the nested fields of a turn as plain data.
 
-    Positions count from the turn after the first `gone` ones.
+    Positions are relative to the list without its first `dropped` entries.
     """
-    inside = {name: one for name in _INSIDE if (one := getattr(turn, name))}
+    nested = {name: value for name in _NESTED_FIELDS if (value := getattr(turn, name))}
     past = turn.past
-    if not isinstance(past, HistorySpan) or past.start + past.gone < gone:
-        return {"history": [plain_fields(one) for one in turn.history_snapshot.messages], **inside}
-    start, stop = (one + past.gone - gone for one in (past.start, past.stop))
-    known = {"known": len(past.known)} if past.known else {}
-    return {"from": start, "to": stop, **known, **inside}
+    if not isinstance(past, HistorySpan) or past.start + past.dropped < dropped:
+        return {"history": [*map(plain_fields, turn.history_snapshot.messages)], **nested}
+    start, stop = (position + past.dropped - dropped for position in (past.start, past.stop))
+    initial = {"known": len(past.initial)} if past.initial else {}
+    return {"from": start, "to": stop, **initial, **nested}
 
 
-def inside_of(note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data stored with a turn beside its history."""
-    return {name: note.get(name) for name in _INSIDE}
+def nested_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the nested fields stored with a turn."""
+    return {name: metadata.get(name) for name in _NESTED_FIELDS}
 
 
-def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told], gone: int = 0) -> Any:
+def stored_history(
+    metadata: Mapping[str, Any],
+    entries: list[HistoryEntry],
+    initial: list[HistoryEntry],
+    dropped: int = 0,
+) -> Any:
     """Return the stored history of the next turn; None if none was stored.
 
-    Of what was told, the first `gone` are no longer in the list. Where turns before this one were
-    erased since, those that are left stand earlier than it was noted.
+    The first `dropped` entries are no longer in the list. If earlier turns were erased since, the
+    stored positions are shifted accordingly.
     """
-    given = note.get("history", note.get("history_snapshot"))
-    if given is not None:
-        return History(messages=history_from(given))
-    start, stop, known = note.get("from"), note.get("to"), note.get("known", 0)
-    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(known, int)):
+    history = metadata.get("history", metadata.get("history_snapshot"))
+    if history is not None:
+        return History(messages=parse_history(history))
+    start, stop, initial_count = metadata.get("from"), metadata.get("to"), metadata.get("known", 0)
+    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(initial_count, int)):
         return None
-    earlier = gone + max(0, stop - gone - len(told))
-    start, stop = (max(0, one - earlier) for one in (start, stop))
-    return HistorySpan(told, start, stop, initial[len(initial) - known :] if known else (), gone)
+    shift = dropped + max(0, stop - dropped - len(entries))
+    start, stop = (max(0, position - shift) for position in (start, stop))
+    initial_part = initial[len(initial) - initial_count :] if initial_count else ()
+    return HistorySpan(entries, start, stop, initial_part, dropped)
 
 
-def reaches(message: Message) -> float:
-    """Return the position of the first turn that a turn's answer knew; infinity if it has none."""
-    found = message.metadata.get(KEY)
-    first = cast("Note", found).get("from") if isinstance(found, Mapping) else None
-    return first if isinstance(first, int) else inf
+def history_start(message: Message) -> float:
+    """Return the first history position of a turn's answer; infinity if it has none."""
+    metadata = message.metadata.get(METADATA_KEY)
+    start = cast("TurnMetadata", metadata).get("from") if isinstance(metadata, Mapping) else None
+    return start if isinstance(start, int) else inf
 
 
 def turn_messages(turn: Turn) -> list[Message]:
-    """A turn as it stands on the branch; it remembers its place there."""
-    asked, answered = plain_fields(turn.inputs), plain_fields(turn.outputs)
-    asking = Message(
+    """Return the messages of a turn, and set their ids on the turn."""
+    inputs, outputs = plain_fields(turn.inputs), plain_fields(turn.outputs)
+    instruction = Message(
         InstructionContent(
-            instruction=spoken(without_blocks(asked)), images=images_in(asked) or Unset
+            instruction=fields_as_text(without_blocks(inputs)), images=image_urls(inputs) or Unset
         ),
-        metadata={KEY: {"inputs": asked}},
+        metadata={METADATA_KEY: {"inputs": inputs}},
     )
     answer = Message(
-        AssistantResponseContent(assistant_response=spoken(without_blocks(answered))),
-        metadata={KEY: {"outputs": answered, **note_of(turn)}},
+        AssistantResponseContent(assistant_response=fields_as_text(without_blocks(outputs))),
+        metadata={METADATA_KEY: {"outputs": outputs, **turn_metadata(turn)}},
     )
-    turn.asked, turn.message = asking.id, answer.id
-    return [asking, answer]
+    turn.asked, turn.message = instruction.id, answer.id
+    return [instruction, answer]
 
 
-def beginning(initial: list[Told], earlier: list[Told]) -> list[Message]:
+def initial_messages(initial: list[HistoryEntry], earlier: list[HistoryEntry]) -> list[Message]:
     """Return the initial history of a conversation as messages; empty if there is none."""
     if not initial and not earlier:
         return []
-    plain = [plain_fields(one) for one in initial]
-    note: Note = {"initial": plain}
+    plain_initial = [plain_fields(entry) for entry in initial]
+    metadata: TurnMetadata = {"initial": plain_initial}
     if earlier:
-        note["earlier"] = [plain_fields(one) for one in earlier]
-    return [Message(InstructionContent(context=without_blocks(plain)), metadata={KEY: note})]
+        metadata["earlier"] = [plain_fields(entry) for entry in earlier]
+    content = InstructionContent(context=without_blocks(plain_initial))
+    return [Message(content, metadata={METADATA_KEY: metadata})]
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationStart:
-    """A conversation begins here."""
+    """The start of a conversation on a branch."""
 
-    initial: list[Told]
-    earlier: list[Told]
+    initial: list[HistoryEntry]
+    earlier: list[HistoryEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """A turn that stands on a branch."""
+    """A turn read from a branch."""
 
-    asked: UUID
-    message: UUID
+    instruction_id: UUID
+    answer_id: UUID
     inputs: dict[str, Any]
     outputs: dict[str, Any]
-    note: Note
+    metadata: TurnMetadata
 
 
-def read(messages: Iterable[Message]) -> Iterator[ConversationStart | StoredTurn]:
+def read_turns(messages: Iterable[Message]) -> Iterator[ConversationStart | StoredTurn]:
     """Yield the turns in the messages of a branch; other messages are skipped."""
-    asking: tuple[UUID, dict[str, Any]] | None = None
+    instruction: tuple[UUID, dict[str, Any]] | None = None
     for message in messages:
-        found = message.metadata.get(KEY)
-        if not isinstance(found, Mapping):
+        value = message.metadata.get(METADATA_KEY)
+        if not isinstance(value, Mapping):
             continue
-        note = cast("Note", found)
-        if "initial" in note:
+        metadata = cast("TurnMetadata", value)
+        if "initial" in metadata:
             yield ConversationStart(
-                history_from(note["initial"]), history_from(note.get("earlier", []))
+                parse_history(metadata["initial"]), parse_history(metadata.get("earlier", []))
             )
-        elif "inputs" in note:
-            asking = message.id, note["inputs"]
-        elif "outputs" in note and asking is not None:
-            yield StoredTurn(asking[0], message.id, asking[1], note["outputs"], note)
-            asking = None
+        elif "inputs" in metadata:
+            instruction = message.id, metadata["inputs"]
+        elif "outputs" in metadata and instruction is not None:
+            yield StoredTurn(
+                instruction[0], message.id, instruction[1], metadata["outputs"], metadata
+            )
+            instruction = None

@@ -1,10 +1,9 @@
-"""Training files: rows of one format, written one session at a time.
+"""Training data export: rows of one format, written one session at a time.
 
-A session is read, told and let go before the next, so what is in memory does not grow with the
-store. Conversations are told from what the store keeps, without opening the session. The file
-appears when it is complete. Which split a session falls into follows from its id alone: the same
-session stays in the same split, in every export and on every machine, so nothing that was trained
-on is ever tested on.
+Each session is released before the next is read, so memory use does not grow with the store.
+Conversations are read from stored rows, without opening the session. The file appears under its
+name when it is complete. The split of a session is derived from its id alone: it is the same in
+every export and on every machine, so no training data leaks into the test split.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.learning.examples import Filter, examples
-from sennit.learning.export.conversations import NOT_GOOD_ENOUGH, conversations, described_tools
-from sennit.learning.export.formats import Format, LeftOut, Row, Unit, format_named
-from sennit.learning.export.redaction import Redact, redacted
-from sennit.learning.export.writers import RowWriter, json_line, writer
+from sennit.learning.export.conversations import NOT_GOOD_ENOUGH, conversations, tool_definitions
+from sennit.learning.export.formats import Format, LeftOut, Row, Unit, get_format
+from sennit.learning.export.redaction import Redact, redact_row
+from sennit.learning.export.writers import RowWriter, json_line, open_writer
 from sennit.learning.preferences import Preference, compare
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
@@ -35,7 +34,7 @@ from sennit.stores.records.sessions import LabelRecord, Snapshot
 _log = logging.getLogger(__name__)
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how many sessions are done, and of how many."""
+"""Called with the number of sessions done and the total number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +44,12 @@ class ExportOptions:
     format: str = "openai"
     keep: Filter = field(default_factory=Filter)
     split: Mapping[str, float] | None = None
-    """Shares by name, such as {"train": 0.9, "test": 0.1}: a file for each, chosen by session."""
+    """Shares by name, such as {"train": 0.9, "test": 0.1}; each name gets a file of its own."""
     redact: Redact | None = None
-    """Called with every text that was said before it is written; see `learning.redaction`."""
+    """Called with every text before it is written; see `learning.export.redaction`."""
 
     def __post_init__(self) -> None:
-        pairs = format_named(self.format).unit == "preference"
+        pairs = get_format(self.format).unit == "preference"
         if pairs and self.keep.strict_trajectory:
             raise ValidationError(
                 "strict_trajectory applies to conversations and examples, not to pairs."
@@ -64,7 +63,7 @@ def _check_split(split: Mapping[str, float]) -> None:
     if not (shares and all(0 < share < math.inf for share in shares)):
         raise ValidationError(f"The shares of a split must be above 0, got {shown(split)}.")
     for name in split:
-        if not name or any(one in name for one in "/\\\0"):
+        if not name or any(character in name for character in "/\\\0"):
             raise ValidationError(f"A split name must be usable in a file name, got {shown(name)}.")
 
 
@@ -73,11 +72,11 @@ class Exported:
     """The result of an export."""
 
     files: Mapping[str, Path]
-    """By the names of the split; "all" without one."""
+    """The files by split name; "all" without a split."""
     rows: Mapping[str, int]
     sessions: int
     left_out: Mapping[str, int]
-    """Conversations, answers, pairs and examples that are in no file: how many, by the reason."""
+    """The number of conversations, answers, pairs and examples in no file, by reason."""
 
     @property
     def skipped(self) -> int:
@@ -87,16 +86,16 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class SessionSource:
-    """A source of sessions."""
+    """Access to the stored sessions of an export."""
 
     kept: Callable[[UUID], Snapshot]
-    """All of a session as it is stored; raises NotFoundError."""
+    """Returns a session as stored; raises NotFoundError."""
     labels: Callable[[UUID], Iterable[LabelRecord]]
-    """What was thought of its messages; raises NotFoundError."""
+    """Returns the labels of a session; raises NotFoundError."""
     opened: Callable[[UUID], SessionCore]
-    """The session itself; raises NotFoundError."""
+    """Opens a session; raises NotFoundError."""
     services: ServiceRegistry
-    """Which tools there are."""
+    """The registry with the definitions of tools."""
 
 
 def export(
@@ -106,40 +105,40 @@ def export(
     options: ExportOptions,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write sessions as training data: lines of JSON (.jsonl) or Parquet, as `path` ends.
+    """Write sessions as training data, as JSON Lines (.jsonl) or Parquet by the suffix of `path`.
 
-    Each is read when its turn comes. If there is nothing to write, the log says why. Raises
-    ExistsError if a file is there already, ValidationError for any other ending.
+    Sessions are read one at a time. If no row is written, the reasons are logged. Raises
+    ExistsError if a file exists already, ValidationError for any other suffix.
     """
     paths = _paths(path, options)
-    format = format_named(options.format)
+    format = get_format(options.format)
     units = _Units(source, format.unit, options.keep)
     left_out: Counter[str] = Counter()
-    told = 0
+    session_count = 0
     with ExitStack() as stack:
-        writers = {name: writer(target, format, stack) for name, target in paths.items()}
+        writers = {name: open_writer(target, format, stack) for name, target in paths.items()}
         for done, uid in enumerate(sessions, 1):
-            with suppress(NotFoundError):  # deleted meanwhile
-                found = units.of(uid)
-                told += 1
-                rows = (_row(unit, format, options.redact) for unit in found)
-                _write(rows, writers[_share_of(uid, options.split)], left_out)
+            with suppress(NotFoundError):  # deleted in the meantime
+                session_units = units.of(uid)
+                session_count += 1
+                rows = (_row(unit, format, options.redact) for unit in session_units)
+                _write(rows, writers[_split_of(uid, options.split)], left_out)
             if progress is not None:
                 progress(done, len(sessions))
-    counts = {name: one.count for name, one in writers.items()}
+    counts = {name: row_writer.count for name, row_writer in writers.items()}
     if left_out and not any(counts.values()):
         reasons = ", ".join(f"{count} ({reason})" for reason, count in left_out.items())
         _log.warning("No row was written to %s; left out: %s.", path, reasons)
-    return Exported(paths, counts, told, dict(left_out))
+    return Exported(paths, counts, session_count, dict(left_out))
 
 
 class TrainingLines(Iterator[bytes]):
-    """Rows as lines of JSON, each with its end of line, made as they are asked for."""
+    """An iterator of rows as lines of JSON, each with its newline."""
 
     def __init__(self, rows: Iterable[Row | LeftOut]) -> None:
         self._rows = iter(rows)
         self.left_out: Counter[str] = Counter()
-        """What was left out up to the last line that was asked for: how many, by the reason."""
+        """The number of items left out so far, by reason."""
 
     def __iter__(self) -> Self:
         return self
@@ -153,44 +152,44 @@ class TrainingLines(Iterator[bytes]):
 
 
 def lines(session: UUID, source: SessionSource, options: ExportOptions) -> TrainingLines:
-    """One session as lines of JSON. Raises NotFoundError."""
-    format = format_named(options.format)
-    found = _Units(source, format.unit, options.keep).of(session)
-    return TrainingLines(_row(unit, format, options.redact) for unit in found)
+    """Return one session as lines of JSON; raises NotFoundError."""
+    format = get_format(options.format)
+    units = _Units(source, format.unit, options.keep).of(session)
+    return TrainingLines(_row(unit, format, options.redact) for unit in units)
 
 
-def _write(rows: Iterable[Row | LeftOut], writing: RowWriter, left_out: Counter[str]) -> None:
+def _write(rows: Iterable[Row | LeftOut], row_writer: RowWriter, left_out: Counter[str]) -> None:
     for row in rows:
         if isinstance(row, LeftOut):
             left_out[row.reason] += 1
         else:
-            writing.write(row)
+            row_writer.write(row)
 
 
 def _row(unit: Any, format: Format, redact: Redact | None) -> Row | LeftOut:
     row = unit if isinstance(unit, LeftOut) else format.row(unit)
-    return row if redact is None or isinstance(row, LeftOut) else redacted(row, redact)
+    return row if redact is None or isinstance(row, LeftOut) else redact_row(row, redact)
 
 
 class _Units:
-    """The units of a session for one kind of row."""
+    """The conversations, examples or preference pairs of sessions."""
 
     def __init__(self, source: SessionSource, unit: Unit, keep: Filter) -> None:
         self._source, self._unit, self._keep = source, unit, keep
-        self._tools = described_tools(source.services)
+        self._tools = tool_definitions(source.services)
 
     def of(self, session: UUID) -> Iterable[Any]:
-        """Those of a session; raises NotFoundError if it is gone."""
+        """Return the units of a session; raises NotFoundError if it was deleted."""
         keep, source = self._keep, self._source
         if self._unit == "conversation":
-            judged = () if keep.min_score is None else source.labels(session)
-            return conversations(source.kept(session), judged, keep, self._tools)
+            labels = () if keep.min_score is None else source.labels(session)
+            return conversations(source.kept(session), labels, keep, self._tools)
         opened = source.opened(session)
         if self._unit == "example":
             return examples(opened, None, keep)
-        compared = compare(opened, by=keep.by)
-        unpaired = map(LeftOut, compared.left_out.elements())
-        return chain(unpaired, (_good_enough(pair, keep) for pair in compared.pairs))
+        comparison = compare(opened, by=keep.by)
+        unpaired = map(LeftOut, comparison.left_out.elements())
+        return chain(unpaired, (_good_enough(pair, keep) for pair in comparison.pairs))
 
 
 def _good_enough(pair: Preference, keep: Filter) -> Preference | LeftOut:
@@ -203,14 +202,14 @@ def _paths(path: Path, options: ExportOptions) -> dict[str, Path]:
     return {name: path.with_name(f"{path.stem}.{name}{path.suffix}") for name in options.split}
 
 
-def _share_of(session: UUID, split: Mapping[str, float] | None) -> str:
-    """Return the split that a session belongs to, always the same for the same session."""
+def _split_of(session: UUID, split: Mapping[str, float] | None) -> str:
+    """Return the split of a session, which depends only on its id."""
     if split is None:
         return "all"
-    drawn = int.from_bytes(hashlib.sha256(session.bytes).digest()[:8], "big") / 2**64
-    left = drawn * sum(split.values())
+    fraction = int.from_bytes(hashlib.sha256(session.bytes).digest()[:8], "big") / 2**64
+    remaining = fraction * sum(split.values())
     for name, share in split.items():
-        left -= share
-        if left < 0:
+        remaining -= share
+        if remaining < 0:
             return name
-    return next(reversed(list(split)))  # what rounding leaves over
+    return next(reversed(list(split)))  # because of rounding

@@ -1,11 +1,11 @@
-"""Whole branches as conversations for fine-tuning.
+"""Conversations for fine-tuning, one per leaf branch.
 
-Each branch that no other goes on from is told once, from its beginning to its last answer. Where a
-filter asks for a score, answers that fall short are marked, so that a format can keep them as
-context without teaching them; a strict one ends the conversation before the first of them.
+Each branch that no other one extends is one conversation, up to its last answer. With a minimum
+score, answers below it are marked, so that a format can include them as context without training
+on them; a strict filter ends the conversation before the first of them.
 
-They are told from what a store keeps, and no session is opened for it: of a million messages none
-is in memory for longer than the conversation it stands in.
+Conversations are built from stored rows without opening the session, so a message is in memory only
+as long as its conversation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from itertools import pairwise, zip_longest
 from uuid import UUID
 
 from sennit.learning.examples import Filter
-from sennit.learning.exchanges import leaves, of_predictor
-from sennit.learning.export.formats import Chat, ChatConversation, LeftOut, Row, tools_in
-from sennit.learning.export.stored_rows import kept_chat
-from sennit.learning.labels import Label, average, labels_from
+from sennit.learning.exchanges import is_predictor_turn, leaves
+from sennit.learning.export.formats import Chat, ChatConversation, LeftOut, Row, called_tools
+from sennit.learning.export.stored_rows import chat_from_rows
+from sennit.learning.labels import Label, average_score, group_labels
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import as_told, asked_message
@@ -34,94 +34,100 @@ NOT_GOOD_ENOUGH = LeftOut("has no answer that is scored high enough")
 
 
 @dataclass(frozen=True, slots=True)
-class _Strand:
-    """A branch as it is kept."""
+class _StoredBranch:
+    """A branch as stored."""
 
     tail: Segment
     system: UUID | None
 
 
 def conversations(
-    kept: Snapshot, labels: Iterable[LabelRecord], keep: Filter, described: Mapping[str, Row]
+    snapshot: Snapshot, label_records: Iterable[LabelRecord], keep: Filter, tools: Mapping[str, Row]
 ) -> Iterator[ChatConversation | LeftOut]:
-    """Every conversation of a session; in place of one of which nothing is left, why."""
-    known = labels_from(labels, by=keep.by)
-    stored = {record.id.int: record for record in kept.messages}
+    """Yield the conversations of a session, or the reason why one is left out."""
+    labels = group_labels(label_records, by=keep.by)
+    records = {record.id.int: record for record in snapshot.messages}
     segments: dict[UUID, Segment] = {}
-    segments_from(kept.segments, segments)
-    strands = [_Strand(segments[one.segment], one.system) for one in kept.branches]
-    for strand in leaves(strands):
-        ids = strand.tail.between(0, strand.tail.total)
-        if ids and of_predictor(loads(stored[ids[-1].int].body).get("metadata", {})):
+    segments_from(snapshot.segments, segments)
+    branches = [
+        _StoredBranch(segments[record.segment], record.system) for record in snapshot.branches
+    ]
+    for branch in leaves(branches):
+        ids = branch.tail.between(0, branch.tail.total)
+        if ids and is_predictor_turn(loads(records[ids[-1].int].body).get("metadata", {})):
             continue
-        if strand.system is not None:
-            ids.insert(0, strand.system)
-        yield _told([stored[uid.int] for uid in ids], known, keep, described)
+        if branch.system is not None:
+            ids.insert(0, branch.system)
+        yield _build_conversation([records[uid.int] for uid in ids], labels, keep, tools)
 
 
-def _told(
-    said: Sequence[MessageRecord],
-    known: Mapping[UUID, list[Label]],
+def _build_conversation(
+    records: Sequence[MessageRecord],
+    labels: Mapping[UUID, list[Label]],
     keep: Filter,
-    described: Mapping[str, Row],
+    tools: Mapping[str, Row],
 ) -> ChatConversation | LeftOut:
-    chat = kept_chat(said)
-    weak: frozenset[int] = frozenset[int]()
+    chat = chat_from_rows(records)
+    low_scored: frozenset[int] = frozenset[int]()
     if keep.min_score is not None:
-        weak = _weak(chat, _scores(said, known), keep.min_score)
-        if keep.strict_trajectory and weak:
-            chat, weak = chat[: min(weak)], frozenset[int]()
-    chat = _up_to_the_last_answer(chat)
-    if all(at in weak for at, one in enumerate(chat) if one["role"] == "assistant"):
+        low_scored = _low_scored(chat, _scores(records, labels), keep.min_score)
+        if keep.strict_trajectory and low_scored:
+            chat, low_scored = chat[: min(low_scored)], frozenset[int]()
+    chat = _until_last_answer(chat)
+    if all(
+        index in low_scored for index, message in enumerate(chat) if message["role"] == "assistant"
+    ):
         return NO_ANSWER if keep.min_score is None else NOT_GOOD_ENOUGH
-    return ChatConversation(chat, tools_in(chat, described), weak)
+    return ChatConversation(chat, called_tools(chat, tools), low_scored)
 
 
-def _scores(said: Sequence[MessageRecord], known: Mapping[UUID, list[Label]]) -> list[float | None]:
-    """Return the score of what was said unasked, then of the answer to each instruction."""
-    found: list[list[Label]] = [[]]
-    for record in said:
+def _scores(
+    records: Sequence[MessageRecord], labels: Mapping[UUID, list[Label]]
+) -> list[float | None]:
+    """Return the score of messages before the first instruction, then of each answer."""
+    answer_labels: list[list[Label]] = [[]]
+    for record in records:
         content = Message.kept(record.id, record.created, record.body).content
         if content.from_user and asked_message(as_told(content)):
-            found.append([])
+            answer_labels.append([])
         else:
-            found[-1] += known.get(record.id, ())
-    return [average(labels) for labels in found]
+            answer_labels[-1] += labels.get(record.id, ())
+    return [average_score(group) for group in answer_labels]
 
 
-def _weak(chat: Chat, scores: list[float | None], enough: float) -> frozenset[int]:
-    """The answers that fall short: where they stand among the messages.
+def _low_scored(chat: Chat, scores: list[float | None], min_score: float) -> frozenset[int]:
+    """Return the indexes of messages in answers that have a low score or none.
 
-    Unlike an answer, what was said unasked, such as a greeting, need not have a score.
+    Messages before the first instruction, such as a greeting, need no score.
     """
-    unasked = -1
-    asked = [at for at, message in enumerate(chat) if message["role"] == "user"]
-    spans = list(pairwise([unasked, *asked, len(chat)]))
+    before_first = -1
+    instructions = [index for index, message in enumerate(chat) if message["role"] == "user"]
+    spans = list(pairwise([before_first, *instructions, len(chat)]))
     return frozenset(
-        at
+        index
         for (begin, end), score in zip_longest(spans, scores[: len(spans)])
-        if (begin != unasked if score is None else score < enough)
-        for at in range(begin + 1, end)
+        if (begin != before_first if score is None else score < min_score)
+        for index in range(begin + 1, end)
     )
 
 
-def _up_to_the_last_answer(chat: Chat) -> Chat:
+def _until_last_answer(chat: Chat) -> Chat:
     end = len(chat)
     while end and chat[end - 1]["role"] != "assistant":
         end -= 1
     return chat if end == len(chat) else chat[:end]
 
 
-def described_tools(services: ServiceRegistry) -> dict[str, Row]:
-    """The registered tools as a chat API describes them."""
-    found: dict[str, Row] = {}
+def tool_definitions(services: ServiceRegistry) -> dict[str, Row]:
+    """Return the chat API definitions of the registered tools, by name."""
+    definitions: dict[str, Row] = {}
     for name in services.list_names():
         service = services.get(name)
         if isinstance(service, Tool):
             schema = service.schema
-            described = {"name": name, "description": schema.description}
-            found[name] = {
+            function = {"name": name, "description": schema.description}
+            definitions[name] = {
                 "type": "function",
-                "function": {**described, "parameters": schema.parameters},
+                "function": {**function, "parameters": schema.parameters},
             }
-    return found
+    return definitions

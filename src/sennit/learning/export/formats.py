@@ -1,9 +1,9 @@
 """Formats of training data, one row at a time.
 
-A row is plain data, ready for JSON. Formats that teach answers have one row per conversation; those
-that teach what is better, one row per pair; `dspy` has one row per answered instruction. What a
-form cannot say is left out, with the reason, which the export counts: a file holds only what the
-tools that read it accept. What they accept is in the tests, written down from their documentation.
+A row is plain data, ready for JSON. Fine-tuning formats have one row per conversation, preference
+formats one row per pair, and `dspy` one row per answered instruction. Items that a format cannot
+express are left out and counted by reason, so a file contains only rows that training tools accept.
+The tests contain the rules of these tools, taken from their documentation.
 """
 
 from __future__ import annotations
@@ -22,67 +22,68 @@ Row: TypeAlias = dict[str, Any]
 Chat: TypeAlias = list[dict[str, Any]]
 Unit: TypeAlias = Literal["conversation", "example", "preference"]
 
-_MOST_TOOLS = 128
-_PICTURE = "<image>"
+_MAX_TOOLS = 128
+_IMAGE = "<image>"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that a file does not hold."""
+    """An item that is in no file."""
 
     reason: str
-    """Why, as the end of a sentence that begins with what was left out."""
+    """The reason, as a predicate whose subject is the item."""
 
 
-PICTURES = LeftOut("has pictures")
+HAS_IMAGES = LeftOut("has pictures")
 SCORED_TOO_LOW = LeftOut("has an answer that is scored too low")
-UNEVEN = LeftOut("does not alternate between questions and answers")
+NOT_ALTERNATING = LeftOut("does not alternate between questions and answers")
 TEXT_BESIDE_CALLS = LeftOut("has text beside calls of tools")
 CALLS_TOOLS = LeftOut("is answered with calls of tools")
-NO_WORDS = LeftOut("has a question or an answer without words")
+NO_TEXT = LeftOut("has a question or an answer without words")
 SAME_ANSWERS = LeftOut("has the same answer twice")
-TOO_MANY_TOOLS = LeftOut(f"has more than {_MOST_TOOLS} tools")
+TOO_MANY_TOOLS = LeftOut(f"has more than {_MAX_TOOLS} tools")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatConversation:
-    """A branch from its beginning to its last answer, as messages of a chat API."""
+    """A branch up to its last answer, as chat API messages."""
 
     chat: Chat
     tools: list[Row]
-    """The tools it has called, as a chat API describes them."""
-    weak: frozenset[int] = frozenset()
-    """Which of the messages are not to be learnt, as they were scored too low."""
+    """The chat API definitions of the tools it calls."""
+    low_scored: frozenset[int] = frozenset()
+    """The indexes of messages that were scored too low to train on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: how a kind of row is built, and from what."""
+    """A training data format: its unit, its row function and its columns."""
 
     name: str
     unit: Unit
     row: Callable[[Any], Row | LeftOut]
     columns: tuple[str, ...]
-    """All fields a row may have."""
+    """All fields that a row may have."""
     about: str
 
 
-def openai_chat(told: ChatConversation) -> Row | LeftOut:
-    """OpenAI's fine-tuning of chat models, tool calls included."""
-    if len(told.tools) > _MOST_TOOLS:
+def openai_chat(conversation: ChatConversation) -> Row | LeftOut:
+    """Return a row for OpenAI's fine-tuning of chat models, including tool calls."""
+    if len(conversation.tools) > _MAX_TOOLS:
         return TOO_MANY_TOOLS
-    messages = [_weighed(message, at in told.weak) for at, message in enumerate(told.chat)]
-    return _with_tools({"messages": messages}, told.tools)
+    low = conversation.low_scored
+    messages = [_with_weight(message, at in low) for at, message in enumerate(conversation.chat)]
+    return _with_tools({"messages": messages}, conversation.tools)
 
 
-def _weighed(message: Row, weak: bool) -> Row:
-    if weak and message["role"] == "assistant":
-        return {**_spoken(message), "weight": 0}
-    return _spoken(message)
+def _with_weight(message: Row, low_scored: bool) -> Row:
+    if low_scored and message["role"] == "assistant":
+        return {**_without_nulls(message), "weight": 0}
+    return _without_nulls(message)
 
 
-def _spoken(message: Row) -> Row:
-    """A message without the content it does not have."""
+def _without_nulls(message: Row) -> Row:
+    """Return a message without fields that are None if its content is None."""
     if message["content"] is not None:
         return message
     return {name: value for name, value in message.items() if value is not None}
@@ -92,33 +93,33 @@ def _with_tools(row: Row, tools: list[Row]) -> Row:
     return {**row, "tools": tools} if tools else row
 
 
-def tool_chat(told: ChatConversation) -> Row | LeftOut:
-    """Conversations with tools as chat templates take them: arguments are objects, not text."""
-    if told.weak:
+def tool_chat(conversation: ChatConversation) -> Row | LeftOut:
+    """Return a conversation for chat templates: tool arguments are objects, not text."""
+    if conversation.low_scored:
         return SCORED_TOO_LOW
-    if _has_pictures(told.chat):
-        return PICTURES
-    return _with_tools({"messages": _with_objects(told.chat)}, told.tools)
+    if _has_images(conversation.chat):
+        return HAS_IMAGES
+    return _with_tools({"messages": _parse_arguments(conversation.chat)}, conversation.tools)
 
 
-def _with_objects(chat: Chat) -> Chat:
+def _parse_arguments(chat: Chat) -> Chat:
     names: dict[str, str] = {}
-    return [_with_object(message, names) for message in chat]
+    return [_parse_message(message, names) for message in chat]
 
 
-def _with_object(message: Row, names: dict[str, str]) -> Row:
-    """A message whose calls have objects as arguments, and whose result names its tool."""
+def _parse_message(message: Row, tool_names: dict[str, str]) -> Row:
+    """Return a message with call arguments as objects, and with the tool name of a result."""
     if message["role"] == "tool":
-        return {**message, "name": names[message["tool_call_id"]]}
+        return {**message, "name": tool_names[message["tool_call_id"]]}
     calls: list[Row] = message.get("tool_calls", [])
     if not calls:
         return message
-    names.update((call["id"], call["function"]["name"]) for call in calls)
-    objects = [{**call, "function": _called(call)} for call in calls]
-    return {**message, "content": message["content"] or "", "tool_calls": objects}
+    tool_names.update((call["id"], call["function"]["name"]) for call in calls)
+    parsed_calls = [{**call, "function": _parse_call(call)} for call in calls]
+    return {**message, "content": message["content"] or "", "tool_calls": parsed_calls}
 
 
-def _called(call: Row) -> Row:
+def _parse_call(call: Row) -> Row:
     function = call["function"]
     return {"name": function["name"], "arguments": loads(function["arguments"])}
 
@@ -126,83 +127,84 @@ def _called(call: Row) -> Row:
 _SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation", "calls": "function_call"}
 
 
-def sharegpt(told: ChatConversation) -> Row | LeftOut:
-    """Lines of who said what, in which questions or results and answers or calls alternate."""
-    if told.weak:
+def sharegpt(conversation: ChatConversation) -> Row | LeftOut:
+    """Return a ShareGPT row, in which inputs (questions, results) and outputs alternate."""
+    if conversation.low_scored:
         return SCORED_TOO_LOW
-    chat = [one for one in told.chat if one["role"] != "system"]
-    if any(one.get("tool_calls") and one["content"] for one in chat):
+    chat = [message for message in conversation.chat if message["role"] != "system"]
+    if any(message.get("tool_calls") and message["content"] for message in chat):
         return TEXT_BESIDE_CALLS
-    lines = [_line(kind, list(said)) for kind, said in groupby(chat, _kind)]
-    pictures = [url for message in chat for url in _pictures(message)]
-    if sum(line["value"].count(_PICTURE) for line in lines if pictures) != len(pictures):
-        return PICTURES
-    if not _alternates(lines):
-        return UNEVEN
-    row: Row = {"conversations": lines}
-    if systems := [_text(one) for one in told.chat if one["role"] == "system"]:
+    turns = [_sharegpt_turn(kind, list(messages)) for kind, messages in groupby(chat, _kind)]
+    image_urls = [url for message in chat for url in _image_urls(message)]
+    placeholders = sum(turn["value"].count(_IMAGE) for turn in turns)
+    if image_urls and placeholders != len(image_urls):
+        return HAS_IMAGES
+    if not _alternates(turns):
+        return NOT_ALTERNATING
+    row: Row = {"conversations": turns}
+    if systems := [_text(message) for message in conversation.chat if message["role"] == "system"]:
         row["system"] = "\n\n".join(systems)
-    if told.tools:
-        row["tools"] = dumps([tool["function"] for tool in told.tools]).decode()
-    return {**row, "images": pictures} if pictures else row
+    if conversation.tools:
+        row["tools"] = dumps([tool["function"] for tool in conversation.tools]).decode()
+    return {**row, "images": image_urls} if image_urls else row
 
 
 def _kind(message: Row) -> str:
     return "calls" if message.get("tool_calls") else message["role"]
 
 
-def _line(kind: str, said: Chat) -> Row:
-    """Return one turn as a row: texts joined, several calls or results as a list."""
+def _sharegpt_turn(kind: str, messages: Chat) -> Row:
+    """Return messages of one kind as a turn: texts joined, several calls or results as a list."""
     if kind == "calls":
-        calls = [_called(call) for message in said for call in message["tool_calls"]]
+        calls = [_parse_call(call) for message in messages for call in message["tool_calls"]]
         value = dumps(calls[0] if len(calls) == 1 else calls).decode()
-    elif kind == "tool" and len(said) > 1:
-        value = dumps([message["content"] for message in said]).decode()
+    elif kind == "tool" and len(messages) > 1:
+        value = dumps([message["content"] for message in messages]).decode()
     else:
-        value = "\n\n".join(map(_marked, said))
+        value = "\n\n".join(map(_text_with_placeholders, messages))
     return {"from": _SPEAKERS[kind], "value": value}
 
 
-def _alternates(lines: Chat) -> bool:
-    asked = ("human", "observation")
-    return len(lines) % 2 == 0 and all(
-        (line["from"] in asked) == (at % 2 == 0) for at, line in enumerate(lines)
+def _alternates(turns: Chat) -> bool:
+    question_roles = ("human", "observation")
+    return len(turns) % 2 == 0 and all(
+        (turn["from"] in question_roles) == (index % 2 == 0) for index, turn in enumerate(turns)
     )
 
 
 def pairs(preference: Preference) -> Row | LeftOut:
-    """A prompt with a chosen and a rejected answer, each as messages."""
+    """Return a prompt with a chosen and a rejected answer, each as messages."""
     prompt, chosen, rejected = preference.to_chat()
-    if left_out := _unfit(prompt, chosen, rejected):
+    if left_out := _why_not_a_pair(prompt, chosen, rejected):
         return left_out
-    whole = [_with_objects([*prompt, *answer])[len(prompt) :] for answer in (chosen, rejected)]
-    row: Row = {"prompt": _with_objects(prompt), "chosen": whole[0], "rejected": whole[1]}
+    answers = [_parse_arguments([*prompt, *answer])[len(prompt) :] for answer in (chosen, rejected)]
+    row: Row = {"prompt": _parse_arguments(prompt), "chosen": answers[0], "rejected": answers[1]}
     row |= {"score_chosen": preference.chosen.score, "score_rejected": preference.rejected.score}
-    return _with_tools(row, tools_in([*prompt, *chosen, *rejected]))
+    return _with_tools(row, called_tools([*prompt, *chosen, *rejected]))
 
 
 def openai_pairs(preference: Preference) -> Row | LeftOut:
-    """OpenAI's preference fine-tuning: each answer is one message of the assistant, in words."""
+    """Return a row for OpenAI's preference fine-tuning, where each answer is one text message."""
     prompt, chosen, rejected = preference.to_chat()
-    if left_out := _unfit(prompt, chosen, rejected):
+    if left_out := _why_not_a_pair(prompt, chosen, rejected):
         return left_out
-    if not (_one_text(chosen) and _one_text(rejected)):
+    if not (_is_single_text(chosen) and _is_single_text(rejected)):
         return CALLS_TOOLS
     return {
-        "input": _with_tools({"messages": [_spoken(one) for one in prompt]}, tools_in(prompt)),
+        "input": _with_tools({"messages": [*map(_without_nulls, prompt)]}, called_tools(prompt)),
         "preferred_output": chosen,
         "non_preferred_output": rejected,
     }
 
 
-def _unfit(prompt: Chat, chosen: Chat, rejected: Chat) -> LeftOut | None:
+def _why_not_a_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> LeftOut | None:
     """Return the reason why two answers make no pair, or None."""
     if not (_ends_with("user", prompt) and chosen and rejected):
-        return NO_WORDS
+        return NO_TEXT
     if not (_ends_with("assistant", chosen) and _ends_with("assistant", rejected)):
         return CALLS_TOOLS
-    if _has_pictures(prompt):
-        return PICTURES
+    if _has_images(prompt):
+        return HAS_IMAGES
     return SAME_ANSWERS if chosen == rejected else None
 
 
@@ -210,15 +212,15 @@ def _ends_with(role: str, chat: Chat) -> bool:
     return bool(chat) and chat[-1]["role"] == role
 
 
-def _one_text(answer: Chat) -> bool:
+def _is_single_text(answer: Chat) -> bool:
     return len(answer) == 1 and not answer[0].get("tool_calls")
 
 
 def single(example: Example) -> Row | LeftOut:
-    """One answered instruction: what came before, what was asked, what answered it, its score."""
+    """Return an answered instruction with its history, question, answer and score."""
     prompt, answer = example.to_chat()
     if not (_ends_with("user", prompt) and example.answered.strip()):
-        return NO_WORDS
+        return NO_TEXT
     return {
         "inputs": {"history": prompt[:-1], "question": _text(prompt[-1])},
         "outputs": {"answer": example.answered},
@@ -227,73 +229,76 @@ def single(example: Example) -> Row | LeftOut:
     }
 
 
-def tools_in(chat: Chat, known: Mapping[str, Row] | None = None) -> list[Row]:
-    """The tools that a conversation calls; of one nobody `known` describes, the arguments seen."""
-    known = known or {}
-    seen: dict[str, dict[str, None]] = {}
+def called_tools(chat: Chat, definitions: Mapping[str, Row] | None = None) -> list[Row]:
+    """Return definitions of the tools that a chat calls; unknown ones are inferred from calls."""
+    definitions = definitions or {}
+    arguments: dict[str, dict[str, None]] = {}
     for message in chat:
         for call in message.get("tool_calls", ()):
             name: str = call["function"]["name"]
-            names = seen.setdefault(name, {})
-            if name not in known:
+            names = arguments.setdefault(name, {})
+            if name not in definitions:
                 names.update(dict.fromkeys(loads(call["function"]["arguments"])))
-    return [known.get(name) or _guessed(name, names) for name, names in seen.items()]
+    return [
+        definitions.get(name) or _infer_definition(name, names) for name, names in arguments.items()
+    ]
 
 
-def _guessed(name: str, arguments: Iterable[str]) -> Row:
+def _infer_definition(name: str, arguments: Iterable[str]) -> Row:
     properties: Row = {argument: {} for argument in arguments}
     schema = {"type": "object", "properties": properties}
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
 
-def _pictures(message: Row) -> list[str]:
-    """The addresses of the pictures in a message."""
-    said: str | list[Row] | None = message["content"]
-    if not isinstance(said, list):
+def _image_urls(message: Row) -> list[str]:
+    """Return the URLs of the images in a message."""
+    content: str | list[Row] | None = message["content"]
+    if not isinstance(content, list):
         return []
-    return [block["image_url"]["url"] for block in said if block["type"] == "image_url"]
+    return [block["image_url"]["url"] for block in content if block["type"] == "image_url"]
 
 
-def _has_pictures(chat: Chat) -> bool:
-    return any(_pictures(message) for message in chat)
+def _has_images(chat: Chat) -> bool:
+    return any(_image_urls(message) for message in chat)
 
 
-def _marked(message: Row) -> str:
+def _text_with_placeholders(message: Row) -> str:
     """Return the text of a message with a placeholder for each image."""
-    return _text(message, lambda _: _PICTURE)
+    return _text(message, lambda _: _IMAGE)
 
 
-def _text(message: Row, picture: Callable[[str], str] = str) -> str:
-    """Return the text of a message; by default images are named by their URL."""
-    said: str | list[Row] | None = message["content"]
-    if said is None or isinstance(said, str):
-        return said or ""
-    told = (block.get("text") or picture(block["image_url"]["url"]) for block in said)
-    return "\n\n".join(told)
+def _text(message: Row, replace_image: Callable[[str], str] = str) -> str:
+    """Return the text of a message, with each image replaced, by default by its URL."""
+    content: str | list[Row] | None = message["content"]
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = (block.get("text") or replace_image(block["image_url"]["url"]) for block in content)
+    return "\n\n".join(texts)
 
 
+# Columns of each format.
 _CHAT = ("messages", "tools")
-_LINES = ("conversations", "system", "tools", "images")
+_SHAREGPT = ("conversations", "system", "tools", "images")
 _PAIR = ("prompt", "chosen", "rejected", "score_chosen", "score_rejected", "tools")
-_OUTPUTS = ("input", "preferred_output", "non_preferred_output")
-_SINGLE = ("inputs", "outputs", "messages", "score")
+_OPENAI_PAIR = ("input", "preferred_output", "non_preferred_output")
+_EXAMPLE = ("inputs", "outputs", "messages", "score")
 
 FORMATS = {
-    one.name: one
-    for one in (
+    entry.name: entry
+    for entry in (
         Format("openai", "conversation", openai_chat, _CHAT, "fine-tuning of chat models, OpenAI"),
-        Format("sharegpt", "conversation", sharegpt, _LINES, "ShareGPT-style conversations"),
+        Format("sharegpt", "conversation", sharegpt, _SHAREGPT, "ShareGPT-style conversations"),
         Format("tools", "conversation", tool_chat, _CHAT, "conversations, tool calls as objects"),
         Format("dpo", "preference", pairs, _PAIR, "a prompt with a chosen and a rejected answer"),
-        Format("openai-dpo", "preference", openai_pairs, _OUTPUTS, "preferences, OpenAI"),
-        Format("dspy", "example", single, _SINGLE, "each answered instruction, for DSPy"),
+        Format("openai-dpo", "preference", openai_pairs, _OPENAI_PAIR, "preferences, OpenAI"),
+        Format("dspy", "example", single, _EXAMPLE, "each answered instruction, for DSPy"),
     )
 }
 
 
-def format_named(name: str) -> Format:
-    """A format by its name; raises ValidationError, which lists them."""
-    found = FORMATS.get(name)
-    if found is None:
-        raise ValidationError(f"There is no format {shown(name)}; there are {sorted(FORMATS)}.")
-    return found
+def get_format(name: str) -> Format:
+    """Return a format by name; raises ValidationError for an unknown one."""
+    entry = FORMATS.get(name)
+    if entry is None:
+        raise ValidationError(f"Unknown format {shown(name)}; choose one of {sorted(FORMATS)}.")
+    return entry

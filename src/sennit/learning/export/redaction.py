@@ -1,8 +1,8 @@
 """Redaction of exported rows.
 
-Every text that someone said goes through the caller's function: words, arguments of calls, results,
-addresses of pictures. What gives a row its form does not (roles, ids, names of tools, the schemas
-of tools), and JSON inside a text is read first, so a row that was valid stays valid.
+Every text of a conversation is passed to the caller's function: messages, arguments of tool calls,
+results, image URLs. Structural fields are not (roles, ids, names and schemas of tools), and JSON
+inside a text is parsed first, so a valid row stays valid.
 """
 
 from __future__ import annotations
@@ -15,69 +15,71 @@ from sennit.learning.export.formats import Row
 from sennit.messages.codec import dumps, loads
 
 Redact: TypeAlias = Callable[[str], str]
-"""Gives a text as it may be shown."""
+"""Returns the redacted text."""
 
-_FORM = frozenset({"role", "type", "id", "tool_call_id", "from", "name", "tools", "detail"})
-
-
-def redacted(row: Row, redact: Redact) -> Row:
-    """A row with every text as it may be shown; raises ValidationError if one became no text."""
-
-    def text(said: str) -> str:
-        found: Any = redact(said)
-        if not isinstance(found, str):
-            raise ValidationError(f"redact must return a string, got {shown(found)}.")
-        return found
-
-    return _chat(row, text)
+_STRUCTURE = frozenset({"role", "type", "id", "tool_call_id", "from", "name", "tools", "detail"})
 
 
-def _chat(value: Any, redact: Redact) -> Any:
-    """Messages and what holds them: only some of their fields are texts that someone said."""
+def redact_row(row: Row, redact: Redact) -> Row:
+    """Return a redacted row; raises ValidationError if `redact` does not return a string."""
+
+    def redact_text(text: str) -> str:
+        redacted: Any = redact(text)
+        if not isinstance(redacted, str):
+            raise ValidationError(f"redact must return a string, got {shown(redacted)}.")
+        return redacted
+
+    return _redact_chat(row, redact_text)
+
+
+def _redact_chat(value: Any, redact: Redact) -> Any:
+    """Redact messages and containers of messages, except for structural fields."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
-        return [_chat(one, redact) for one in cast("list[Any]", value)]
+        return [_redact_chat(item, redact) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     fields = cast("Row", value)
     if fields.get("from") == "function_call":
-        return {**fields, "value": _in_text(fields["value"], _chat, redact)}
-    return {name: _field(name, one, redact) for name, one in fields.items()}
+        return {**fields, "value": _redact_json(fields["value"], _redact_chat, redact)}
+    return {name: _redact_field(name, field, redact) for name, field in fields.items()}
 
 
-def _field(name: str, value: Any, redact: Redact) -> Any:
-    if name in _FORM:
+def _redact_field(name: str, value: Any, redact: Redact) -> Any:
+    if name in _STRUCTURE:
         return value
     if name == "arguments":
-        return _in_text(value, _named, redact) if isinstance(value, str) else _named(value, redact)
-    return _chat(value, redact)
+        if isinstance(value, str):
+            return _redact_json(value, _redact_arguments, redact)
+        return _redact_arguments(value, redact)
+    return _redact_chat(value, redact)
 
 
-def _in_text(said: str, walk: Callable[[Any, Redact], Any], redact: Redact) -> str:
-    """The same for data that stands in a text as JSON."""
-    return dumps(walk(loads(said), redact)).decode()
+def _redact_json(text: str, redact_data: Callable[[Any, Redact], Any], redact: Redact) -> str:
+    """Redact JSON inside a text."""
+    return dumps(redact_data(loads(text), redact)).decode()
 
 
-def _named(value: Any, redact: Redact) -> Any:
-    """Arguments of a call: their names are the tool's, what they hold someone said."""
+def _redact_arguments(value: Any, redact: Redact) -> Any:
+    """Redact the arguments of a tool call, but not their names."""
     if not isinstance(value, dict):
-        return _all(value, redact)
-    return {name: _all(one, redact) for name, one in cast("Row", value).items()}
+        return _redact_all(value, redact)
+    return {name: _redact_all(argument, redact) for name, argument in cast("Row", value).items()}
 
 
-def _all(value: Any, redact: Redact) -> Any:
-    """Data that someone said: all its texts, the keys too; equal keys are told apart."""
+def _redact_all(value: Any, redact: Redact) -> Any:
+    """Redact all texts in data, including keys; keys that become equal get a suffix."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
-        return [_all(one, redact) for one in cast("list[Any]", value)]
+        return [_redact_all(item, redact) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        found: Row = {}
-        for name, one in cast("Row", value).items():
+        redacted: Row = {}
+        for name, item in cast("Row", value).items():
             key = redact(name)
-            while key in found:
+            while key in redacted:
                 key += "_"
-            found[key] = _all(one, redact)
-        return found
+            redacted[key] = _redact_all(item, redact)
+        return redacted
     return value

@@ -1,6 +1,6 @@
-"""Writers of exported rows: JSON lines and Parquet.
+"""Writers of exported rows: JSON Lines and Parquet.
 
-A file appears under its name when all of it is written; see `stores.whole`.
+A file appears under its name when it is complete; see `atomic_file`.
 """
 
 from __future__ import annotations
@@ -20,39 +20,45 @@ from sennit.learning.export.formats import Format, Row
 from sennit.messages.codec import dumps
 from sennit.paths import create_private
 
-_BATCH = 1000
-_encoded = msgspec.json.Encoder().encode  # `dumps` is for what a store keeps, and bounds it
-_ENDS_A_LINE = {one.encode(): b"\\u%04x" % ord(one) for one in "\x85\u2028\u2029"}
+_BATCH_ROWS = 1000
+_encode = msgspec.json.Encoder().encode  # `dumps` enforces the limits of stored values
+_LINE_BREAK_ESCAPES = {
+    character.encode(): b"\\u%04x" % ord(character) for character in "\x85\u2028\u2029"
+}
 
 PARQUET = ".parquet"
-ENDINGS = (".jsonl", PARQUET)
-"""What the name of a training file may end with."""
+SUFFIXES = (".jsonl", PARQUET)
+"""The file suffixes of training files."""
 
 
 class RowWriter(Protocol):
-    """Takes rows one by one."""
+    """A writer of rows."""
 
     count: int
 
     def write(self, row: Row) -> None:
-        """Add one."""
+        """Write one row."""
         ...
 
 
-def writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
-    """Open a new file by its ending; it is complete when the stack is left."""
-    part = stack.enter_context(whole(path))
-    create_private(part)
-    if path.suffix.lower() not in ENDINGS:
-        told = f"A training file ends in {' or '.join(ENDINGS)}"
-        raise ValidationError(f"{told}, got {str(path)!r}.")
+def open_writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
+    """Open a new file, with a writer by its suffix; closing `stack` completes the file.
+
+    Raises ValidationError for an unknown suffix.
+    """
+    temporary = stack.enter_context(whole(path))
+    create_private(temporary)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValidationError(
+            f"A training file must end in {' or '.join(SUFFIXES)}, got {str(path)!r}."
+        )
     if path.suffix.lower() == PARQUET:
-        return stack.enter_context(_Parquet(part, format.columns))
-    return _JsonLines(stack.enter_context(part.open("wb", buffering=1 << 20)))
+        return stack.enter_context(_Parquet(temporary, format.columns))
+    return _JsonLines(stack.enter_context(temporary.open("wb", buffering=1 << 20)))
 
 
 class _JsonLines:
-    """One line of JSON for each."""
+    """A writer of one line of JSON per row."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -65,18 +71,18 @@ class _JsonLines:
 
 
 def json_line(row: Row) -> bytes:
-    """A row as JSON in which nobody finds the end of a line, whatever they take for one."""
-    line = _encoded(row)
-    for end, escaped in _ENDS_A_LINE.items():
-        line = line.replace(end, escaped)
+    """Return a row as JSON with Unicode line separators escaped, for readers that split on them."""
+    line = _encode(row)
+    for character, escaped in _LINE_BREAK_ESCAPES.items():
+        line = line.replace(character, escaped)
     return line
 
 
 class _Parquet:
-    """A column for each field: scores are numbers, texts are texts, all else is JSON.
+    """A writer of one column per field: scores are floats, texts are strings, all else is JSON.
 
-    So every file of a format has the same columns, whatever its rows hold, and a batch of rows is
-    all that is in memory.
+    So every file of a format has the same schema, whatever its rows contain, and only one batch of
+    rows is in memory.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -85,25 +91,25 @@ class _Parquet:
             parquet: Any = import_module("pyarrow.parquet")
         except ImportError as error:
             raise MissingExtraError.of("Writing Parquet", "export") from error
-        kinds = [
+        fields = [
             (name, arrow.float64() if name.startswith("score") else arrow.string())
             for name in columns
         ]
-        self._schema: Any = arrow.schema(kinds)
+        self._schema: Any = arrow.schema(fields)
         self._batch: Any = arrow.RecordBatch.from_pylist
         self._file: Any = parquet.ParquetWriter(path, self._schema)
-        self._waiting: list[Row] = []
+        self._buffer: list[Row] = []
         self.count = 0
 
     def write(self, row: Row) -> None:
-        self._waiting.append({name: _cell(value) for name, value in row.items()})
+        self._buffer.append({name: _to_cell(value) for name, value in row.items()})
         self.count += 1
-        if len(self._waiting) >= _BATCH:
+        if len(self._buffer) >= _BATCH_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        self._file.write_batch(self._batch(self._waiting, schema=self._schema))
-        self._waiting.clear()
+        self._file.write_batch(self._batch(self._buffer, schema=self._schema))
+        self._buffer.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -114,10 +120,10 @@ class _Parquet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None and self._waiting:
+        if error is None and self._buffer:
             self._flush()
         self._file.close()
 
 
-def _cell(value: Any) -> Any:
+def _to_cell(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, float, int)) else dumps(value).decode()
