@@ -41,11 +41,11 @@ _RESPONSE_FORMAT = """ResponseFormat:
 
 def instruction_text(content: InstructionContent) -> str:
     """The sections of an instruction, one blank line between them."""
-    sections = [spoken(content.instruction)] if content.instruction else []
+    sections = [instruction_section(content.instruction)] if content.instruction else []
     if content.context:
         lines = ["Context:"]
         _items(content.context, "  ", lines)
-        sections.append(_ended("\n".join(lines)))
+        sections.append(_strip_trailing_newlines("\n".join(lines)))
     if content.tool_schemas is not Unset and content.tool_schemas:
         sections.append("\n".join(["Tools:", *_tools(content.tool_schemas)]))
     if content.response_model is not Unset:
@@ -60,17 +60,21 @@ def text_with_results(content: InstructionContent, results: list[str]) -> str:
     if content.context:
         _items(content.context, "  ", lines)
     _items(results, "  ", lines)
-    context = _ended("\n".join(lines))
-    return f"{spoken(content.instruction)}\n\n{context}" if content.instruction else context
+    context = _strip_trailing_newlines("\n".join(lines))
+    return (
+        f"{instruction_section(content.instruction)}\n\n{context}"
+        if content.instruction
+        else context
+    )
 
 
-def spoken(instruction: str) -> str:
+def instruction_section(instruction: str) -> str:
     """The section that holds what was asked."""
     section = f"Instruction: {instruction}"
     return section.rstrip("\n") if section[-1] == "\n" else section
 
 
-def _ended(section: str) -> str:
+def _strip_trailing_newlines(section: str) -> str:
     return section.rstrip("\n") if section[-1] == "\n" else section
 
 
@@ -79,7 +83,7 @@ def action_request_text(content: ActionRequestContent) -> str:
     lines: list[str] = []
     _field("function", content.function or "", "", lines)
     _field("arguments", content.arguments or {}, "", lines)
-    return _ended("\n".join(lines))
+    return _strip_trailing_newlines("\n".join(lines))
 
 
 def fields_text(fields: dict[str, Any]) -> str:
@@ -103,7 +107,7 @@ def action_response_text(content: ActionResponseContent) -> str:
         _field("error", content.error, "", lines)
     elif content.result is not Unset:
         _field("result", content.result, "", lines)
-    return _ended("\n".join(lines))
+    return _strip_trailing_newlines("\n".join(lines))
 
 
 def context_item(item: Any) -> str:
@@ -161,7 +165,7 @@ def _indented(text: str, margin: str) -> str:
 def _yaml(fields: dict[str, Any]) -> str:
     lines: list[str] = []
     _fields(fields, "", lines)
-    return _ended("\n".join(lines))
+    return _strip_trailing_newlines("\n".join(lines))
 
 
 def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
@@ -201,10 +205,12 @@ def _items(items: list[Any], margin: str, lines: list[str]) -> None:
         elif kind is list and item:
             _items(item, f"{margin}  ", lines)
         else:
-            said, below, more = (item if kind is str and item else _scalar(item)).partition("\n")
-            lines.append(f"{margin}- {said}" if said else f"{margin}-")
-            if below:
-                lines.append(_indented(more, f"{margin}  "))
+            first_line, newline, rest = (item if kind is str and item else _scalar(item)).partition(
+                "\n"
+            )
+            lines.append(f"{margin}- {first_line}" if first_line else f"{margin}-")
+            if newline:
+                lines.append(_indented(rest, f"{margin}  "))
             continue
         # The first line stands on the dash's line.
         lines[first] = f"{margin}- {lines[first][len(margin) + 2 :]}"
