@@ -1,8 +1,7 @@
 """Rendering of contents as text: labelled sections, YAML, TypeScript schemas.
 
-The text is for a reader, a model or a person, not for a YAML parser: strings print as they are,
-never quoted or escaped, and only where several lines must hang under a key does a block mark (`|`)
-say so. Nothing here is read back; the codec does that.
+The text is for models and people, not for a YAML parser: strings are never quoted or escaped, and
+only multi-line strings get a block indicator (`|`). Nothing here is parsed back; see `codec`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FORMAT_WORDS = (
     "Example structure:",
     "Return ONLY valid JSON",
 )
-"""Words of the section that asks for a form; an answer that holds them repeats the prompt."""
+"""Phrases of the response format section; an answer that contains them echoes the prompt."""
 _RESPONSE_FORMAT = """ResponseFormat:
   **MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT.**
   Example structure:
@@ -40,7 +39,7 @@ _RESPONSE_FORMAT = """ResponseFormat:
 
 
 def instruction_text(content: InstructionContent) -> str:
-    """The sections of an instruction, one blank line between them."""
+    """Render the sections of an instruction, separated by blank lines."""
     sections = [instruction_section(content.instruction)] if content.instruction else []
     if content.context:
         lines = ["Context:"]
@@ -69,7 +68,7 @@ def text_with_results(content: InstructionContent, results: list[str]) -> str:
 
 
 def instruction_section(instruction: str) -> str:
-    """The section that holds what was asked."""
+    """Render the section with the instruction itself."""
     section = f"Instruction: {instruction}"
     return section.rstrip("\n") if section[-1] == "\n" else section
 
@@ -79,7 +78,7 @@ def _strip_trailing_newlines(section: str) -> str:
 
 
 def action_request_text(content: ActionRequestContent) -> str:
-    """`function:` and `arguments:` as YAML."""
+    """Render `function:` and `arguments:` as YAML."""
     lines: list[str] = []
     _field("function", content.function or "", "", lines)
     _field("arguments", content.arguments or {}, "", lines)
@@ -87,19 +86,19 @@ def action_request_text(content: ActionRequestContent) -> str:
 
 
 def fields_text(fields: dict[str, Any]) -> str:
-    """Return any fields as YAML."""
+    """Render fields as YAML."""
     return _yaml(fields) if fields else ""
 
 
 def blocks_text(rendered: str | list[dict[str, Any]]) -> str:
-    """Return the text of a rendered content; of blocks, the texts, and the addresses of images."""
+    """Return a rendered content as text; of blocks, the texts and the URLs of images."""
     if isinstance(rendered, str):
         return rendered
     return "\n".join(str(block.get("text") or block.get("image_url") or "") for block in rendered)
 
 
 def action_response_text(content: ActionResponseContent) -> str:
-    """`success:`, request_id if set, then the result or the error, as YAML."""
+    """Render `success:`, request_id if set, then the result or the error, as YAML."""
     lines = ["success: true" if content.error is Unset else "success: false"]
     if content.request_id is not Unset:
         _field("request_id", content.request_id, "", lines)
@@ -111,13 +110,13 @@ def action_response_text(content: ActionResponseContent) -> str:
 
 
 def context_item(item: Any) -> str:
-    """One item of a `Context:` section, with its dash."""
+    """Render one item of a `Context:` section, with its dash."""
     lines: list[str] = []
     _items([item], "  ", lines)
     return "\n".join(lines)
 
 
-# Schemas are read only where there are any: what reads them takes long to import.
+# `typescript` is slow to import, so it is imported only if there are schemas.
 
 
 def _tools(schemas: Iterable[Any]) -> Iterable[str]:
@@ -158,8 +157,8 @@ def _indented(text: str, margin: str) -> str:
     return margin + text.replace("\n", f"\n{margin}")
 
 
-# Contents hold exact dicts, lists and strings (see `plain`), so the exact type is asked for: this
-# runs for every tool result of every prompt.
+# Contents have exact dicts, lists and strings (see `plain`), so `type(...) is` suffices, which is
+# fast: this runs for every tool result of every prompt.
 
 
 def _yaml(fields: dict[str, Any]) -> str:
@@ -169,7 +168,7 @@ def _yaml(fields: dict[str, Any]) -> str:
 
 
 def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
-    """Write a mapping."""
+    """Append the lines of a mapping."""
     for name, value in fields.items():
         key = name if name and "\n" not in name else json.dumps(name, ensure_ascii=False)
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -180,7 +179,7 @@ def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
 
 
 def _field(key: str, value: Any, margin: str, lines: list[str]) -> None:
-    """Write a key and its value; containers and text of several lines stand below the key."""
+    """Append a key and its value; containers and multi-line text go below the key."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is dict and value:
         lines.append(f"{margin}{key}:")
@@ -196,7 +195,7 @@ def _field(key: str, value: Any, margin: str, lines: list[str]) -> None:
 
 
 def _items(items: list[Any], margin: str, lines: list[str]) -> None:
-    """Write a list; what has several lines hangs under its dash."""
+    """Append the lines of a list; multi-line items are indented under their dash."""
     for item in items:
         kind = type(item)  # pyright: ignore[reportUnknownVariableType]
         first = len(lines)
@@ -212,12 +211,12 @@ def _items(items: list[Any], margin: str, lines: list[str]) -> None:
             if newline:
                 lines.append(_indented(rest, f"{margin}  "))
             continue
-        # The first line stands on the dash's line.
+        # Put the dash on the first line.
         lines[first] = f"{margin}- {lines[first][len(margin) + 2 :]}"
 
 
 def _scalar(value: Any) -> str:
-    """A value that fits on its key's line."""
+    """Render a value that fits on its key's line."""
     if value is None:
         return "null"
     if value is True or value is False:

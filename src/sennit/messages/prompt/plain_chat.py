@@ -1,14 +1,14 @@
 """`prepare_messages_for_chat`: a conversation for chat APIs without tool calling.
 
-A left fold over the contents: the leading system text goes into the first instruction, tool results
-into the context of the next one, assistant texts that touch are joined, and what only mattered when
-an instruction was new (its tools, its response model) is taken off it. Later system messages are
-skipped; nothing else that was said is lost, and no input is changed.
+A left fold over the contents: the leading system text is merged into the first instruction, tool
+results into the context of the next one, adjacent assistant texts are joined, and an instruction
+that is history loses its tools and response model. Later system messages are skipped; nothing else
+is lost, and no input is changed.
 
-The fold can go on where it stopped. Contents and the history before a branch's end do not change,
-so the fold is kept with the branch, and preparing it again costs only what was added since, plus
-the copy of the list. What may still change (the newest instruction, a system text with the time of
-day, results nobody has picked up) is put in when the fold is read, and is never kept.
+The fold is incremental: contents and history are immutable, so the reader is cached with the branch
+and preparing it again costs time only for new messages, plus the copy of the list. Parts that may
+still change (the newest instruction, a system text with the time, unmerged results) are added when
+the reader is rendered, and are never cached.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def prepare_messages_for_chat(
     new_instruction: NewInstruction | None = None,
     to_chat: bool = False,
 ) -> list[MessageContent] | list[dict[str, Any]]:
-    """The conversation as contents, or with `to_chat` as `{"role", "content"}` dicts.
+    """Return the conversation as contents, or with `to_chat` as `{"role", "content"}` dicts.
 
     `progression` (a branch, or ids) says which messages in which order; `new_instruction` comes
     last. Raises NotFoundError for an id that is not among the messages.
@@ -93,7 +93,7 @@ def prepare_messages_for_chat(
 
 
 def select_messages(messages: Messages, progression: Order | None) -> Iterable[Message]:
-    """The messages in the order of `progression`, or in their own; InvalidTypeError for others."""
+    """Return messages in the order of `progression`, or their own; raises InvalidTypeError."""
     if not isinstance(messages, Pile):
         messages = _validate_messages(messages)
         if progression is not None:  # a list may hold a message twice
@@ -118,7 +118,7 @@ def _validate_messages(messages: Any) -> list[Message]:
 
 
 def instruction_of(value: Any) -> InstructionContent:
-    """The instruction in a message or content; raises InvalidTypeError for anything else."""
+    """Return the instruction of a message or content; raises InvalidTypeError."""
     content = value.content if isinstance(value, Message) else value
     if not isinstance(content, InstructionContent):
         raise InvalidTypeError(
@@ -129,9 +129,9 @@ def instruction_of(value: Any) -> InstructionContent:
 
 
 class _PlainChatReader:
-    """The conversation so far, as prompts see it.
+    """A reader of the conversation so far.
 
-    `_out` holds it as history. Of that, `_texts` are rendered, as far as they were asked for.
+    `_out` has the contents as history, `_texts` the rendered text of its first entries.
     """
 
     __slots__ = (
@@ -152,26 +152,26 @@ class _PlainChatReader:
     def __init__(self) -> None:
         self._out: list[MessageContent] = []
         self._texts: list[Rendered] = []
-        # Where in _out something with images stands, and something that says nothing as history.
+        # Positions in _out of contents with images, and of those that are empty as history.
         self._with_images: list[int] = []
         self._empty_positions: list[int] = []
-        # The system message, and where the first instruction stands, which carries it.
+        # The system message, and the position of the first instruction, which includes it.
         self._system: SystemContent | None = None
         self._first: int | None = None
-        # The tool results that instructions have picked up, by where these stand, and the two
-        # together, as far as asked for.
+        # Tool results by the position of the instruction that includes them, and a cache of the
+        # merged instructions.
         self._results_at: dict[int, list[str]] = {}
         self._merged: dict[int, InstructionContent] = {}
-        # The newest instruction as it was given, as long as nothing has answered it.
+        # The newest instruction, unchanged, until a text answers it.
         self._newest: tuple[int, InstructionContent] | None = None
-        # Tool results that no instruction has picked up, and how they read, as far as asked for.
+        # Tool results not yet merged into an instruction, and a cache of their text.
         self._results: list[str] = []
         self._lines: list[str] = []
-        # Assistant texts that touch; the first of them is the last in _out.
+        # Adjacent assistant texts; the first of them is the last entry of _out.
         self._run: list[AssistantResponseContent] = []
 
     def feed(self, messages: Iterable[Message]) -> None:
-        """Take in what comes next."""
+        """Consume the next messages."""
         out, run = self._out, self._run
         for content in map(_content, messages):
             if isinstance(content, InstructionContent):
@@ -225,7 +225,7 @@ class _PlainChatReader:
         run.clear()
 
     def contents(self, newest: InstructionContent | None) -> list[MessageContent]:
-        """Return the contents of a prompt made now; the reader itself stays open."""
+        """Return the contents of the conversation so far."""
         changed, lead, tail = self._unsettled(newest)
         out = list(self._out)
         for at in self._results_at:
@@ -235,9 +235,9 @@ class _PlainChatReader:
         return [*lead, *self._drop_empty(out, changed), *tail]
 
     def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
-        """The same as chat messages, which belong to the caller."""
+        """Return the same as chat messages that the caller may change."""
         changed, lead, tail = self._unsettled(newest)
-        # Whoever gets image blocks may change them, so they are made anew each time.
+        # Image blocks are mutable, so they are created for each caller.
         changed |= {at: self._content_at(at) for at in self._with_images if at not in changed}
         self._render(len(self._out) - bool(self._run))
         chat: list[dict[str, Any]] = [
@@ -245,15 +245,15 @@ class _PlainChatReader:
             for content, text in zip(self._out, self._texts, strict=False)
         ]
         if self._run:
-            chat.append({})  # the run is still open: it is among what changed
+            chat.append({})  # a placeholder: the open run is in `changed`
         for at, content in changed.items():
             chat[at] = _chat_message(content)
         return [*_chat(lead), *self._drop_empty(chat, changed), *_chat(tail)]
 
     def _render(self, stop: int) -> None:
-        """Have the texts of `_out` up to `stop`."""
+        """Render the texts of `_out` up to `stop`."""
         start = len(self._texts)
-        self._texts += [  # most are answers, which read as they are
+        self._texts += [  # most are assistant texts, which need no rendering
             content.assistant_response or ""
             if type(content) is AssistantResponseContent
             else content.rendered
@@ -284,7 +284,7 @@ class _PlainChatReader:
     def _unsettled(
         self, newest: InstructionContent | None
     ) -> tuple[dict[int, MessageContent], list[MessageContent], list[MessageContent]]:
-        """Return what may still change: by position, and before and after the rest."""
+        """Return the contents that may still change, by position, and those before and after."""
         changed: dict[int, MessageContent] = {}
         lead: list[MessageContent] = []
         tail: list[MessageContent] = []
@@ -338,7 +338,7 @@ def _with_system(content: MessageContent, system: SystemContent) -> InstructionC
 
 
 def as_history(content: InstructionContent) -> InstructionContent:
-    """An instruction without what only mattered while it was new."""
+    """Return an instruction without its tools and response model."""
     if content.tool_schemas is Unset and content.response_model is Unset:
         return content
     return content.replaced(tool_schemas=Unset, response_model=Unset)
