@@ -26,7 +26,7 @@ class ListProgression(Progression):
     def __init__(self) -> None:
         super().__init__()
         self.plain: list[UUID] = []
-        del self._slots, self._where, self._repeats, self._start, self._holes, self._gaps
+        del self._slots, self._first_slots, self._repeats, self._start, self._holes, self._gaps
 
     def __len__(self) -> int:
         return len(self.plain)
@@ -255,7 +255,7 @@ class SlotModel(ListModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self.limits = patch.multiple(progression, _MANY_GAPS=5, _FEW_HOLES=8)
+        self.limits = patch.multiple(progression, _MAX_GAPS=5, _MIN_HOLES_TO_COMPACT=8)
         self.limits.start()
 
     def teardown(self) -> None:
@@ -270,7 +270,7 @@ class SlotModel(ListModel):
                 where.setdefault(uid.int, []).append(slot)
         holes = [slot for slot, uid in enumerate(p._slots) if uid is hole]
         inner = [slot for slot in holes if slot > p._start]
-        assert p._where == {key: spots[0] for key, spots in where.items()}
+        assert p._first_slots == {key: spots[0] for key, spots in where.items()}
         assert {k: list(s) for k, s in p._repeats.items()} == {
             key: spots for key, spots in where.items() if len(spots) > 1
         }

@@ -13,7 +13,7 @@ from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.server.rest import files
 from sennit.server.settings import Limits
 from sennit.sessions import append, session
-from sennit.sessions.state import _FEW as FEW
+from sennit.sessions.state import _MAX_ENCODED_ON_LOOP as FEW
 from sennit.stores.search import tokenizer
 from sennit.turns import context
 from sennit.turns.request import Request

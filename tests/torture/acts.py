@@ -69,11 +69,11 @@ def replaying(seed: int) -> Generator[None]:
 @contextmanager
 def tiny_pieces() -> Generator[None]:
     """Rewrite histories in pieces so small that a short one has several."""
-    before, segments._SMALLEST_PIECE = segments._SMALLEST_PIECE, 1
+    before, segments._MIN_PIECE_SIZE = segments._MIN_PIECE_SIZE, 1
     try:
         yield
     finally:
-        segments._SMALLEST_PIECE = before
+        segments._MIN_PIECE_SIZE = before
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Element: the base of stored objects, with an id, a creation time and metadata.
 
-Two elements are equal when their ids are, whatever they hold. The time is one int of microseconds
-and becomes a datetime only when someone looks; metadata is read-only, and all elements without any
-share one empty mapping, so that a million messages do not carry a million empty dicts.
+Two elements are equal if their ids are. The creation time is an int of microseconds, converted to a
+datetime on access. Metadata is read-only, and all elements without any share one empty mapping, so
+that a million messages do not need a million empty dicts.
 
-`uuid.UUID` hashes and compares in Python code, several times slower than an int. Everything in this
-package therefore keys its dicts by `uid.int`.
+`uuid.UUID` hashes and compares in Python code, several times slower than an int. Dicts in this
+package are therefore keyed by `uid.int`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sennit.ids import new_id
 
 _KEYS = frozenset({"id", "created_at", "metadata"})
 _KINDS: dict[str, type[Element]] = {}
-"""The kinds of element that have dicts of their own, by the key that tells them."""
+"""The element types that from_dict can build, by the key that identifies their dicts."""
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 _State: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any]]
 
@@ -33,7 +33,7 @@ class Element:
     __slots__ = ("__weakref__", "_created", "_id", "_metadata")
 
     def __init_subclass__(cls, *, key: str | None = None, **given: Any) -> None:
-        """`key` is one that the dicts of this kind have, and those of no other."""
+        """Register the type for `from_dict`; `key` occurs only in dicts of this type."""
         super().__init_subclass__(**given)
         if key is not None:
             _KINDS[key] = cls
@@ -45,14 +45,14 @@ class Element:
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises ValidationError for a string that is no UUID or a datetime without a time zone."""
+        """Raise ValidationError for a string that is no UUID or a datetime without time zone."""
         self._id = new_id() if id is None else _as_uuid(id)
         self._created = now_us() if created_at is None else from_datetime(created_at)
         self._metadata = NO_METADATA if metadata is None else read_only(metadata)
 
     @property
     def id(self) -> UUID:
-        """The id, given or made on creation (UUIDv7)."""
+        """The id, by default a new UUIDv7."""
         return self._id
 
     @property
@@ -62,20 +62,20 @@ class Element:
 
     @property
     def created_us(self) -> int:
-        """The same in microseconds since 1970."""
+        """The creation time in microseconds since 1970."""
         return self._created
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Whatever the creator noted about it; read-only."""
+        """The metadata, read-only."""
         return self._metadata
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Element:
-        """The element in a dict: a message where `to_dict` of one wrote it, else a bare element.
+        """Return the element in a dict: a Message if `Message.to_dict` wrote it, else an Element.
 
-        Only kinds that are there already are looked up, by a key of theirs: nothing is imported.
-        Raises CodecError for keys of no kind, and InvalidTypeError for a kind that has no dicts.
+        Only types already defined are considered; nothing is imported. Raises CodecError for wrong
+        keys, and InvalidTypeError on a subclass that has no dict form.
         """
         if cls is not Element:
             raise InvalidTypeError(
@@ -120,23 +120,23 @@ class Element:
 
 
 Ref: TypeAlias = UUID | str | Element
-"""How callers may name an element: itself, its id, or its id as a string."""
+"""A reference to an element: itself, its id, or its id as a string."""
 
 
 def uid_of(ref: Ref) -> UUID:
-    """The id that `ref` names; raises ValidationError for other strings, InvalidTypeError else."""
+    """Return the id of a reference; raises ValidationError or InvalidTypeError."""
     return ref.id if isinstance(ref, Element) else _as_uuid(ref)
 
 
 def uids_of(refs: Iterable[Ref]) -> list[UUID]:
-    """The ids that `refs` name, in order; raises as uid_of does, and when it is no iterable."""
+    """Return the ids of references, in order; raises as uid_of does, or for no iterable."""
     if isinstance(refs, str) or not isinstance(refs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"Expected an iterable of ids, got {refs!r}; put it in a list.")
     return [ref if type(ref) is UUID else uid_of(ref) for ref in refs]
 
 
 def key_of(ref: object) -> int | None:
-    """The int of the id that `ref` names, or None when it names none."""
+    """Return the int of the id of a reference; None for anything else."""
     if isinstance(ref, UUID):
         return ref.int
     if isinstance(ref, Element):
@@ -150,7 +150,7 @@ def key_of(ref: object) -> int | None:
 
 
 def checked_name(name: object) -> str | None:
-    """`name` itself when it is None or a string with something in it; raises ValidationError."""
+    """Return a name that is None or a non-empty string; raises ValidationError."""
     if name is None:
         return None
     if not isinstance(name, str):

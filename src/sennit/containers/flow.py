@@ -1,15 +1,15 @@
 """Flow: items stored once, and named progressions over them.
 
-The invariant: every id in a progression of the flow is the id of one of its items, and no two of
-its progressions share a name. It holds whichever way people come in, because the flow sits in the
-hooks of its parts: a progression asks before it takes an id, the item pile says before it lets an
-item go, the progression pile asks before it takes a progression.
+Invariant: every id in a progression is the id of an item, and no two progressions share a name. The
+flow enforces it through hooks of its parts, so it also holds for direct changes of these: a
+progression calls its guard before it adds an id, the item pile calls `_on_remove` before it removes
+an item, and the progression pile calls `_on_add` before it adds a progression.
 
 A progression belongs to one flow at a time, and so does a pile. A pile that is passed in is used as
-it is, so that a session can hand in piles that guard their own changes.
+it is, so that a session can pass piles that guard their own changes.
 """
 
-# A flow is the one friend that may set the hooks of its piles and progressions.
+# A flow sets the hooks of its piles and progressions.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ P = TypeVar("P", bound=Progression)
 D = TypeVar("D")
 
 _MISSING: Final = cast(Any, object())
-_FEW: Final = 3  # how many of many an error message lists
+_MAX_LISTED: Final = 3  # names or ids in an error message
 
 
 class Flow(Element, Generic[E, P]):
-    """Items once, many progressions over them, and integrity between the two."""
+    """Items, and progressions whose ids all refer to these items."""
 
     __slots__ = ("_items", "_name", "_named", "_progressions")
 
@@ -48,7 +48,7 @@ class Flow(Element, Generic[E, P]):
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises as add_item and add_progression do, and ValidationError for an empty name."""
+        """Raise as add_item and add_progression do, and ValidationError for an empty name."""
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self._name = checked_name(name)
         self._items = items if isinstance(items, Pile) else Pile(items)
@@ -56,7 +56,7 @@ class Flow(Element, Generic[E, P]):
             self._progressions = progressions
         else:
             self._progressions = Pile(progressions, item_type=cast(type[P], Progression))
-        self._take_hold()
+        self._install_hooks()
 
     @property
     def name(self) -> str | None:
@@ -65,7 +65,7 @@ class Flow(Element, Generic[E, P]):
 
     @property
     def items(self) -> Pile[E]:
-        """All items; removing one takes it out of every progression first."""
+        """All items; removing one first removes it from every progression."""
         return self._items
 
     @property
@@ -95,7 +95,7 @@ class Flow(Element, Generic[E, P]):
             raise
 
     def remove_item(self, ref: Ref) -> E:
-        """Take an item out of all progressions and return it; raises NotFoundError."""
+        """Remove an item from the flow and all progressions; raises NotFoundError."""
         return self._items.remove(ref)
 
     @overload
@@ -103,7 +103,7 @@ class Flow(Element, Generic[E, P]):
     @overload
     def get_item(self, ref: Ref, default: D) -> E | D: ...
     def get_item(self, ref: Ref, default: Any = _MISSING) -> Any:
-        """The item with an id, or the default; raises NotFoundError when there is neither."""
+        """Return the item with an id, or the default; raises NotFoundError without one."""
         return self._items.get(ref) if default is _MISSING else self._items.get(ref, default)
 
     def add_progression(self, progression: P) -> None:
@@ -115,7 +115,7 @@ class Flow(Element, Generic[E, P]):
         self._progressions.add(progression)
 
     def remove_progression(self, ref: UUID | str | P) -> P:
-        """Take out and return a progression, by id, name or itself; raises NotFoundError."""
+        """Remove and return a progression, by id, name or itself; raises NotFoundError."""
         return self._progressions.remove(self.get_progression(ref))
 
     @overload
@@ -123,16 +123,16 @@ class Flow(Element, Generic[E, P]):
     @overload
     def get_progression(self, ref: UUID | str | P, default: D) -> P | D: ...
     def get_progression(self, ref: UUID | str | P, default: Any = _MISSING) -> Any:
-        """The progression with a name or id, or the default; raises NotFoundError without."""
-        found = self._find(ref)
-        if found is not None:
-            return found
+        """Return the progression with a name or id, or the default; raises NotFoundError."""
+        progression = self._find(ref)
+        if progression is not None:
+            return progression
         if default is not _MISSING:
             return default
-        raise NotFoundError(f"No progression {ref!r} in this flow; {self._known()}.")
+        raise NotFoundError(f"No progression {ref!r} in this flow; {self._describe_names()}.")
 
     def clear(self) -> None:
-        """Take out all progressions and all items."""
+        """Remove all progressions and all items."""
         self._progressions.clear()
         self._items.clear()
 
@@ -150,13 +150,15 @@ class Flow(Element, Generic[E, P]):
             return self._named[ref]
         return self._progressions.get(ref) if ref in self._progressions else None
 
-    def _known(self) -> str:
+    def _describe_names(self) -> str:
         names = list(self._named)
         if not names:
             return "it has none with a name"
-        return f"it has {names[:_FEW]!r}" + (" and others" if len(names) > _FEW else "")
+        return f"it has {names[:_MAX_LISTED]!r}" + (
+            " and others" if len(names) > _MAX_LISTED else ""
+        )
 
-    def _take_hold(self) -> None:
+    def _install_hooks(self) -> None:
         items, progressions = self._items, self._progressions
         if any((items._on_add, items._on_remove, progressions._on_add, progressions._on_remove)):
             raise ValidationError("A pile belongs to one flow only; pass list(pile) to share it.")
@@ -169,7 +171,7 @@ class Flow(Element, Generic[E, P]):
         except BaseException:
             self._release(adopted)
             raise
-        items._on_remove = self._let_go
+        items._on_remove = self._exclude_everywhere
         progressions._on_add = self._adopt
         progressions._on_remove = self._release
 
@@ -195,16 +197,17 @@ class Flow(Element, Generic[E, P]):
             if progression.name is not None:
                 del self._named[progression.name]
 
-    def _let_go(self, items: Sequence[E]) -> None:
+    def _exclude_everywhere(self, items: Sequence[E]) -> None:
         for progression in self._progressions:
             progression.exclude(items)
 
     def _require_items(self, ids: Sequence[UUID]) -> None:
         missing = [str(uid) for uid in ids if uid not in self._items]
         if missing:
-            more = f" and {len(missing) - _FEW} more" if len(missing) > _FEW else ""
+            more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
             raise NotFoundError(
-                f"No item {', '.join(missing[:_FEW])}{more} in this flow; add_item() it first."
+                f"No item {', '.join(missing[:_MAX_LISTED])}{more} in this flow; "
+                f"add_item() it first."
             )
 
     def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -217,4 +220,4 @@ class Flow(Element, Generic[E, P]):
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         super().__setstate__(state)
-        self._take_hold()
+        self._install_hooks()

@@ -1,17 +1,16 @@
 """Pile: items by id, each once, in insertion order.
 
-A dict keyed by `id.int` holds the items, and that is all until someone asks for a position: only
-then is a Progression of the ids built (a dict cannot tell its hundredth entry, and even its first
-only slowly once others before it were removed). From there on it holds the ids of the first entries
-of the dict: removals keep it so, and what was added since is caught up on when it is next used.
+The items are in a dict keyed by `id.int`. The first access by position builds a Progression of the
+ids, as a dict has no random access. From then on the progression is a prefix of the dict's keys:
+removals update it, and additions are appended on the next access by position.
 
-Threads: adding is one atomic step of the dict and takes no lock, which would double its cost;
-removals and the order share one. It is never held while a hook or an overridable method runs, so it
-cannot take part in a deadlock with a caller's own locks. Iteration goes over a snapshot.
+Thread safety: adding is one atomic dict operation without a lock, which would double its cost.
+Removals and the order share a lock, which is never held while a hook or an overridable method runs,
+so it cannot deadlock with a caller's locks. Iteration goes over a snapshot.
 
-A subclass guards every change by overriding `add`, `remove` and `clear`; the others go through
-them. `_insert` and `_discard` do the bare work. A Flow watches its piles through `_on_add` (before
-an item comes in) and `_on_remove` (before items leave); either may refuse by raising.
+A subclass guards every change by overriding `add`, `remove` and `clear`; other methods call these.
+`_insert` and `_discard` change the pile without checks. A Flow sets `_on_add` (called before an
+item is added) and `_on_remove` (called before items are removed); either may refuse by raising.
 """
 
 from __future__ import annotations
@@ -55,20 +54,20 @@ class Pile(Element, Generic[T]):
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises ExistsError for an id given twice, InvalidTypeError for an item of wrong type."""
+        """Raise ExistsError for a duplicate id, InvalidTypeError for an item of a wrong type."""
         super().__init__(id=id, created_at=created_at, metadata=metadata)
-        self._item_type = _checked_item_type(item_type)
+        self._item_type = _validate_item_type(item_type)
         self._items: dict[int, T] = {}
         self._order: Progression | None = None
         self._lock = RLock()
         self._on_add: Callable[[T], None] | None = None
         self._on_remove: Callable[[Sequence[T]], None] | None = None
         self._revision = 0
-        self._items = self._checked(items)
+        self._items = self._validate(items)
 
     @property
     def revision(self) -> int:
-        """Changes when an item was removed, not when one was added."""
+        """A counter of removals; additions do not change it."""
         return self._revision
 
     def __repr__(self) -> str:
@@ -78,7 +77,7 @@ class Pile(Element, Generic[T]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate over the items as they stand now; later changes do not disturb it."""
+        """Iterate over a snapshot of the items."""
         return iter(list(self._items.values()))
 
     def __contains__(self, ref: object) -> bool:
@@ -86,7 +85,7 @@ class Pile(Element, Generic[T]):
         return (ref.int if type(ref) is UUID else key_of(ref)) in self._items
 
     def keys(self) -> list[UUID]:
-        """The ids of the items, in order."""
+        """Return the ids of the items, in order."""
         return [item.id for item in self]
 
     @overload
@@ -94,20 +93,20 @@ class Pile(Element, Generic[T]):
     @overload
     def get(self, ref: Ref, default: D) -> T | D: ...
     def get(self, ref: Ref, default: Any = _MISSING) -> Any:
-        """The item with an id, or the default; raises NotFoundError when there is neither."""
+        """Return the item with an id, or the default; raises NotFoundError without one."""
         uid = ref if type(ref) is UUID else uid_of(ref)
         item = self._items.get(uid.int, default)
         if item is _MISSING:
-            raise self._missing(uid)
+            raise self._not_found(uid)
         return item
 
     def pick(self, ids: Iterable[UUID]) -> list[T]:
-        """The items with these ids, in their order; raises NotFoundError for a missing one."""
+        """Return the items with these ids, in this order; raises NotFoundError."""
         items = self._items
         try:
             return [items[uid.int] for uid in ids]
         except KeyError as error:
-            raise self._missing(UUID(int=error.args[0])) from None
+            raise self._not_found(UUID(int=error.args[0])) from None
 
     @overload
     def __getitem__(self, key: UUID | str | int) -> T: ...
@@ -116,7 +115,7 @@ class Pile(Element, Generic[T]):
     @overload
     def __getitem__(self, key: slice | Progression | list[Any] | tuple[Any, ...]) -> Pile[T]: ...
     def __getitem__(self, key: Any) -> T | Pile[T]:
-        """One item by id or index, or a pile of those chosen by a slice, ids or a predicate.
+        """Return one item by id or index, or a pile selected by a slice, ids or a predicate.
 
         Raises NotFoundError for an id that is not here, OutOfRangeError for an index past either
         end, InvalidTypeError for any other key.
@@ -144,22 +143,22 @@ class Pile(Element, Generic[T]):
             raise self._wrong_type(item)
         if self._on_add is not None:
             if item in self:
-                raise _taken(item)
+                raise _duplicate_error(item)
             self._on_add(item)
         if not self._insert(item):
-            raise _taken(item)
+            raise _duplicate_error(item)
 
     def remove(self, ref: Ref) -> T:
-        """Take out and return the item with an id; raises NotFoundError."""
+        """Remove and return the item with an id; raises NotFoundError."""
         item = self.get(ref)
         if self._on_remove is not None:
             self._on_remove((item,))
         if self._discard(item) is None:
-            raise self._missing(item.id)
+            raise self._not_found(item.id)
         return item
 
     def clear(self) -> None:
-        """Take out all items."""
+        """Remove all items."""
         if self._on_remove is not None:
             self._on_remove(list(self))
         with self._lock:
@@ -171,7 +170,7 @@ class Pile(Element, Generic[T]):
         """Add items at the end, all or none; raises as add does."""
         added: list[T] = []
         try:
-            for item in self._checked(items).values():
+            for item in self._validate(items).values():
                 self.add(item)
                 added.append(item)
         except BaseException:
@@ -180,7 +179,7 @@ class Pile(Element, Generic[T]):
             raise
 
     def include(self, item: T) -> bool:
-        """Add an item unless its id is here; True iff it was added. Raises InvalidTypeError."""
+        """Add an item unless its id is present; return whether it was added."""
         if not isinstance(item, self._item_type):
             raise self._wrong_type(item)
         if item in self:
@@ -188,13 +187,13 @@ class Pile(Element, Generic[T]):
         try:
             self.add(item)
         except ExistsError:
-            if item in self:  # another thread was faster
+            if item in self:  # another thread added it first
                 return False
             raise
         return True
 
     def exclude(self, ref: Ref) -> bool:
-        """Take out the item with an id if it is here; True iff it was."""
+        """Remove the item with an id if it is present; return whether it was."""
         return self.pop(ref, None) is not None
 
     @overload
@@ -202,19 +201,19 @@ class Pile(Element, Generic[T]):
     @overload
     def pop(self, ref: Ref, default: D) -> T | D: ...
     def pop(self, ref: Ref, default: Any = _MISSING) -> Any:
-        """Take out and return an item, or the default; raises NotFoundError without either."""
+        """Remove and return an item, or return the default; raises NotFoundError without one."""
         uid = uid_of(ref)
         if default is not _MISSING and uid not in self:
             return default
         return self.remove(uid)
 
     def _insert(self, item: T) -> bool:
-        """Add an item without checks or hooks; False when its id is taken."""
+        """Add an item without checks or hooks; return False if its id is taken."""
         key = item._id.int
         return key not in self._items and self._items.setdefault(key, item) is item
 
     def _discard(self, ref: Ref) -> T | None:
-        """Take out an item without hooks and return it; None when it is not here."""
+        """Remove an item without hooks and return it; None if it is not present."""
         uid = uid_of(ref)
         with self._lock:
             item = self._items.pop(uid.int, None)
@@ -230,25 +229,25 @@ class Pile(Element, Generic[T]):
     def _at(self, index: slice) -> list[T]: ...
     def _at(self, index: int | slice) -> T | list[T]:
         with self._lock:
-            order = self._caught_up()
+            order = self._sync_order()
             if isinstance(index, int):
                 return self._items[order[index].int]
             return [self._items[uid.int] for uid in order[index]]
 
-    def _caught_up(self) -> Progression:
+    def _sync_order(self) -> Progression:
         items = self._items
         if self._order is None:
             self._order = Progression()
-        while late := len(items) - len(self._order):
+        while missing := len(items) - len(self._order):
             try:
-                newest = list(islice(reversed(items.values()), late))
+                newest = list(islice(reversed(items.values()), missing))
             except RuntimeError:  # the dict grew while it was read: another thread added one
                 continue
-            if len(items) - len(self._order) == late:  # else it grew just before
+            if len(items) - len(self._order) == missing:  # else it grew just before
                 self._order.extend(reversed(newest))
         return self._order
 
-    def _checked(self, items: Iterable[T]) -> dict[int, T]:
+    def _validate(self, items: Iterable[T]) -> dict[int, T]:
         if not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"Expected an iterable of items, got {shown(items)}.")
         fresh: dict[int, T] = {}
@@ -257,7 +256,7 @@ class Pile(Element, Generic[T]):
                 raise self._wrong_type(item)
             key = item._id.int
             if key in fresh or key in self._items:
-                raise _taken(item)
+                raise _duplicate_error(item)
             fresh[key] = item
         return fresh
 
@@ -267,7 +266,7 @@ class Pile(Element, Generic[T]):
         chosen._items = {item._id.int: item for item in items}
         return chosen
 
-    def _missing(self, uid: UUID) -> NotFoundError:
+    def _not_found(self, uid: UUID) -> NotFoundError:
         return NotFoundError(f"No item {str(uid)!r} among the {len(self)} of this pile.")
 
     def _wrong_type(self, item: object) -> InvalidTypeError:
@@ -286,7 +285,7 @@ class Pile(Element, Generic[T]):
         self._lock = RLock()
 
 
-def _checked_item_type(item_type: object) -> type[Element]:
+def _validate_item_type(item_type: object) -> type[Element]:
     if item_type is None:
         return Element
     if isinstance(item_type, type) and issubclass(item_type, Element):
@@ -294,5 +293,5 @@ def _checked_item_type(item_type: object) -> type[Element]:
     raise InvalidTypeError(f"item_type must be a subclass of Element, got {item_type!r}.")
 
 
-def _taken(item: Element) -> ExistsError:
+def _duplicate_error(item: Element) -> ExistsError:
     return ExistsError(f"{item!r} is already here; use include() to add it only when missing.")

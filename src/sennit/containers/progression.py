@@ -1,19 +1,19 @@
 """Progression: an ordered list of ids, which may repeat.
 
-Conversations are trimmed at both ends and pruned in between, so taking an id out must not shift the
-rest. The ids stand in slots; one taken out leaves a hole. Three rules keep that cheap:
+Conversations are trimmed at both ends and pruned in between, so removing an id must not shift the
+rest. The ids are in slots, and a removed id leaves a hole. Three rules keep that cheap:
 
-- Everything before `_start` is a hole, the slot at `_start` and the last slot never are. Between
-  them lie `_holes` more; `_gaps` lists these in order as long as that is cheap, else it is None.
-- `_where` gives the first slot of each id; `_repeats` gives all slots of the ids that have several.
-- When more than half of the slots are holes they are squeezed out, so that removals cost O(1) each
-  on average. An index is found through `_gaps`; without them, the holes are squeezed out first.
+- All slots before `_start` are holes; the slot at `_start` and the last slot never are. Between
+  them are `_holes` more; `_gaps` lists these in order as long as that is cheap, else it is None.
+- `_first_slots` maps each id to its first slot, `_repeats` each repeated id to all its slots.
+- When more than half of the slots are holes, the list is compacted, so a removal costs O(1)
+  amortized. `_gaps` converts an index to a slot; without it, the list is compacted first.
 
-Not locked: share one between threads under a lock of your own, as a session does.
+Not thread-safe: share one between threads under a lock of your own, as a session does.
 
-A subclass that keeps its ids elsewhere overrides `__len__`, `__iter__`, `__contains__`, `index`,
-`append`, `_extend`, `_at`, `_drop`, `_delete` and `_rewrite`. All else is written in terms of them,
-and asks `_admit` before anything is added.
+A subclass that stores its ids elsewhere overrides `__len__`, `__iter__`, `__contains__`, `index`,
+`append`, `_extend`, `_at`, `_drop`, `_delete` and `_rewrite`. All other methods use these, and call
+`_admit` before they add anything.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ if TYPE_CHECKING:
 _T = TypeVar("_T", bound=Element)
 
 _HOLE: Final = UUID(int=0)  # known by identity: the nil UUID of a caller is another object
-_FEW_HOLES: Final = 32
-_MANY_GAPS: Final = 1024  # inserting into a longer sorted list costs more than finding out later
+_MIN_HOLES_TO_COMPACT: Final = 32
+_MAX_GAPS: Final = 1024  # inserting into a longer sorted list costs more than finding out later
 
 
 class Progression(Element):
-    """Ordered ids with O(1) `in` and cheap removal anywhere; equality goes by its own id."""
+    """Ordered ids with O(1) `in` and cheap removal anywhere; equal if its own id is."""
 
     __slots__ = (
+        "_first_slots",
         "_gaps",
         "_guard",
         "_holes",
@@ -59,11 +60,10 @@ class Progression(Element):
         "_revision",
         "_slots",
         "_start",
-        "_where",
     )
 
     _slots: list[UUID]
-    _where: dict[int, int]
+    _first_slots: dict[int, int]
     _repeats: dict[int, deque[int]]
     _start: int
     _holes: int
@@ -78,7 +78,7 @@ class Progression(Element):
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises ValidationError for an empty name or an entry that names no id."""
+        """Raise ValidationError for an empty name or an entry that is no id."""
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self._name = checked_name(name)
         self._guard: Callable[[Sequence[UUID]], None] | None = None
@@ -94,7 +94,7 @@ class Progression(Element):
 
     @property
     def revision(self) -> int:
-        """Changes unless ids were only added at the end: what came before them is then the same."""
+        """A counter of changes other than appends; if equal, the earlier ids are unchanged."""
         return self._revision
 
     def __repr__(self) -> str:
@@ -105,28 +105,28 @@ class Progression(Element):
         return len(self._slots) - self._start - self._holes
 
     def __iter__(self) -> Iterator[UUID]:
-        """Iterate over the ids as they stand now; later changes do not disturb it."""
+        """Iterate over a snapshot of the ids."""
         return iter(self._live())
 
     def __reversed__(self) -> Iterator[UUID]:
-        """Iterate backwards over the ids as they stand now."""
+        """Iterate backwards over a snapshot of the ids."""
         return reversed(list(self))
 
     def __contains__(self, ref: object) -> bool:
         """Return whether the id, element or UUID string stands here; False for anything else."""
-        return (ref.int if type(ref) is UUID else key_of(ref)) in self._where
+        return (ref.int if type(ref) is UUID else key_of(ref)) in self._first_slots
 
     def index(self, ref: Ref, start: int = 0, stop: int | None = None) -> int:
-        """The first index of an id within [start, stop); raises NotFoundError when not there."""
+        """Return the first index of an id in [start, stop); raises NotFoundError."""
         uid = uid_of(ref)
-        places = self._places(slice(start, stop))
-        low, high = places.start, places.stop
-        if uid.int in self._where:
-            self._settle()
-            for slot in self._spots(uid.int):
-                if low <= (found := self._index_of(slot)) < high:
-                    return found
-        raise _missing(uid)
+        bounds = self._slice_range(slice(start, stop))
+        low, high = bounds.start, bounds.stop
+        if uid.int in self._first_slots:
+            self._ensure_gaps()
+            for slot in self._slots_of(uid.int):
+                if low <= (index := self._index_of(slot)) < high:
+                    return index
+        raise _not_found(uid)
 
     def count(self, ref: Ref) -> int:
         """Return the number of occurrences of an id."""
@@ -138,12 +138,12 @@ class Progression(Element):
     @overload
     def __getitem__(self, key: slice) -> list[UUID]: ...
     def __getitem__(self, key: SupportsIndex | slice) -> UUID | list[UUID]:
-        """The id at an index, or the list of ids in a slice; raises OutOfRangeError."""
+        """Return the id at an index, or the ids in a slice; raises OutOfRangeError."""
         if not isinstance(key, slice):
             return self._at(self._position(key))
-        wanted = self._places(key)
-        if len(wanted) * 8 < len(self):  # the last ten of a long history: do not copy it all
-            return [self._at(index) for index in wanted]
+        indices = self._slice_range(key)
+        if len(indices) * 8 < len(self):  # the last ten of a long history: do not copy it all
+            return [self._at(index) for index in indices]
         return list(self)[key]
 
     @overload
@@ -159,13 +159,13 @@ class Progression(Element):
             self._replace_slice(slice(index, index + 1), [uid_of(value)])
 
     def __delitem__(self, key: SupportsIndex | slice) -> None:
-        """Take out the id at an index, or those in a slice; raises OutOfRangeError."""
+        """Remove the id at an index, or those in a slice; raises OutOfRangeError."""
         if not isinstance(key, slice):
             self._delete(self._position(key))
-        elif gone := self._places(key):
+        elif removed := self._slice_range(key):
             order = list(self)
             del order[key]
-            self._rewrite(order, min(gone[0], gone[-1]))
+            self._rewrite(order, min(removed[0], removed[-1]))
 
     def __iadd__(self, refs: Iterable[Ref]) -> Self:
         self.extend(refs)
@@ -177,8 +177,8 @@ class Progression(Element):
         self._admit((uid,))
         slots = self._slots
         slot = len(slots)
-        if self._where.setdefault(uid.int, slot) != slot:
-            self._repeat(uid.int, slot)
+        if self._first_slots.setdefault(uid.int, slot) != slot:
+            self._add_repeat(uid.int, slot)
         slots.append(uid)
 
     def extend(self, refs: Iterable[Ref]) -> None:
@@ -188,30 +188,30 @@ class Progression(Element):
             self._extend(uids)
 
     def insert(self, index: SupportsIndex, ref: Ref) -> None:
-        """Put an id before an index, clamped as in a list; raises as append does."""
-        uid, where = uid_of(ref), _as_index(index)
-        place = self._places(slice(where, where)).start
-        if place == len(self):
+        """Insert an id before an index, clamped as in a list; raises as append does."""
+        uid, wanted = uid_of(ref), _as_index(index)
+        position = self._slice_range(slice(wanted, wanted)).start
+        if position == len(self):
             self.append(uid)
         else:
-            self._replace_slice(slice(place, place), [uid])
+            self._replace_slice(slice(position, position), [uid])
 
     def remove(self, ref: Ref) -> None:
-        """Take out the first occurrence of an id; raises NotFoundError when there is none."""
+        """Remove the first occurrence of an id; raises NotFoundError if there is none."""
         uid = ref if type(ref) is UUID else uid_of(ref)
         if not self._drop(uid):
-            raise _missing(uid)
+            raise _not_found(uid)
 
     def pop(self, index: SupportsIndex = -1) -> UUID:
-        """Take out and return the id at an index, by default the last; raises OutOfRangeError."""
+        """Remove and return the id at an index, by default the last; raises OutOfRangeError."""
         return self._delete(self._position(index))
 
     def popleft(self) -> UUID:
-        """Take out and return the first id; raises OutOfRangeError when empty."""
+        """Remove and return the first id; raises OutOfRangeError if empty."""
         return self._delete(self._position(0))
 
     def clear(self) -> None:
-        """Take out all ids."""
+        """Remove all ids."""
         if len(self):
             self._rewrite([], 0)
 
@@ -225,35 +225,35 @@ class Progression(Element):
 
     def swap(self, i: SupportsIndex, j: SupportsIndex) -> None:
         """Exchange the ids at two indices; raises OutOfRangeError."""
-        one, other = self._position(i), self._position(j)
-        if one != other:
+        first, second = self._position(i), self._position(j)
+        if first != second:
             order = list(self)
-            order[one], order[other] = order[other], order[one]
-            self._rewrite(order, min(one, other))
+            order[first], order[second] = order[second], order[first]
+            self._rewrite(order, min(first, second))
 
     def reverse(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         self._rewrite(list(self)[::-1], 0)
 
     def include(self, refs: Ref | Iterable[Ref]) -> bool:
-        """Add the ids that are missing, once each; True iff any was. An Element is one id."""
-        fresh = list({uid.int: uid for uid in _one_or_many(refs) if uid not in self}.values())
+        """Add the missing ids, once each; return whether any was. An Element is one id."""
+        fresh = list({uid.int: uid for uid in _as_uids(refs) if uid not in self}.values())
         if fresh:
             self._admit(fresh)
             self._extend(fresh)
         return bool(fresh)
 
     def exclude(self, refs: Ref | Iterable[Ref]) -> bool:
-        """Take out all occurrences of the ids; True iff there was any. An Element is one id."""
-        gone = {uid.int: uid for uid in _one_or_many(refs) if uid in self}
-        if len(gone) > 1:
-            first = min(self.index(uid) for uid in gone.values())
-            self._rewrite([uid for uid in self if uid.int not in gone], first)
+        """Remove all occurrences of the ids; return whether any was. An Element is one id."""
+        removed = {uid.int: uid for uid in _as_uids(refs) if uid in self}
+        if len(removed) > 1:
+            first = min(self.index(uid) for uid in removed.values())
+            self._rewrite([uid for uid in self if uid.int not in removed], first)
         else:
-            for uid in gone.values():
+            for uid in removed.values():
                 while self._drop(uid):
                     pass
-        return bool(gone)
+        return bool(removed)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
         """Return the items of the ids from index `start` on; raises NotFoundError for a missing
@@ -263,20 +263,20 @@ class Progression(Element):
 
     @property
     def memo(self) -> object:
-        """A reader's cache about the ids so far; dropped when they change other than by growing."""
+        """A reader's cache for the ids so far; cleared by any change except appends."""
         return self._memo
 
     @memo.setter
-    def memo(self, kept: object) -> None:
-        self._memo = kept
+    def memo(self, value: object) -> None:
+        self._memo = value
 
     def _changed(self) -> None:
-        """Note that something other than an append has happened."""
+        """Invalidate caches after any change except an append."""
         self._revision += 1
         self._memo = None
 
     def _admit(self, ids: Sequence[UUID]) -> None:
-        """Refuse, by raising, ids that may not stand here; called before any is added."""
+        """Raise for ids that may not be added; called before any is."""
         if self._guard is not None:
             self._guard(ids)
 
@@ -285,29 +285,29 @@ class Progression(Element):
         self._store(ids)
 
     def _at(self, index: int) -> UUID:
-        """The id at an index within range."""
-        slot = self._slot_of(index)  # may squeeze the holes out, into another list
+        """Return the id at an index within range."""
+        slot = self._slot_of(index)  # may compact into a new list
         return self._slots[slot]
 
     def _drop(self, uid: UUID) -> bool:
-        """Take out the first occurrence; False when there is none."""
-        slot = self._where.get(uid.int)
+        """Remove the first occurrence; return False if there is none."""
+        slot = self._first_slots.get(uid.int)
         if slot is None:
             return False
         self._vacate(slot)
         return True
 
     def _delete(self, index: int) -> UUID:
-        """Take out and return the id at an index within range."""
+        """Remove and return the id at an index within range."""
         return self._vacate(self._slot_of(index))
 
     def _rewrite(self, order: list[UUID], first: int) -> None:
-        """Make `order` the whole order; the entries before `first` are those that stand here."""
-        self._relay(order, first)
+        """Replace the order; the entries before `first` are unchanged."""
+        self._rebuild(order, first)
         self._changed()
 
     def _replace_slice(self, key: slice, uids: list[UUID]) -> None:
-        old = self._places(key)
+        old = self._slice_range(key)
         order = list(self)
         replaced = {uid.int for uid in order[key]}
         try:
@@ -319,8 +319,8 @@ class Progression(Element):
         if uids or old:
             self._rewrite(order, min(old[0], old[-1]) if old else old.start)
 
-    def _places(self, key: slice) -> range:
-        """The positions in a slice; raises ValidationError."""
+    def _slice_range(self, key: slice) -> range:
+        """Return the positions in a slice; raises InvalidTypeError."""
         try:
             return range(len(self))[key]
         except (TypeError, ValueError) as error:
@@ -333,50 +333,50 @@ class Progression(Element):
         if 0 <= position < length:
             return position
         way_out = f"use {-length} to {length - 1}" if length else "it is empty"
-        at = shown(wanted)
-        raise OutOfRangeError(f"Index {at} is out of range for length {length}; {way_out}.")
+        given = shown(wanted)
+        raise OutOfRangeError(f"Index {given} is out of range for length {length}; {way_out}.")
 
     def _reset(self) -> None:
         self._slots = []
-        self._where = {}
+        self._first_slots = {}
         self._repeats = {}
         self._start = self._holes = 0
         self._gaps = None
 
     def _store(self, ids: Sequence[UUID]) -> None:
-        place = self._where.setdefault
+        set_default = self._first_slots.setdefault
         for slot, uid in enumerate(ids, len(self._slots)):
-            if place(uid.int, slot) != slot:
-                self._repeat(uid.int, slot)
+            if set_default(uid.int, slot) != slot:
+                self._add_repeat(uid.int, slot)
         self._slots += ids
 
-    def _repeat(self, key: int, slot: int) -> None:
-        spots = self._repeats.get(key)
-        if spots is None:
-            spots = self._repeats[key] = deque((self._where[key],))
-        spots.append(slot)
+    def _add_repeat(self, key: int, slot: int) -> None:
+        occurrences = self._repeats.get(key)
+        if occurrences is None:
+            occurrences = self._repeats[key] = deque((self._first_slots[key],))
+        occurrences.append(slot)
 
-    def _spots(self, key: int) -> Sequence[int]:
-        return self._repeats.get(key) or (self._where[key],)
+    def _slots_of(self, key: int) -> Sequence[int]:
+        return self._repeats.get(key) or (self._first_slots[key],)
 
     def _live(self) -> list[UUID]:
         if self._holes:
             return [uid for uid in self._slots if uid is not _HOLE]
         return self._slots[self._start :]
 
-    def _relay(self, order: list[UUID], first: int) -> None:
+    def _rebuild(self, order: list[UUID], first: int) -> None:
         if first == 0 or self._start or self._holes:
             self._reset()
             self._store(order)
             return
         for slot in range(len(self._slots) - 1, first - 1, -1):
-            self._forget(self._slots.pop().int, slot)
+            self._unindex(self._slots.pop().int, slot)
         self._store(order[first:])
 
     def _compact(self) -> None:
-        self._relay(self._live(), 0)
+        self._rebuild(self._live(), 0)
 
-    def _settle(self) -> None:
+    def _ensure_gaps(self) -> None:
         if self._holes and self._gaps is None:
             self._compact()
 
@@ -385,7 +385,7 @@ class Progression(Element):
             return self._start + index
         if index == len(self) - 1:
             return len(self._slots) - 1
-        self._settle()
+        self._ensure_gaps()
         target = self._start + index
         gaps = self._gaps or ()
         low, high = 0, len(gaps)
@@ -400,33 +400,33 @@ class Progression(Element):
     def _index_of(self, slot: int) -> int:
         return slot - self._start - (bisect_left(self._gaps, slot) if self._gaps else 0)
 
-    def _forget(self, key: int, slot: int) -> None:
-        spots = self._repeats.get(key)
-        if spots is None:
-            del self._where[key]
+    def _unindex(self, key: int, slot: int) -> None:
+        occurrences = self._repeats.get(key)
+        if occurrences is None:
+            del self._first_slots[key]
             return
-        if spots[-1] == slot:
-            spots.pop()
+        if occurrences[-1] == slot:
+            occurrences.pop()
         else:
-            spots.remove(slot)
-        self._where[key] = spots[0]
-        if len(spots) == 1:
+            occurrences.remove(slot)
+        self._first_slots[key] = occurrences[0]
+        if len(occurrences) == 1:
             del self._repeats[key]
 
     def _vacate(self, slot: int) -> UUID:
         slots = self._slots
         uid = slots[slot]
         slots[slot] = _HOLE
-        self._forget(uid.int, slot)
+        self._unindex(uid.int, slot)
         self._changed()
         if slot == len(slots) - 1:
             self._trim_end()
         elif slot == self._start:
             self._advance_start()
         else:
-            self._note_gap(slot)
+            self._add_gap(slot)
         dead = self._start + self._holes
-        if dead > _FEW_HOLES and dead * 2 > len(slots):
+        if dead > _MIN_HOLES_TO_COMPACT and dead * 2 > len(slots):
             self._compact()
         return uid
 
@@ -452,14 +452,14 @@ class Progression(Element):
             del self._gaps[:passed]
         self._start = start
 
-    def _note_gap(self, slot: int) -> None:
+    def _add_gap(self, slot: int) -> None:
         gaps = self._gaps
         if not self._holes:
             self._gaps = [slot]
         elif gaps is not None:
             if slot > gaps[-1]:
                 gaps.append(slot)
-            elif len(gaps) < _MANY_GAPS:
+            elif len(gaps) < _MAX_GAPS:
                 insort(gaps, slot)
             else:
                 self._gaps = None
@@ -468,12 +468,12 @@ class Progression(Element):
     def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         # A copy belongs to no flow and shares no list; its index is built anew.
         attributes, slots = super().__getstate__()
-        slots |= {"_slots": self._live(), "_where": {}, "_repeats": {}, "_guard": None}
+        slots |= {"_slots": self._live(), "_first_slots": {}, "_repeats": {}, "_guard": None}
         return attributes, slots
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         super().__setstate__(state)
-        self._relay(self._slots, 0)
+        self._rebuild(self._slots, 0)
 
 
 cast(ABCMeta, MutableSequence).register(Progression)
@@ -486,11 +486,11 @@ def _as_index(index: SupportsIndex) -> int:
         raise InvalidTypeError(f"An index must be an int, got {index!r}.") from None
 
 
-def _one_or_many(refs: Ref | Iterable[Ref]) -> list[UUID]:
+def _as_uids(refs: Ref | Iterable[Ref]) -> list[UUID]:
     if isinstance(refs, (UUID, str, Element)):
         return [uid_of(refs)]
     return uids_of(refs)
 
 
-def _missing(uid: UUID) -> NotFoundError:
+def _not_found(uid: UUID) -> NotFoundError:
     return NotFoundError(f"Id {str(uid)!r} is not in this progression; test with `in` first.")

@@ -1,8 +1,8 @@
 """JSON encoding and decoding of stored values.
 
-The only encoder and decoder for what is stored or exchanged. What comes in is bounded in size and
-becomes plain values: no class is looked up, nothing is imported or called. Depth, huge numbers and
-broken text are refused by `plain`, through which every value passes on its way into a message.
+The only encoder and decoder of stored or exchanged data. Input is limited in size and decoded to
+plain values; no class is looked up, nothing is imported or called. Deep nesting, huge numbers and
+invalid text are refused by `plain`, which validates every value of a message.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _encoder = msgspec.json.Encoder()
 
 
 def dumps(value: Any, most: int | None = None) -> bytes:
-    """Compact JSON for a plain value; raises CodecError if it is more than `most` bytes.
+    """Encode a plain value as compact JSON; raises CodecError if it exceeds `most` bytes.
 
-    That is by default what one record may hold.
+    The default limit is that of one record.
     """
     try:
         data = _encoder.encode(value)
@@ -38,7 +38,7 @@ def dumps(value: Any, most: int | None = None) -> bytes:
 
 
 def loads(data: bytes | str) -> Any:
-    """The value in JSON bytes or text; raises CodecError if it is not sound JSON."""
+    """Decode JSON bytes or text; raises CodecError if it is invalid."""
     if not isinstance(data, (bytes, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CodecError(f"JSON is text or bytes, got {shown(data)}.")
     try:

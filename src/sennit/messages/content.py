@@ -1,9 +1,8 @@
 """The five contents of messages.
 
-Each is a frozen, slotted dataclass whose type decides the role. What is set is checked when it is
-made (in the constructor, so there is no way around it) and copied, so a content never changes and
-can always be stored. `Unset` is a field nobody set; None means Unset too, except as the result of a
-tool, which may truly be None.
+Each is a frozen, slotted dataclass whose type determines the role. The constructor validates and
+copies all values, so a content is immutable and can always be stored. `Unset` is the value of a
+field that was not set; None means Unset too, except as the result of a tool, which may be None.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ImageDetail: TypeAlias = Literal["low", "high", "auto"]
 _set = object.__setattr__
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -61,7 +60,7 @@ class SystemContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.SYSTEM
     kind: ClassVar[str] = "system"
-    _words: ClassVar[str | None] = "system_message"
+    _text_field: ClassVar[str | None] = "system_message"
     checks: ClassVar[dict[str, Check]] = {
         "system_message": validators.words,
         "system_datetime": validators.moment,
@@ -72,7 +71,7 @@ class SystemContent(MessageContent):
     system_datetime: MaybeUnset[str | Literal[True]] = Unset
     """A time as text, or True for the time of rendering."""
     datetime_factory: MaybeUnset[Callable[[], str]] = Unset
-    """Called at each rendering; what it gives is what gets stored."""
+    """Called on each rendering; its result at the time of writing is stored."""
 
     @classmethod
     def create(
@@ -81,9 +80,9 @@ class SystemContent(MessageContent):
         system_datetime: str | Literal[True] | None = None,
         datetime_factory: Callable[[], str] | None = None,
     ) -> SystemContent:
-        """A SystemContent in which None leaves a field unset."""
+        """Create a SystemContent; None leaves a field unset."""
         return cls(
-            **_given(
+            **_without_none(
                 system_message=system_message,
                 system_datetime=system_datetime,
                 datetime_factory=datetime_factory,
@@ -97,14 +96,12 @@ class SystemContent(MessageContent):
         return not (self.system_message or dated)
 
     def says_the_same(self, other: MessageContent) -> bool:
-        """Return whether both would be stored alike; a time that a function gives is not
-        compared.
-        """
+        """Return whether both have the same stored form; times of a factory are ignored."""
         if isinstance(other, SystemContent) and (self.datetime_factory or other.datetime_factory):
             return self.system_message == other.system_message
         return MessageContent.says_the_same(self, other)
 
-    def _check_together(self) -> None:
+    def _check_combination(self) -> None:
         if self.system_datetime is not Unset and self.datetime_factory is not Unset:
             raise ValidationError(
                 "Cannot set both system_datetime and datetime_factory; leave one of them out."
@@ -113,10 +110,10 @@ class SystemContent(MessageContent):
     @property
     def rendered(self) -> str:
         """The text, below `System Time: ...` when there is a time."""
-        said = [f"System Time: {time}"] if (time := self._time()) else []
+        sections = [f"System Time: {time}"] if (time := self._time()) else []
         if self.system_message:
-            said.append(self.system_message)
-        return "\n\n".join(said)
+            sections.append(self.system_message)
+        return "\n\n".join(sections)
 
     def _time(self) -> str:
         if self.datetime_factory is not Unset:
@@ -126,7 +123,7 @@ class SystemContent(MessageContent):
         return self.system_datetime or ""
 
     def record(self) -> dict[str, Any]:
-        """The fields that are set; a factory is stored as the time it gives now."""
+        """Return the fields that are set; a factory becomes the time it returns now."""
         record = MessageContent.record(self)
         if record.pop("datetime_factory", None) is not None:
             record["system_datetime"] = self._time()
@@ -140,7 +137,7 @@ class InstructionContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.USER
     kind: ClassVar[str] = "instruction"
-    _words: ClassVar[str | None] = "instruction"
+    _text_field: ClassVar[str | None] = "instruction"
     checks: ClassVar[dict[str, Check]] = {
         "instruction": validators.words,
         "context": validators.items,
@@ -168,9 +165,9 @@ class InstructionContent(MessageContent):
         images: list[str] | None = None,
         image_detail: ImageDetail | None = None,
     ) -> InstructionContent:
-        """An InstructionContent in which None leaves a field unset."""
+        """Create an InstructionContent; None leaves a field unset."""
         return cls(
-            **_given(
+            **_without_none(
                 instruction=instruction,
                 context=context,
                 tool_schemas=tool_schemas,
@@ -182,10 +179,10 @@ class InstructionContent(MessageContent):
 
     @property
     def text(self) -> str:
-        """All that is said in words: instruction, context, tools and the shape of the answer."""
+        """The instruction, context, tools and response format as text."""
         if self.context is Unset and self.tool_schemas is Unset and self.response_model is Unset:
-            return render.spoken(self.instruction) if self.instruction else ""
-        return getattr(self, "_cached", None) or self.remember(render.instruction_text(self))
+            return render.instruction_section(self.instruction) if self.instruction else ""
+        return getattr(self, "_cached", None) or self.cache_text(render.instruction_text(self))
 
     @property
     def rendered(self) -> Rendered:
@@ -205,33 +202,33 @@ class InstructionContent(MessageContent):
             or self.response_model is not Unset
         )
 
-    def blocks(self, said: str) -> list[dict[str, Any]]:
-        """`said` and the images as content blocks of a chat API."""
+    def blocks(self, text: str) -> list[dict[str, Any]]:
+        """Return `text` and the images as content blocks of a chat API."""
         detail = self.image_detail or "auto"
-        shown = [
+        image_blocks = [
             {"type": "image_url", "image_url": {"url": url, "detail": detail}}
             for url in self.images or ()
         ]
-        return [{"type": "text", "text": said}, *shown] if said else shown
+        return [{"type": "text", "text": text}, *image_blocks] if text else image_blocks
 
     def record(self) -> dict[str, Any]:
-        """The fields that are set; a model class becomes its name and JSON schema."""
+        """Return the fields that are set; a model class becomes its name and JSON schema."""
         record = MessageContent.record(self)
         if self.response_model is not Unset:
-            record["response_model"] = _stored(self.response_model)
+            record["response_model"] = _schema_record(self.response_model)
         if self.tool_schemas is not Unset:
-            record["tool_schemas"] = [_stored(schema) for schema in self.tool_schemas]
+            record["tool_schemas"] = [_schema_record(schema) for schema in self.tool_schemas]
         return record
 
     @classmethod
-    def _revived(
+    def _restore_models(
         cls, values: dict[str, Any], models: Mapping[str, type[BaseModel]]
     ) -> dict[str, Any]:
         if "response_model" in values:
-            values["response_model"] = _restored(values["response_model"], models)
+            values["response_model"] = _restore_schema(values["response_model"], models)
         if isinstance(schemas := values.get("tool_schemas"), list):
             values["tool_schemas"] = [
-                _restored(item, models) for item in cast("list[Any]", schemas)
+                _restore_schema(item, models) for item in cast("list[Any]", schemas)
             ]
         return values
 
@@ -243,7 +240,7 @@ class AssistantResponseContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.ASSISTANT
     kind: ClassVar[str] = "assistant_response"
-    _words: ClassVar[str | None] = "assistant_response"
+    _text_field: ClassVar[str | None] = "assistant_response"
     checks: ClassVar[dict[str, Check]] = {
         "assistant_response": validators.words,
         "reasoning": validators.words,
@@ -251,23 +248,23 @@ class AssistantResponseContent(MessageContent):
 
     assistant_response: MaybeUnset[str] = Unset
     reasoning: MaybeUnset[str] = Unset
-    """What a model that thinks aloud said on the way; kept, never sent back."""
+    """The reasoning text of the model; stored, never sent back."""
 
     @classmethod
     def create(
         cls, assistant_response: str | None = None, reasoning: str | None = None
     ) -> AssistantResponseContent:
-        """An AssistantResponseContent in which None leaves a field unset."""
-        return cls(**_given(assistant_response=assistant_response, reasoning=reasoning))
+        """Create an AssistantResponseContent; None leaves a field unset."""
+        return cls(**_without_none(assistant_response=assistant_response, reasoning=reasoning))
 
     @property
     def empty(self) -> bool:
-        """True if there is no answer in words."""
+        """True if there is no text."""
         return not self.assistant_response
 
     @property
     def rendered(self) -> str:
-        """The answer as it is; an empty string if unset."""
+        """The text; an empty string if unset."""
         return self.assistant_response or ""
 
 
@@ -278,7 +275,7 @@ class ActionRequestContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.ASSISTANT
     kind: ClassVar[str] = "action_request"
-    _spoken: ClassVar[bool] = False
+    _is_text: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
         "function": validators.words,
         "arguments": validators.arguments,
@@ -297,13 +294,13 @@ class ActionRequestContent(MessageContent):
         arguments: dict[str, Any] | None = None,
         call_id: str | None = None,
     ) -> ActionRequestContent:
-        """An ActionRequestContent in which None leaves a field unset."""
-        return cls(**_given(function=function, arguments=arguments, call_id=call_id))
+        """Create an ActionRequestContent; None leaves a field unset."""
+        return cls(**_without_none(function=function, arguments=arguments, call_id=call_id))
 
     @property
     def rendered(self) -> str:
         """The function and its arguments as YAML."""
-        return render.action_request_text(self)  # takes less time than to look for a kept one
+        return render.action_request_text(self)  # faster than a cache lookup
 
 
 @register
@@ -313,7 +310,7 @@ class ActionResponseContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.TOOL
     kind: ClassVar[str] = "action_response"
-    _spoken: ClassVar[bool] = False
+    _is_text: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
         "request_id": validators.words,
         "result": plain,
@@ -321,7 +318,7 @@ class ActionResponseContent(MessageContent):
     }
 
     request_id: MaybeUnset[str] = Unset
-    """The call's `call_id`, or the id of the message that asked."""
+    """The `call_id` of the call, or the id of its message."""
     result: MaybeUnset[Any] = Unset
     error: MaybeUnset[str] = Unset
 
@@ -329,8 +326,8 @@ class ActionResponseContent(MessageContent):
     def create(
         cls, request_id: str | None = None, result: Any | None = None, error: str | None = None
     ) -> ActionResponseContent:
-        """An ActionResponseContent in which None leaves a field unset."""
-        return cls(**_given(request_id=request_id, result=result, error=error))
+        """Create an ActionResponseContent; None leaves a field unset."""
+        return cls(**_without_none(request_id=request_id, result=result, error=error))
 
     @property
     def success(self) -> bool:
@@ -340,21 +337,21 @@ class ActionResponseContent(MessageContent):
     @property
     def rendered(self) -> str:
         """Success, then the result or the error, as YAML."""
-        return getattr(self, "_cached", None) or self.remember(render.action_response_text(self))
+        return getattr(self, "_cached", None) or self.cache_text(render.action_response_text(self))
 
 
-def _stored(schema: Any) -> dict[str, Any]:
+def _schema_record(schema: Any) -> dict[str, Any]:
     if is_model(schema):
         return {"model": model_name(schema), "schema": model_schema(schema)}
     return {"schema": schema}
 
 
-def _restored(stored: Any, models: Mapping[str, type[BaseModel]]) -> Any:
-    """A model from its stored form, the caller's class if it gave one; else `stored` itself."""
+def _restore_schema(stored: Any, models: Mapping[str, type[BaseModel]]) -> Any:
+    """Return the model of a stored schema, from `models` if it is there."""
     if not isinstance(stored, dict):
         return stored
-    form = cast("dict[str, Any]", stored)
-    if form.keys() == {"model", "schema"}:
-        name = text(form["model"], "model")
-        return models.get(name) or ModelSchema(name, form["schema"])
-    return form["schema"] if form.keys() == {"schema"} else form
+    record = cast("dict[str, Any]", stored)
+    if record.keys() == {"model", "schema"}:
+        name = text(record["model"], "model")
+        return models.get(name) or ModelSchema(name, record["schema"])
+    return record["schema"] if record.keys() == {"schema"} else record

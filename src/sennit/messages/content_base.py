@@ -1,8 +1,8 @@
 """The base class of contents: validated, frozen, serialisable.
 
-Each kind says which fields it has and what checks them (`checks`); everything else follows from
-that. For a kind that a program defines itself, the fields of its dataclass say so. All kinds
-register in CONTENT_KINDS, by the name they go by in stored messages.
+Each kind declares its fields and their validators in `checks`; for a kind that a program defines,
+they are derived from the fields of its dataclass. All kinds are registered in CONTENT_KINDS by the
+name they are stored under.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ class MessageContent:
     A dataclass that subclasses this is a kind of its own, stored under its `kind`.
     """
 
-    # The rendered text, once made, where it cannot change. Not a field: it is no part of the value.
+    # A cache of the rendered text where it cannot change; no field, so not part of the value.
     __slots__ = ("_cached",)
 
     role: ClassVar[MessageRole] = MessageRole.UNSET
     kind: ClassVar[str] = ""
-    """The name this kind goes by in stored messages; by default made of the class's name."""
+    """The name this kind is stored under; by default derived from the class name."""
     _registered: ClassVar[bool] = True
     """Whether stored messages of that name become instances of this class."""
     checks: ClassVar[dict[str, Check]] = {}
-    """The fields of this kind, each with what checks and copies its value."""
-    _words: ClassVar[str | None] = None
-    """The field that holds what is said in words."""
-    _spoken: ClassVar[bool] = True
-    """Whether this is said in words; calls and their results are not."""
+    """The fields of this kind, each with the validator that checks and copies its value."""
+    _text_field: ClassVar[str | None] = None
+    """The field with the plain text, if there is one."""
+    _is_text: ClassVar[bool] = True
+    """Whether this is text; tool calls and their results are not."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -82,9 +82,9 @@ class MessageContent:
     def __new__(cls, *_values: Any, **named: Any) -> Self:
         if "checks" not in cls.__dict__:
             complete(cls, MessageContent)
-        # Before the generated constructor complains: an error of ours that lists the fields.
+        # Raise before the generated constructor does, with an error that lists the fields.
         if unknown := named.keys() - cls.checks.keys():
-            raise _unknown_fields(cls, unknown)
+            raise _unknown_fields_error(cls, unknown)
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class MessageContent:
             value = getattr(self, name)
             if value is not Unset:
                 _set(self, name, check(value, name))
-        self._check_together()
+        self._check_combination()
 
     def __setattr__(self, name: str, value: object) -> None:
         # The constructor of a dataclass that is not declared frozen sets each of its fields once.
@@ -113,13 +113,13 @@ class MessageContent:
     def __hash__(self) -> int:
         return hash((type(self), *(_hashable(getattr(self, name)) for name in self.checks)))
 
-    def _check_together(self) -> None:
-        """Check what no field can check alone."""
+    def _check_combination(self) -> None:
+        """Validate combinations of fields."""
 
-    def remember(self, said: str) -> str:
-        """Keep how this reads, so that it is not rendered again."""
-        _cache(self, said)
-        return said
+    def cache_text(self, text: str) -> str:
+        """Cache the rendered text and return it."""
+        _cache(self, text)
+        return text
 
     @property
     def rendered(self) -> Rendered:
@@ -135,31 +135,31 @@ class MessageContent:
 
     @property
     def chat_role(self) -> str:
-        """The role in a prompt: that of the content, or "user" where no chat API knows that one."""
+        """The role in a prompt: "user" for roles that chat APIs do not know."""
         role = self.role
         return "user" if role in (MessageRole.TOOL, MessageRole.UNSET) else role.value
 
     @property
     def from_user(self) -> bool:
-        """True for words that a model reads as the user's."""
-        return self._spoken and self.chat_role == "user"
+        """True for text that a model reads as the user's."""
+        return self._is_text and self.chat_role == "user"
 
     @property
     def from_assistant(self) -> bool:
-        """True for words of the assistant, which answer what was said before."""
-        return self.role is MessageRole.ASSISTANT and self._spoken
+        """True for text of the assistant."""
+        return self.role is MessageRole.ASSISTANT and self._is_text
 
     @property
     def empty(self) -> bool:
-        """True if it says nothing, so that prompts leave it out; calls and results always do."""
-        return self._spoken and not blocks_text(self.rendered).strip()
+        """True for text that is blank, which prompts leave out; never for calls and results."""
+        return self._is_text and not blocks_text(self.rendered).strip()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are set, as plain data of the caller's own."""
+        """Return the fields that are set as plain data, a deep copy."""
         return deepcopy(self.record())
 
     def record(self) -> dict[str, Any]:
-        """Like `to_dict`, but sharing lists and dicts with this content: for reading only."""
+        """Return the fields that are set, sharing lists and dicts: do not change it."""
         record: dict[str, Any] = {}
         for name in self.checks:
             if (value := getattr(self, name)) is not Unset:
@@ -170,109 +170,109 @@ class MessageContent:
     def from_dict(
         cls, data: Mapping[str, Any], models: Mapping[str, type[BaseModel]] | None = None
     ) -> Self:
-        """The content with these fields; on the base class, the kind they belong to.
+        """Return a content with these fields; on the base class, of the kind they match.
 
         Raises InvalidTypeError when the fields are not a subset of exactly one kind's fields.
         """
-        for given, what in ((data, "fields"), (models or {}, "models")):
-            if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidTypeError(f"{what} must be a dict by name, got {shown(given)}.")
+        for value, what in ((data, "fields"), (models or {}, "models")):
+            if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidTypeError(f"{what} must be a dict by name, got {shown(value)}.")
         kind = _kind_of(data) if cls is MessageContent else cls
         if "checks" not in kind.__dict__:
             complete(kind, MessageContent)
         if unknown := data.keys() - kind.checks.keys():
-            raise _unknown_fields(kind, unknown)
-        return cast("Self", kind(**kind._revived(dict(data), models or {})))
+            raise _unknown_fields_error(kind, unknown)
+        return cast("Self", kind(**kind._restore_models(dict(data), models or {})))
 
     @classmethod
-    def _revived(
+    def _restore_models(
         cls, values: dict[str, Any], models: Mapping[str, type[BaseModel]]
     ) -> dict[str, Any]:
-        """`values` with stored schemas turned into models; most kinds hold none."""
+        """Return `values` with stored schemas converted to models; a no-op for most kinds."""
         del models
         return values
 
     @classmethod
-    def restored(cls, record: dict[str, Any]) -> Self:
-        """The content whose `record` a store kept; what has its proper shape is not copied.
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        """Return the content of a stored `record`, without copying values of the expected type.
 
-        Anything else, and what needs more than a glance (images, schemas), is checked as if new.
+        Other values, images and schemas are fully validated.
         """
-        made = object.__new__(cls)
-        left = len(record)
+        content = object.__new__(cls)
+        remaining = len(record)
         for name in cls.checks:
-            value = record.get(name, Unset) if left else Unset
+            value = record.get(name, Unset) if remaining else Unset
             if value is not Unset:
                 if type(value) is not _SHAPES.get(name) and name != "result":
                     return cls.from_dict(record)
-                left -= 1
-            _set(made, name, value)
-        if left:
-            raise _unknown_fields(cls, record.keys() - cls.checks.keys())
-        return made
+                remaining -= 1
+            _set(content, name, value)
+        if remaining:
+            raise _unknown_fields_error(cls, record.keys() - cls.checks.keys())
+        return content
 
     def with_updates(
         self,
         copy_containers: Literal["none", "shallow", "deep"] = "none",
         **updates: Any,
     ) -> Self:
-        """A new content with some fields changed; None resets one to its default.
+        """Return a new content with some fields changed; None resets one to its default.
 
-        What is not updated is shared with this content, or copied as `copy_containers` says.
+        Other fields are shared with this content, or copied according to `copy_containers`.
         Raises InvalidTypeError (a TypeError) for an unknown field.
         """
         if unknown := updates.keys() - self.checks.keys():
-            raise _unknown_fields(type(self), unknown)
+            raise _unknown_fields_error(type(self), unknown)
         if copy_containers not in tuple(_COPIES):
             raise ValidationError(
                 f"copy_containers must be one of {sorted(_COPIES)}, got {shown(copy_containers)}."
             )
-        copied = _COPIES[copy_containers]
+        copier = _COPIES[copy_containers]
         values: dict[str, Any] = {}
         for name, check in self.checks.items():
             if name not in updates:
-                values[name] = copied(getattr(self, name))
+                values[name] = copier(getattr(self, name))
             elif (value := updates[name]) is not None and value is not Unset:
                 values[name] = check(value, name)
             else:
                 default = default_of(type(self), name)
                 values[name] = default if default is Unset else check(default, name)
         updated = self.replaced(**values)
-        updated._check_together()
+        updated._check_combination()
         return updated
 
     @property
     def words(self) -> str:
-        """The bare text; for a call or a result, all of it."""
-        if self._words is None:
+        """The plain text without headings; for a call or result, its whole rendering."""
+        if self._text_field is None:
             return blocks_text(self.rendered)
-        return getattr(self, self._words) or ""
+        return getattr(self, self._text_field) or ""
 
     def says_the_same(self, other: MessageContent) -> bool:
-        """Return whether both would be stored alike."""
+        """Return whether both have the same stored form."""
         return self.kind == other.kind and dumps(self.record()) == dumps(other.record())
 
-    def with_text(self, said: str) -> Self:
-        """This content with other words; raises ValidationError for a kind that has none."""
-        if self._words is None:
+    def with_text(self, text: str) -> Self:
+        """Return this content with another text; raises ValidationError for a kind without."""
+        if self._text_field is None:
             raise ValidationError(f"A {self.kind} has no text to replace; pass a new content.")
-        return self.with_updates("none", **{self._words: said})
+        return self.with_updates("none", **{self._text_field: text})
 
     def replaced(self, **values: Any) -> Self:
-        """A new content with these fields, unchecked and uncopied: for values of other contents."""
-        made = object.__new__(type(self))
+        """Return a new content with these fields changed, without validation or copies."""
+        content = object.__new__(type(self))
         for name in self.checks:
-            _set(made, name, getattr(self, name))
+            _set(content, name, getattr(self, name))
         for name, value in values.items():
-            _set(made, name, value)
-        return made
+            _set(content, name, value)
+        return content
 
 
 _cache = cast("Any", MessageContent)._cached.__set__  # half the time that object.__setattr__ takes
 
 
 def _hashable(value: Any) -> Any:
-    """Return what a hash of this value is made of; equal values give the same."""
+    """Return a hashable stand-in for a value; equal values have equal ones."""
     if type(value) is dict:
         pairs = cast("dict[str, Any]", value).items()
         return frozenset((name, _hashable(item)) for name, item in pairs)
@@ -281,12 +281,12 @@ def _hashable(value: Any) -> Any:
     return value if isinstance(value, Hashable) else type(value)  # pyright: ignore[reportUnknownVariableType]
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
 def _shallow(value: Any) -> Any:
-    # Only fields that hold containers hold lists and dicts; a class or function is left as it is.
+    # Classes and functions are not copied.
     return copy(value) if type(value) in (list, dict) else value
 
 
@@ -294,7 +294,7 @@ def _deep(value: Any) -> Any:
     return deepcopy(value) if type(value) in (list, dict) else value
 
 
-# What the JSON of a field is, where looking at its type is enough.
+# Fields whose stored value needs no validation beyond its type.
 _SHAPES: dict[str, type] = {
     "system_message": str,
     "system_datetime": str,
@@ -309,34 +309,34 @@ _SHAPES: dict[str, type] = {
     "error": str,
 }
 
-_COPIES: dict[str, Callable[[Any], Any]] = {"none": _same, "shallow": _shallow, "deep": _deep}
+_COPIES: dict[str, Callable[[Any], Any]] = {"none": _identity, "shallow": _shallow, "deep": _deep}
 
 
 _K = TypeVar("_K", bound=MessageContent)
 
 
 def register(kind: type[_K]) -> type[_K]:
-    """Make a class one of the five kinds, and truly frozen."""
+    """Register a class as one of the five built-in kinds and freeze it."""
     freeze(kind)
     BUILT_IN.add(kind.kind)
     return kind
 
 
 def _kind_of(data: Mapping[str, Any]) -> type[MessageContent]:
-    """Return the one of the five kinds that has all these fields; without any, an instruction."""
+    """Return the built-in kind that has all these fields; an instruction for none."""
     if not data:
         return CONTENT_KINDS["instruction"]
     kinds = [kind for name, kind in CONTENT_KINDS.items() if name in BUILT_IN]
     for kind in kinds:
         if data.keys() <= kind.checks.keys():
             return kind
-    known = "; ".join(f"{kind.__name__}: {', '.join(kind.checks)}" for kind in kinds)
+    choices = "; ".join(f"{kind.__name__}: {', '.join(kind.checks)}" for kind in kinds)
     raise InvalidTypeError(
-        f"The fields {sorted(map(str, data))} do not match exactly one content type ({known})."
+        f"The fields {sorted(map(str, data))} do not match exactly one content type ({choices})."
     )
 
 
-def _unknown_fields(kind: type[MessageContent], unknown: set[str]) -> InvalidTypeError:
+def _unknown_fields_error(kind: type[MessageContent], unknown: set[str]) -> InvalidTypeError:
     return InvalidTypeError(
         f"{kind.__name__} has no field {', '.join(map(repr, sorted(map(str, unknown))))}; "
         f"it has {', '.join(kind.checks)}."

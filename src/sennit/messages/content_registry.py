@@ -1,8 +1,8 @@
 """The registry of content types, by the name stored with messages.
 
-Defining a subclass of MessageContent registers it. The five built-in names cannot be taken, nor can
-that of another class. A stored name only selects a class that the program has defined: nothing is
-imported. This module knows contents as classes with fields; what they do is in `base`.
+Defining a subclass of MessageContent registers it. Built-in names and names of other classes are
+refused. A stored name only selects a class that the program has defined; nothing is imported. What
+contents do is in `content_base`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from sennit.messages.validators import Check
 
 CONTENT_KINDS: dict[str, type[MessageContent]] = {}
-"""All kinds of content, by name."""
+"""All content types, by name."""
 BUILT_IN: set[str] = set()
-"""The names of the five kinds."""
+"""The names of the five built-in types."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,99}")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -33,15 +33,17 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def declare(kind: type[MessageContent], base: type[MessageContent]) -> None:
     """Register a new subclass; raises ExistsError if another class has its name."""
-    # Before @dataclass looks for it: it would leave a class that is not frozen without a hash.
+    # Set before @dataclass runs, which removes the hash of a class that is not frozen.
     kind.__hash__ = base.__hash__
-    _check_after(kind, base)
+    _wrap_post_init(kind, base)
     if kind.__dict__.get("_registered", True):
         _register(kind)
 
 
 def _register(kind: type[MessageContent]) -> None:
-    if inherited := [one for one in kind.__mro__[1:] if one.__dict__.get("kind") in BUILT_IN]:
+    if inherited := [
+        parent for parent in kind.__mro__[1:] if parent.__dict__.get("kind") in BUILT_IN
+    ]:
         raise InvalidTypeError(
             f"{kind.__name__} cannot extend {inherited[0].__name__}; write "
             f"`class {kind.__name__}(MessageContent):` and give it the fields it needs."
@@ -52,11 +54,11 @@ def _register(kind: type[MessageContent]) -> None:
             f"kind of {kind.__name__} must be a name such as 'note' or 'acme.note', got "
             f"{shown(name)}."
         )
-    known = CONTENT_KINDS.get(name)
-    if name in BUILT_IN or (known is not None and not _is_redefined(known, kind)):
-        taken = "a built-in content" if name in BUILT_IN else ".".join(_address(known))
+    existing = CONTENT_KINDS.get(name)
+    if name in BUILT_IN or (existing is not None and not _is_redefined(existing, kind)):
+        owner = "a built-in content" if name in BUILT_IN else ".".join(_qualified_name(existing))
         raise ExistsError(
-            f"The content type {name!r} is already used by {taken}; give {kind.__name__} another "
+            f"The content type {name!r} is already used by {owner}; give {kind.__name__} another "
             f"name: `kind: ClassVar[str] = 'my_{name}'`."
         )
     kind.kind = name
@@ -68,34 +70,34 @@ def _default_name(name: str) -> str:
 
 
 def _is_redefined(known: type[MessageContent], kind: type[MessageContent]) -> bool:
-    """Return True if this is the class itself again: with slots, or from the same place."""
-    # With slots=True, @dataclass makes a second class with what it found in the first.
+    """Return whether a class replaces itself: rebuilt with slots, or defined again."""
+    # With slots=True, @dataclass creates a second class that shares the fields of the first.
     own = kind.__dict__.get("__dataclass_fields__")
     if own is not None and own is known.__dict__.get("__dataclass_fields__"):
         return True
-    return _address(known) == _address(kind)
+    return _qualified_name(known) == _qualified_name(kind)
 
 
-def _address(kind: Any) -> tuple[str, str]:
+def _qualified_name(kind: Any) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 
-def _check_after(kind: type[MessageContent], base: type[MessageContent]) -> None:
-    """Have the fields checked whatever a `__post_init__` of the class does."""
-    own: Callable[..., None] | None = kind.__dict__.get("__post_init__")
-    if own is None or hasattr(own, "__wrapped__"):
+def _wrap_post_init(kind: type[MessageContent], base: type[MessageContent]) -> None:
+    """Validate the fields after a `__post_init__` that the class defines."""
+    post_init: Callable[..., None] | None = kind.__dict__.get("__post_init__")
+    if post_init is None or hasattr(post_init, "__wrapped__"):
         return
 
-    @wraps(own)
-    def both(self: MessageContent, *given: Any) -> None:
-        own(self, *given)
+    @wraps(post_init)
+    def wrapper(self: MessageContent, *args: Any) -> None:
+        post_init(self, *args)
         base.__post_init__(self)
 
-    setattr(kind, "__post_init__", both)  # noqa: B010 (a method to type checkers)
+    setattr(kind, "__post_init__", wrapper)  # noqa: B010 (a method to type checkers)
 
 
 def complete(kind: type[MessageContent], base: type[MessageContent]) -> None:
-    """Derive from the fields of a dataclass what checks them; raises for what is no dataclass."""
+    """Derive the validators from the fields; raises InvalidTypeError if it is no dataclass."""
     name = kind.__name__
     if kind is base:
         return
@@ -104,19 +106,19 @@ def complete(kind: type[MessageContent], base: type[MessageContent]) -> None:
             f"{name} is not a dataclass; write @dataclass(frozen=True, slots=True) above "
             f"`class {name}(MessageContent):`."
         )
-    settable = [one for one in fields(kind) if one.init]  # pyright: ignore[reportArgumentType]
-    if taken := [one.name for one in settable if hasattr(base, one.name)]:
+    settable = [field for field in fields(kind) if field.init]  # pyright: ignore[reportArgumentType]
+    if reserved := [field.name for field in settable if hasattr(base, field.name)]:
         raise ValidationError(
-            f"{name} cannot have the field {taken[0]!r}, as every content has an attribute of "
+            f"{name} cannot have the field {reserved[0]!r}, as every content has an attribute of "
             f"that name; rename the field."
         )
-    kind.checks = {one.name: _check_of(one) for one in settable}
+    kind.checks = {field.name: _field_check(field) for field in settable}
     if kind.__dataclass_params__.frozen:  # pyright: ignore
         freeze(kind)
 
 
-def _check_of(field: Field[Any]) -> Check:
-    """Return what checks a field: plain data, where None means Unset if that is the default."""
+def _field_check(field: Field[Any]) -> Check:
+    """Return the validator of a field: plain data, and None for Unset if that is the default."""
 
     def check(value: Any, name: str) -> Any:
         return Unset if value is None and field.default is Unset else plain(value, name)
@@ -125,8 +127,8 @@ def _check_of(field: Field[Any]) -> Check:
 
 
 def freeze(kind: type[MessageContent]) -> None:
-    """Have every change of an attribute refused."""
-    # What dataclasses generate for this fails on names that are no fields (in Python 3.11).
+    """Make every assignment of an attribute raise FrozenInstanceError."""
+    # The methods that dataclasses generate fail on names that are no fields (Python 3.11).
     setattr(kind, "__setattr__", refuse_change)  # noqa: B010 (type checkers protect it)
     setattr(kind, "__delattr__", refuse_change)  # noqa: B010
 
@@ -139,7 +141,7 @@ def refuse_change(self: object, name: str, *_value: object) -> NoReturn:
 
 
 def is_set(content: MessageContent, name: str) -> bool:
-    """Return True if a field of a content has its value already."""
+    """Return whether a field of a content already has a value."""
     if isinstance(getattr(type(content), name, None), MemberDescriptorType):
         return hasattr(content, name)
     return name in getattr(content, "__dict__", ())

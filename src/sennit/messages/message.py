@@ -1,7 +1,7 @@
 """A message: one content, a sender, a recipient and a time.
 
-It never changes after it is made, so branches, sessions and threads can share it. Its role follows
-from its content. Two messages are equal when their ids are.
+It is immutable, so branches, sessions and threads can share it. Its role follows from its content.
+Two messages are equal if their ids are.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from sennit.messages.parts import Part
 
 SenderRecipient: TypeAlias = MessageRole | str | UUID
-"""Who sent or gets a message: a role, a name, or the id of a branch, session or agent."""
+"""A sender or recipient: a role, a name, or the id of a branch, session or agent."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 ABOUT = "about"
-"""Under this name in its metadata, a message that only carries data says what it is."""
+"""The metadata key that describes a message without text."""
 _KEYS = frozenset(
     {"id", "created_at", "type", "role", "content", "sender", "recipient", "metadata"}
 )
-_IN_BODY = frozenset({"_content", "_sender", "_recipient", "_metadata"})
-_BUILT_IN = {name: CONTENT_KINDS[name] for name in BUILT_IN}
+_LAZY_FIELDS = frozenset({"_content", "_sender", "_recipient", "_metadata"})
+_BUILT_IN_KINDS = {name: CONTENT_KINDS[name] for name in BUILT_IN}
 _ROLES = {role.value: role for role in MessageRole}
 
 
@@ -67,7 +67,7 @@ class Message(Element, key="content"):
     __slots__ = ("_body", "_content", "_recipient", "_sender")
 
     _body: bytes
-    """What is left to be read of a message that a store kept."""
+    """The JSON of a stored message that is not decoded yet; else empty."""
     _content: MessageContent
     _sender: SenderRecipient | None
     _recipient: SenderRecipient | None
@@ -83,7 +83,7 @@ class Message(Element, key="content"):
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise _no_such_field(unknown)
+            raise _unknown_field_error(unknown)
         Element.__init__(
             self,
             id=id,
@@ -105,13 +105,13 @@ class Message(Element, key="content"):
 
     @property
     def about(self) -> str | None:
-        """A description of a message that has no text and only carries data; else None."""
-        told = self.metadata.get(ABOUT) if self._content.empty else None
-        return told if isinstance(told, str) else None
+        """The description of a message without text, if its metadata has one."""
+        description = self.metadata.get(ABOUT) if self._content.empty else None
+        return description if isinstance(description, str) else None
 
     @property
     def role(self) -> MessageRole:
-        """The role, which the type of the content decides."""
+        """The role, given by the type of the content."""
         return self._content.role
 
     @property
@@ -131,43 +131,43 @@ class Message(Element, key="content"):
 
     @property
     def recipient(self) -> SenderRecipient | None:
-        """To whom, if known."""
+        """The recipient, if known."""
         return self._recipient
 
     @property
     def parts(self) -> list[Part]:
-        """This message's own parts: text, images, contexts, or its side of a tool call."""
+        """The parts of this message: text, images, contexts, a tool call or its result."""
         from sennit.messages.parts import parts_of  # parts are built on messages
 
         return parts_of(self)
 
     def clone(self, sender: SenderRecipient | None = None) -> Message:
-        """A copy under a new id; its metadata records `clone_from` and `original_created_at`."""
-        from sennit.messages.parts import regrouped  # parts are built on messages
+        """Return a copy with a new id and `clone_from` and `original_created_at` metadata."""
+        from sennit.messages.parts import regroup_metadata  # parts are built on messages
 
         return Message(
             self._content,
             sender=self._sender if sender is None else sender,
             recipient=self._recipient,
             metadata={
-                **regrouped(self.metadata),
+                **regroup_metadata(self.metadata),
                 "clone_from": str(self.id),
                 "original_created_at": clock.to_iso(self.created_us),
             },
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole message as plain data of the caller's own."""
+        """Return the whole message as a dict of plain data, a deep copy."""
         return self._record(self._content.to_dict(), plain_dict(self.metadata, "metadata"))
 
     @classmethod
     def from_dict(
         cls, data: Mapping[str, Any], models: Mapping[str, type[BaseModel]] | None = None
     ) -> Message:
-        """The message that `to_dict` wrote; nothing is imported or executed.
+        """Return the message that `to_dict` wrote; nothing is imported or executed.
 
-        `models` gives classes back by name. Raises CodecError when a key is missing or unknown, and
-        ValidationError when a value is not acceptable.
+        `models` maps names to the classes to restore. Raises CodecError if a key is missing or
+        unknown, and ValidationError if a value is invalid.
         """
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CodecError(f"A stored message is a dict, got {shown(data)}.")
@@ -194,26 +194,26 @@ class Message(Element, key="content"):
         )
 
     def to_json(self) -> str:
-        """The whole message as one line of JSON."""
+        """Return the whole message as one line of JSON."""
         return dumps(self._record(self._content.record(), dict(self.metadata))).decode()
 
     @classmethod
     def from_json(
         cls, data: str | bytes, models: Mapping[str, type[BaseModel]] | None = None
     ) -> Message:
-        """The message that `to_json` wrote; raises CodecError if it is not sound."""
+        """Return the message that `to_json` wrote; raises CodecError if it is invalid."""
         return cls.from_dict(loads(data), models)
 
     def to_record(self) -> dict[str, Any]:
-        """All but the id and the time, as stores keep it; shared with this message, to be read."""
+        """Return the stored form without id and time; it shares data, so do not change it."""
         metadata = self._metadata
-        return self._said(self._content.record(), dict(metadata) if metadata else {})
+        return self._body_record(self._content.record(), dict(metadata) if metadata else {})
 
     @classmethod
-    def just_said(
+    def create_unchecked(
         cls, content: MessageContent, sender: SenderRecipient | None, created: int
     ) -> Message:
-        """A new message of a content, made at these microseconds."""
+        """Return a new message of a valid content, created at these microseconds."""
         message = object.__new__(cls)
         message._id, message._created, message._metadata = new_id(), created, NO_METADATA
         message._body, message._content, message._recipient = b"", content, None
@@ -222,10 +222,10 @@ class Message(Element, key="content"):
 
     @classmethod
     def kept(cls, id: UUID, created: int, body: bytes) -> Message:
-        """The message a store kept: its id, microseconds, and the JSON of its `to_record`.
+        """Return a stored message from its id, microseconds and the JSON of its `to_record`.
 
-        The body is read when someone looks at it, so a long session opens fast; one that is not
-        sound raises StoreError then.
+        The body is decoded on first access, so a long session opens fast; a corrupt one raises
+        StoreError then.
         """
         message = object.__new__(cls)
         message._id, message._created, message._body = id, created, body
@@ -233,15 +233,15 @@ class Message(Element, key="content"):
 
     @classmethod
     def from_record(cls, id: UUID, created: int, record: Mapping[str, Any]) -> Message:
-        """The message in a record from outside, checked in full; raises as from_dict does."""
+        """Return the message in an untrusted record, fully validated; raises as from_dict does."""
         return cls.from_dict({**record, "id": str(id), "created_at": clock.to_iso(created)})
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what is not there: the rest of a kept message, until it is read.
-        if name not in _IN_BODY:
+        # Only called for missing attributes: those of a stored message not decoded yet.
+        if name not in _LAZY_FIELDS:
             raise AttributeError(f"Message has no attribute {name!r}.")
         try:
-            self._read_rest()
+            self._decode_body()
         except (SennitError, TypeError, ValueError, LookupError, AttributeError) as error:
             raise StoreError(
                 f"Message {self._id} cannot be read: it is damaged in the store. Run "
@@ -249,17 +249,17 @@ class Message(Element, key="content"):
             ) from error
         return object.__getattribute__(self, name)
 
-    def _read_rest(self) -> None:
-        # Not by way of a new message: a long history is read at once, and this is most of its cost.
+    def _decode_body(self) -> None:
+        # Bypasses the constructor: decoding dominates the time to read a long history.
         record = _read_body(self._body)
-        kind = _BUILT_IN.get(record.type)
+        kind = _BUILT_IN_KINDS.get(record.type)
         if kind is None or record.role is not None:
             content = content_of(record.type, record.content, record.role)
         else:
-            content = kind.restored(record.content)
+            content = kind.from_record(record.content)
         sender = None if record.sender is None else party(record.sender, "sender")
         recipient = None if record.recipient is None else party(record.recipient, "recipient")
-        # What was written was checked, and its checksum tells that it is the same.
+        # Stored metadata was validated on writing, and a checksum protects it.
         metadata = NO_METADATA if record.metadata is None else read_only(record.metadata)
         self._content, self._sender, self._recipient = content, sender, recipient
         self._metadata = metadata
@@ -274,23 +274,23 @@ class Message(Element, key="content"):
         return {
             "id": str(self._id),
             "created_at": clock.to_iso(self._created),
-            **self._said(fields, metadata),
+            **self._body_record(fields, metadata),
         }
 
-    def _said(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    def _body_record(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
         record: dict[str, Any] = stored_type(self._content)
         record["content"] = fields
         if self._sender is not None:
-            record["sender"] = _written(self._sender)
+            record["sender"] = _party_text(self._sender)
         if self._recipient is not None:
-            record["recipient"] = _written(self._recipient)
+            record["recipient"] = _party_text(self._recipient)
         if metadata:
             record["metadata"] = metadata
         return record
 
     def __repr__(self) -> str:
-        said = " ".join(self._content.words.split())
-        return f"Message({self.role.value}, {said[:40]!r}, id={self._id})"
+        text = " ".join(self._content.words.split())
+        return f"Message({self.role.value}, {text[:40]!r}, id={self._id})"
 
 
 def _content_from(content: Any) -> MessageContent:
@@ -304,7 +304,7 @@ def _content_from(content: Any) -> MessageContent:
 
 
 def party(value: Any, name: str) -> SenderRecipient:
-    """A sender or recipient; role names and UUID strings become what they name.
+    """Return a sender or recipient; converts role names and UUID strings.
 
     Raises InvalidTypeError or ValidationError, naming `name`.
     """
@@ -317,11 +317,11 @@ def party(value: Any, name: str) -> SenderRecipient:
     return UUID(value) if _UUID.fullmatch(value) else text(value, name)
 
 
-def _written(party: SenderRecipient) -> str:
+def _party_text(party: SenderRecipient) -> str:
     return str.__str__(party) if isinstance(party, MessageRole) else str(party)
 
 
-def _no_such_field(unknown: Mapping[str, Any]) -> InvalidTypeError:
+def _unknown_field_error(unknown: Mapping[str, Any]) -> InvalidTypeError:
     if "role" in unknown:
         return InvalidTypeError(
             "'role' is not a field of Message: it follows from the content's type. "

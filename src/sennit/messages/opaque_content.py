@@ -1,7 +1,7 @@
 """Contents of a type that this program has not defined.
 
-A message written by a program with contents of its own can be read, shown, sent on and stored by
-any other: its fields are kept as data, and go back to the store exactly as they came.
+Any program can read, render, send and store a message with a content type of another program: its
+fields are preserved as data and written back unchanged.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _log = logging.getLogger(__name__)
 _ROLES = {role.value: role for role in MessageRole}
 
 
-def _name(value: Any, name: str) -> str:
-    if not (found := text(value, name)) or found in BUILT_IN:
+def _check_name(value: Any, name: str) -> str:
+    if not (kind_name := text(value, name)) or kind_name in BUILT_IN:
         raise ValidationError(
             f"{name} must be the name of a content of your own, got {shown(value)}."
         )
-    return found
+    return kind_name
 
 
-def _role(value: Any, name: str) -> MessageRole:
+def _check_role(value: Any, name: str) -> MessageRole:
     if isinstance(value, str) and value in _ROLES:
         return _ROLES[value]
     raise ValidationError(f"{name} must be one of {MessageRole.allowed()}, got {shown(value)}.")
@@ -40,13 +40,17 @@ def _role(value: Any, name: str) -> MessageRole:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueContent(MessageContent):
-    """A content of a type that is not defined here: its name, its fields and its role, as stored.
+    """A content of an undefined type: its name, fields and role, as stored.
 
-    It reads as its fields.
+    It renders as its fields.
     """
 
     _registered: ClassVar[bool] = False
-    checks: ClassVar[dict[str, Check]] = {"type": _name, "fields": plain_dict, "role": _role}
+    checks: ClassVar[dict[str, Check]] = {
+        "type": _check_name,
+        "fields": plain_dict,
+        "role": _check_role,
+    }
 
     type: str
     """The name it is stored under."""
@@ -67,7 +71,7 @@ freeze(OpaqueContent)
 
 
 def stored_type(content: MessageContent) -> dict[str, Any]:
-    """Return the type under which a content is stored; with its role, unless it is built in."""
+    """Return the stored type of a content, with its role unless it is built in."""
     if (name := content.kind) in BUILT_IN:
         return {"type": name}
     return {"type": name, "role": content.role.value}
@@ -79,10 +83,10 @@ def content_of(
     role: object = None,
     models: Mapping[str, type[BaseModel]] | None = None,
 ) -> MessageContent:
-    """Return the content that was stored under a type's name; nothing is imported.
+    """Return the content stored under a type name; nothing is imported.
 
-    With a role it is one that a program defined. If it is not defined here, or its class no longer
-    takes these fields, it is opaque. Raises CodecError if the name or the role cannot be one.
+    Types that a program defined are stored with a role. If the type is not defined here, or its
+    class rejects the fields, the content is opaque. Raises CodecError for an invalid name or role.
     """
     if not isinstance(name, str) or (name in BUILT_IN) is not (role is None):
         raise CodecError(

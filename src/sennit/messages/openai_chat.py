@@ -1,9 +1,8 @@
-"""OpenAI-style chat messages, converted to ours: `{"role": "user", "content": "Hello"}`.
+"""Conversion of OpenAI-style chat messages such as `{"role": "user", "content": "Hello"}`.
 
-What such a dict says becomes a role with parts, or the result of a tool. Every key that says
-something is understood or refused: nothing is silently dropped. Keys without a value, of which the
-answers of a client have many (`"refusal": None`, `"annotations": []`), say nothing. A refusal is
-what the assistant said; a name is who sends it.
+A dict becomes a role with parts, or a tool result. Every key with a value is converted or refused;
+nothing is silently dropped. Keys without a value, as in client responses (`"refusal": None`,
+`"annotations": []`), are ignored. A refusal becomes the assistant's text, a name the sender.
 """
 
 from __future__ import annotations
@@ -37,52 +36,54 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "tool": frozenset({"role", "content", "name", "tool_call_id"}),
     "user": frozenset({"role", "content", "name"}),
 }
-_USUAL = frozenset({"role", "content"})
+_DEFAULT_KEYS = frozenset({"role", "content"})
 
 
-def chat_role(said: Mapping[str, Any]) -> str:
-    """The role of a chat message as we call it; raises ValidationError if it has none of ours."""
-    role = said.get("role")
+def chat_role(chat: Mapping[str, Any]) -> str:
+    """Return the role of a chat message in Sennit; raises ValidationError if it is unknown."""
+    role = chat.get("role")
     if role == "tool":
         return "tool"
     if not isinstance(role, str) or role not in _ROLES:
-        known = ", ".join(map(repr, (*_ROLES, "tool")))
-        raise ValidationError(f"A chat message has a role, one of {known}; got {shown(said)}.")
+        roles = ", ".join(map(repr, (*_ROLES, "tool")))
+        raise ValidationError(f"A chat message has a role, one of {roles}; got {shown(chat)}.")
     return _ROLES[role]
 
 
-def from_chat(said: Mapping[str, Any], *, sender: SenderRecipient | None = None) -> MessageGroup:
-    """The group that a chat message becomes; raises ValidationError for what it cannot hold."""
-    role = chat_role(said)
-    allowed = _KEYS.get(role, _USUAL)
-    given = {key for key, value in said.items() if value is not None and value != []}
-    if wrong := sorted(map(str, given - allowed)):
+def from_chat(chat: Mapping[str, Any], *, sender: SenderRecipient | None = None) -> MessageGroup:
+    """Convert a chat message to a group; raises ValidationError if it cannot."""
+    role = chat_role(chat)
+    allowed = _KEYS.get(role, _DEFAULT_KEYS)
+    present = {key for key, value in chat.items() if value is not None and value != []}
+    if wrong := sorted(map(str, present - allowed)):
         raise ValidationError(
             f"A chat message with the role {role!r} has {sorted(allowed)}, not {wrong}."
         )
     if role == "tool":
-        return _tool_result(said)
-    if {"content", "refusal"} <= given:
+        return _tool_result(chat)
+    if {"content", "refusal"} <= present:
         raise ValidationError(
-            f"An answer has a content or a refusal, got both: {shown(said['content'])} and "
-            f"{shown(said['refusal'])}."
+            f"An answer has a content or a refusal, got both: {shown(chat['content'])} and "
+            f"{shown(chat['refusal'])}."
         )
-    words = _said(said["refusal"] if "refusal" in given else said.get("content"))
-    parts = [*words, *map(_called, said.get("tool_calls") or ())]
-    return split(_ROLES[role], parts, sender=said.get("name") or sender)
+    texts = _content_parts(chat["refusal"] if "refusal" in present else chat.get("content"))
+    parts = [*texts, *map(_tool_call_part, chat.get("tool_calls") or ())]
+    return split(_ROLES[role], parts, sender=chat.get("name") or sender)
 
 
-def _tool_result(said: Mapping[str, Any]) -> MessageGroup:
-    texts = [part.text for part in _said(said.get("content")) if isinstance(part, TextPart)]
+def _tool_result(chat: Mapping[str, Any]) -> MessageGroup:
+    texts = [
+        part.text for part in _content_parts(chat.get("content")) if isinstance(part, TextPart)
+    ]
     content = ActionResponseContent.create(
-        request_id=said.get("tool_call_id"), result="\n".join(texts)
+        request_id=chat.get("tool_call_id"), result="\n".join(texts)
     )
-    message = Message(content, sender=said.get("name"))
+    message = Message(content, sender=chat.get("name"))
     parts = tuple(parts_of(message))
     return MessageGroup(f"msg_{message.id}", "assistant", parts, message.created_at, (message,))
 
 
-def _said(content: Any) -> Iterable[Part]:
+def _content_parts(content: Any) -> Iterable[Part]:
     if content is None:
         return []
     if isinstance(content, str):
@@ -91,7 +92,7 @@ def _said(content: Any) -> Iterable[Part]:
         raise ValidationError(
             f"The content of a chat message is text or a list of parts, got {shown(content)}."
         )
-    return [_part(one) for one in cast("list[Any]", content)]
+    return [_part(item) for item in cast("list[Any]", content)]
 
 
 def _part(part: Any) -> Part:
@@ -110,14 +111,14 @@ def _part(part: Any) -> Part:
             )
 
 
-def _called(call: Any) -> ToolPart:
+def _tool_call_part(call: Any) -> ToolPart:
     match call:
         case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
             try:
-                given: Any = loads(arguments or "{}")
+                parsed: Any = loads(arguments or "{}")
             except CodecError as error:
                 raise ValidationError(f"The arguments of {name!r} are not JSON: {error}") from error
-            return ToolPart(name, given, tool_id=id)
+            return ToolPart(name, parsed, tool_id=id)
         case _:
             raise ValidationError(
                 f"A tool call has an id and a function with name and arguments, got {shown(call)}."

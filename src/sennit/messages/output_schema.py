@@ -1,8 +1,8 @@
 """Output and tool schemas: a pydantic class at run time, a name and a JSON schema at rest.
 
-A stored message must open anywhere, without the program that wrote it, and must never import or run
-anything. So a class is written down as its name and JSON schema, and comes back as a `ModelSchema`,
-which renders to the same text; a caller who has the class may pass it to get the class back.
+A stored message must be readable without the program that wrote it, and reading must never import
+or run anything. So a class is stored as its name and JSON schema and restored as a `ModelSchema`,
+which renders to the same text; a caller who has the class may pass it to restore the class itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
-    """A response model or tool schema whose class is not at hand."""
+    """A response model or tool schema without its class."""
 
     name: str
     schema: dict[str, Any]
@@ -42,14 +42,14 @@ _schemas: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 
 def is_model(value: Any) -> bool:
     """Return whether `value` is a pydantic model class or a ModelSchema."""
-    # Asked by attribute: a pydantic class can only exist if pydantic was imported by its author.
+    # Checked by attribute, to avoid importing pydantic.
     return isinstance(value, ModelSchema) or (
         isinstance(value, type) and hasattr(value, "model_json_schema")
     )
 
 
 def as_model(value: Any, name: str) -> Model:
-    """A pydantic class, a ModelSchema or a JSON schema as a model; else InvalidTypeError."""
+    """Return a pydantic class, ModelSchema or JSON schema as a model; or InvalidTypeError."""
     if is_model(value):
         return value
     if isinstance(value, Mapping):
@@ -61,15 +61,15 @@ def as_model(value: Any, name: str) -> Model:
 
 
 def model_name(model: Model) -> str:
-    """The name a model goes by: the class's `__name__`, or the schema's."""
+    """Return the name of a model: that of the class or of the schema."""
     return model.name if isinstance(model, ModelSchema) else model.__name__
 
 
 def model_schema(model: Model) -> dict[str, Any]:
-    """The model's JSON schema; made once per class."""
+    """Return the JSON schema of a model, cached per class."""
     if isinstance(model, ModelSchema):
         return model.schema
-    found = _schemas.get(model)
-    if found is None:
-        found = _schemas[model] = plain_dict(model.model_json_schema(), model.__name__)
-    return found
+    schema = _schemas.get(model)
+    if schema is None:
+        schema = _schemas[model] = plain_dict(model.model_json_schema(), model.__name__)
+    return schema

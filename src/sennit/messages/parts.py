@@ -1,13 +1,13 @@
-"""Parts: another view of messages, with text, tool calls, images and contexts side by side.
+"""Parts: a view of messages as lists of text, images, contexts and tool calls.
 
-People who build assistants think of one message as a list of parts: text, images, contexts that
-were used, tool calls with their results. Sennit stores canonical messages, each with one content.
-`split` turns parts into messages, `MessageGroup.of` puts them together again, exactly: members that
-are several carry their group's id and their place in it. A message that carries none is a group of
-its own, named after it. A part is a pure value that knows nothing of storage.
+Chat APIs treat one message as a list of parts: text, images, used contexts, tool calls with their
+results. Sennit stores canonical messages, each with one content. `split` converts parts to messages
+and `MessageGroup.of` converts them back without loss: the members of a group carry its id and their
+index in their metadata. A message without these is a group of its own, named after it. A part is a
+pure value that knows nothing of storage.
 
-One member holds a text, then images, then contexts, in this order; a part that does not fit behind
-the one before it begins a new member. So the order of parts never has to be written down.
+One member has a text, then images, then contexts, in this order; a part that cannot follow the
+previous one starts a new member. So the order of parts need not be stored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _set = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Something said in words."""
+    """A text."""
 
     text: str
 
@@ -67,7 +67,7 @@ class ContextPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolPart:
-    """A tool call, and what it gave once it has ended."""
+    """A tool call, with its output or error once it has ended."""
 
     name: str
     input: dict[str, Any]
@@ -90,7 +90,7 @@ class ToolPart:
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """An image the user shows, by its http(s) address."""
+    """An image of the user, by its http(s) URL."""
 
     url: str
     detail: ImageDetail = "auto"
@@ -116,7 +116,7 @@ _PART_NAMES = {kind: name for name, kind in _PARTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class MessageGroup:
-    """Parts that were said together, and the messages that store them."""
+    """The parts of one message, and the messages that store them."""
 
     id: str
     """`msg_` and a UUID."""
@@ -127,7 +127,7 @@ class MessageGroup:
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> MessageGroup:
-        """The group these members came from; raises ValidationError if they are not one group."""
+        """Return the group of these messages; raises ValidationError if they are not one group."""
         messages = list(messages)
         marks = {mark[:2] for mark in map(_mark, messages)}
         if len(marks) != 1:
@@ -137,10 +137,10 @@ class MessageGroup:
         if [_mark(message)[2] for message in ordered] != list(range(len(ordered))):
             raise ValidationError(f"Group {id} has missing or duplicate messages.")
         created_at = _milliseconds(ordered[0].created_at)
-        return cls(id, role, tuple(_joined(ordered)), created_at, ordered)
+        return cls(id, role, tuple(_join_parts(ordered)), created_at, ordered)
 
     def to_json(self) -> str:
-        """One line of JSON: id, role, parts, created_at in milliseconds."""
+        """Return one line of JSON: id, role, parts, created_at in milliseconds."""
         moment = clock.to_iso(clock.from_datetime(self.created_at), "milliseconds")
         return dumps(
             {
@@ -153,7 +153,7 @@ class MessageGroup:
 
     @classmethod
     def from_json(cls, line: str | bytes, sender: SenderRecipient | None = None) -> MessageGroup:
-        """The group in a line that `to_json` wrote; raises CodecError if it is not sound."""
+        """Return the group that `to_json` wrote; raises CodecError if the line is invalid."""
         data = loads(line)
         if not isinstance(data, dict) or data.keys() != {"id", "role", "parts", "created_at"}:
             raise CodecError("A group is a JSON object with id, role, parts and created_at.")
@@ -171,7 +171,7 @@ class MessageGroup:
 
 
 def part_to_dict(part: Part) -> dict[str, Any]:
-    """A part as plain data, with its `type`."""
+    """Return a part as plain data, with its `type`."""
     fields = {"type": _PART_NAMES[type(part)]}
     for name in type(part).__slots__:
         value = getattr(part, name)
@@ -181,7 +181,7 @@ def part_to_dict(part: Part) -> dict[str, Any]:
 
 
 def part_from_dict(data: object) -> Part:
-    """The part that `part_to_dict` wrote; raises CodecError for an unknown type or field."""
+    """Return the part that `part_to_dict` wrote; raises CodecError if it is invalid."""
     if not isinstance(data, dict):
         raise CodecError(f"A part is a JSON object, got {shown(data)}.")
     fields = dict(cast("dict[str, Any]", data))
@@ -204,22 +204,27 @@ def split(
     id: str | None = None,
     created_at: datetime | None = None,
 ) -> MessageGroup:
-    """Parts as a group of canonical messages; raises a ValidationError before making any."""
+    """Convert parts to a group of canonical messages; raises ValidationError."""
     if role not in ("user", "assistant", "system"):
         raise ValidationError(f"role must be 'user', 'assistant' or 'system', got {shown(role)}.")
-    listed = _listed(parts)
+    part_list = _as_part_list(parts)
     if role == "system":
-        return _system(listed, created_at)
-    if id is None and created_at is None and len(listed) == 1 and isinstance(listed[0], TextPart):
-        return _alone(role, listed[0], sender)
+        return _system_group(part_list, created_at)
+    if (
+        id is None
+        and created_at is None
+        and len(part_list) == 1
+        and isinstance(part_list[0], TextPart)
+    ):
+        return _single_text_group(role, part_list[0], sender)
     moment = _milliseconds(created_at)
     members: list[_Member] = []
-    for part in listed:
-        _place(part, role, members)
+    for part in part_list:
+        _add_part(part, role, members)
     contents = [
-        (content, own, member.used(content))
+        (content, message_id, member.used(content))
         for member in members
-        for content, own in member.contents(role)
+        for content, message_id in member.contents(role)
     ]
     _, first, used = contents[0]
     alone = id is None and len(contents) == 1 and not used
@@ -228,28 +233,30 @@ def split(
         Message(
             content,
             sender=sender,
-            id=own,
+            id=message_id,
             created_at=moment,
             metadata=None if alone else {"group": {**mark, "index": index, **used}},
         )
-        for index, (content, own, used) in enumerate(contents)
+        for index, (content, message_id, used) in enumerate(contents)
     )
-    return MessageGroup(mark["id"], role, tuple(listed), moment, messages)
+    return MessageGroup(mark["id"], role, tuple(part_list), moment, messages)
 
 
-def _alone(role: GroupRole, said: TextPart, sender: SenderRecipient | None) -> MessageGroup:
-    """A text on its own, said just now, as most are: the same in fewer steps."""
+def _single_text_group(
+    role: GroupRole, part: TextPart, sender: SenderRecipient | None
+) -> MessageGroup:
+    """Return the group of a single text: a fast path for the common case."""
     if role == "user":
-        content = InstructionContent.restored({"instruction": said.text})
+        content = InstructionContent.from_record({"instruction": part.text})
     else:
-        content = AssistantResponseContent.restored({"assistant_response": said.text})
+        content = AssistantResponseContent.from_record({"assistant_response": part.text})
     now = clock.now_us() // 1000 * 1000
-    message = Message.just_said(content, sender, now)
-    return MessageGroup(f"msg_{message.id}", role, (said,), clock.to_datetime(now), (message,))
+    message = Message.create_unchecked(content, sender, now)
+    return MessageGroup(f"msg_{message.id}", role, (part,), clock.to_datetime(now), (message,))
 
 
-def _system(parts: Sequence[Part], created_at: datetime | None) -> MessageGroup:
-    """A system message, which is one text and stands in no group."""
+def _system_group(parts: Sequence[Part], created_at: datetime | None) -> MessageGroup:
+    """Return the group of a system message; raises ValidationError unless it is one text."""
     if len(parts) != 1 or not isinstance(parts[0], TextPart):
         raise ValidationError(f"A system message is one text, got {shown(list(parts))}.")
     moment = _milliseconds(created_at)
@@ -257,8 +264,8 @@ def _system(parts: Sequence[Part], created_at: datetime | None) -> MessageGroup:
     return MessageGroup(f"msg_{message.id}", "system", tuple(parts), moment, (message,))
 
 
-def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a message's new version: the same contexts, in a group of its own."""
+def regroup_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata for a new version of a message: same contexts, new group."""
     match metadata.get("group"):
         case {"id": str(), **mark}:
             return {**metadata, "group": {**mark, "id": f"msg_{new_id()}", "index": 0}}
@@ -267,30 +274,32 @@ def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(message: Message) -> list[Part]:
-    """A message's own parts; a tool's result alone does not know the tool's name."""
+    """Return the parts of a message; those of a tool result lack the tool's name."""
     content = message.content
-    said: list[Part] = []
+    parts: list[Part] = []
     match content:
         case SystemContent() if content.system_message is not Unset:
-            said.append(TextPart(content.system_message))
+            parts.append(TextPart(content.system_message))
         case InstructionContent():
             if content.instruction is not Unset:
-                said.append(TextPart(content.instruction))
+                parts.append(TextPart(content.instruction))
             detail = content.image_detail or "auto"
-            said += [ImagePart(url, detail) for url in content.images or ()]
+            parts += [ImagePart(url, detail) for url in content.images or ()]
         case AssistantResponseContent() if content.assistant_response is not Unset:
-            said.append(TextPart(content.assistant_response))
+            parts.append(TextPart(content.assistant_response))
         case ActionRequestContent():
-            said.append(_tool_part(content))
+            parts.append(_tool_part(content))
         case ActionResponseContent():
-            said.append(ToolPart("", {}, content.result, content.error, content.request_id or None))
+            parts.append(
+                ToolPart("", {}, content.result, content.error, content.request_id or None)
+            )
         case SystemContent() | AssistantResponseContent():
             pass
         case _ if not content.empty:
-            said.append(TextPart(content.words))
+            parts.append(TextPart(content.words))
         case _:
             pass
-    return said + contexts_of(message)
+    return parts + contexts_of(message)
 
 
 @dataclass(slots=True)
@@ -303,11 +312,11 @@ class _Member:
     tool: ToolPart | None = None
 
     def contents(self, role: GroupRole) -> Iterable[tuple[MessageContent, UUID]]:
-        own = new_id()
+        message_id = new_id()
         if self.tool is not None:
-            yield from _tool_contents(self.tool, own)
+            yield from _tool_contents(self.tool, message_id)
         elif role == "assistant":
-            yield AssistantResponseContent.create(self.text and self.text.text), own
+            yield AssistantResponseContent.create(self.text and self.text.text), message_id
         else:
             yield (
                 InstructionContent.create(
@@ -315,18 +324,22 @@ class _Member:
                     images=[image.url for image in self.images] or None,
                     image_detail=self.images[0].detail if self.images else None,
                 ),
-                own,
+                message_id,
             )
 
     def used(self, content: MessageContent) -> dict[str, Any]:
-        # What was used is recorded once: with the call, not with its result too.
+        # Contexts are recorded with the call only, not with its result too.
         if not self.contexts or isinstance(content, ActionResponseContent):
             return {}
-        return {"contexts": [{"uri": one.uri, "abstract": one.abstract} for one in self.contexts]}
+        return {
+            "contexts": [
+                {"uri": context.uri, "abstract": context.abstract} for context in self.contexts
+            ]
+        }
 
 
 def _mark(message: Message) -> tuple[str, GroupRole, int]:
-    """The group's id and role and the message's place in it."""
+    """Return the id and role of a message's group, and its index in it."""
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"Expected a Message, got {shown(message)}; pass branch.messages.")
     match message.metadata.get("group", message.content):
@@ -338,30 +351,30 @@ def _mark(message: Message) -> tuple[str, GroupRole, int]:
             return f"msg_{message.id}", "user", 0
         case AssistantResponseContent() | ActionRequestContent():
             return f"msg_{message.id}", "assistant", 0
-        case MessageContent() as own if not isinstance(own, ActionResponseContent):
-            role = "assistant" if own.from_assistant else "user"
+        case MessageContent() as content if not isinstance(content, ActionResponseContent):
+            role = "assistant" if content.from_assistant else "user"
             return f"msg_{message.id}", role, 0
         case _:
             raise ValidationError(f"Message {message.id} was not stored as part of a group.")
 
 
 def contexts_of(message: Message) -> list[ContextPart]:
-    """The contexts recorded with a message; what someone else may have put there is passed over."""
-    found: list[ContextPart] = []
+    """Return the contexts recorded with a message, ignoring invalid entries."""
+    contexts: list[ContextPart] = []
     match message.metadata.get("group"):
-        case {"contexts": [*noted]}:
-            for context in noted:
+        case {"contexts": [*stored]}:
+            for context in stored:
                 match context:
                     case {"uri": str(uri), "abstract": str(abstract)} if uri:
-                        found.append(ContextPart(uri, abstract))
+                        contexts.append(ContextPart(uri, abstract))
                     case _:
                         pass
         case _:
             pass
-    return found
+    return contexts
 
 
-def _place(part: Part, role: GroupRole, members: list[_Member]) -> None:
+def _add_part(part: Part, role: GroupRole, members: list[_Member]) -> None:
     last = members[-1] if members else None
     match part:
         case TextPart():
@@ -390,10 +403,10 @@ def _place(part: Part, role: GroupRole, members: list[_Member]) -> None:
             )
 
 
-def _tool_contents(tool: ToolPart, own: UUID) -> Iterable[tuple[MessageContent, UUID]]:
-    yield ActionRequestContent.create(tool.name, tool.input, tool.tool_id), own
+def _tool_contents(tool: ToolPart, message_id: UUID) -> Iterable[tuple[MessageContent, UUID]]:
+    yield ActionRequestContent.create(tool.name, tool.input, tool.tool_id), message_id
     if tool.output is not Unset or tool.error is not Unset:
-        request_id = str(own) if tool.tool_id is None else tool.tool_id
+        request_id = str(message_id) if tool.tool_id is None else tool.tool_id
         error = Unset if tool.error is None else tool.error
         yield ActionResponseContent(request_id, tool.output, error), new_id()
 
@@ -410,48 +423,48 @@ def _tool_part(
     )
 
 
-def _joined(messages: Sequence[Message]) -> Iterable[Part]:
-    """The parts of all members in order; a call and its result are one part."""
+def _join_parts(messages: Sequence[Message]) -> Iterable[Part]:
+    """Yield the parts of all members in order; a call and its result are one part."""
     following = iter([*messages[1:], None])
     for message in messages:
         content, after = message.content, next(following)
         if isinstance(content, ActionResponseContent):
             continue
-        own = parts_of(message)
+        parts = parts_of(message)
         result = None if after is None else after.content
         if isinstance(content, ActionRequestContent) and isinstance(result, ActionResponseContent):
-            own[0] = _tool_part(content, result)
-        yield from own
+            parts[0] = _tool_part(content, result)
+        yield from parts
 
 
-def _listed(parts: str | Part | Iterable[Part]) -> list[Part]:
+def _as_part_list(parts: str | Part | Iterable[Part]) -> list[Part]:
     if isinstance(parts, str):
         return [TextPart(parts)]
     if isinstance(parts, tuple(_PART_NAMES)):
         return [parts]
     if not isinstance(parts, Iterable):
         raise InvalidTypeError(f"parts must be a list of parts, got {shown(parts)}.")
-    listed = list(parts)
-    for part in listed:
+    part_list = list(parts)
+    for part in part_list:
         if type(part) not in _PART_NAMES:
             raise InvalidTypeError(
                 f"{shown(part)} is not a part; use TextPart, ContextPart, ToolPart or ImagePart."
             )
-    if not listed:
+    if not part_list:
         raise ValidationError("parts must not be empty.")
-    return listed
+    return part_list
 
 
-def _group_id(given: object) -> str:
+def _group_id(value: object) -> str:
     try:
-        if isinstance(given, str) and given.startswith("msg_"):
-            return f"msg_{UUID(given[4:])}"
+        if isinstance(value, str) and value.startswith("msg_"):
+            return f"msg_{UUID(value[4:])}"
     except ValueError:
         pass
-    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {shown(given)}.")
+    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {shown(value)}.")
 
 
 def _milliseconds(moment: datetime | None) -> datetime:
-    """A time as JSONL shows it, so that a group read back is equal to the one written."""
+    """Truncate a time to milliseconds, as in JSONL, so that groups round-trip."""
     microseconds = clock.now_us() if moment is None else clock.from_datetime(moment)
     return clock.to_datetime(microseconds // 1000 * 1000)

@@ -1,8 +1,7 @@
 """Rendering of contents as text: labelled sections, YAML, TypeScript schemas.
 
-The text is for a reader, a model or a person, not for a YAML parser: strings print as they are,
-never quoted or escaped, and only where several lines must hang under a key does a block mark (`|`)
-say so. Nothing here is read back; the codec does that.
+The text is for models and people, not for a YAML parser: strings are never quoted or escaped, and
+only multi-line strings get a block indicator (`|`). Nothing here is parsed back; see `codec`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FORMAT_WORDS = (
     "Example structure:",
     "Return ONLY valid JSON",
 )
-"""Words of the section that asks for a form; an answer that holds them repeats the prompt."""
+"""Phrases of the response format section; an answer that contains them echoes the prompt."""
 _RESPONSE_FORMAT = """ResponseFormat:
   **MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT.**
   Example structure:
@@ -40,12 +39,12 @@ _RESPONSE_FORMAT = """ResponseFormat:
 
 
 def instruction_text(content: InstructionContent) -> str:
-    """The sections of an instruction, one blank line between them."""
-    sections = [spoken(content.instruction)] if content.instruction else []
+    """Render the sections of an instruction, separated by blank lines."""
+    sections = [instruction_section(content.instruction)] if content.instruction else []
     if content.context:
         lines = ["Context:"]
         _items(content.context, "  ", lines)
-        sections.append(_ended("\n".join(lines)))
+        sections.append(_strip_trailing_newlines("\n".join(lines)))
     if content.tool_schemas is not Unset and content.tool_schemas:
         sections.append("\n".join(["Tools:", *_tools(content.tool_schemas)]))
     if content.response_model is not Unset:
@@ -60,42 +59,46 @@ def text_with_results(content: InstructionContent, results: list[str]) -> str:
     if content.context:
         _items(content.context, "  ", lines)
     _items(results, "  ", lines)
-    context = _ended("\n".join(lines))
-    return f"{spoken(content.instruction)}\n\n{context}" if content.instruction else context
+    context = _strip_trailing_newlines("\n".join(lines))
+    return (
+        f"{instruction_section(content.instruction)}\n\n{context}"
+        if content.instruction
+        else context
+    )
 
 
-def spoken(instruction: str) -> str:
-    """The section that holds what was asked."""
+def instruction_section(instruction: str) -> str:
+    """Render the section with the instruction itself."""
     section = f"Instruction: {instruction}"
     return section.rstrip("\n") if section[-1] == "\n" else section
 
 
-def _ended(section: str) -> str:
+def _strip_trailing_newlines(section: str) -> str:
     return section.rstrip("\n") if section[-1] == "\n" else section
 
 
 def action_request_text(content: ActionRequestContent) -> str:
-    """`function:` and `arguments:` as YAML."""
+    """Render `function:` and `arguments:` as YAML."""
     lines: list[str] = []
     _field("function", content.function or "", "", lines)
     _field("arguments", content.arguments or {}, "", lines)
-    return _ended("\n".join(lines))
+    return _strip_trailing_newlines("\n".join(lines))
 
 
 def fields_text(fields: dict[str, Any]) -> str:
-    """Return any fields as YAML."""
+    """Render fields as YAML."""
     return _yaml(fields) if fields else ""
 
 
 def blocks_text(rendered: str | list[dict[str, Any]]) -> str:
-    """Return the text of a rendered content; of blocks, the texts, and the addresses of images."""
+    """Return a rendered content as text; of blocks, the texts and the URLs of images."""
     if isinstance(rendered, str):
         return rendered
     return "\n".join(str(block.get("text") or block.get("image_url") or "") for block in rendered)
 
 
 def action_response_text(content: ActionResponseContent) -> str:
-    """`success:`, request_id if set, then the result or the error, as YAML."""
+    """Render `success:`, request_id if set, then the result or the error, as YAML."""
     lines = ["success: true" if content.error is Unset else "success: false"]
     if content.request_id is not Unset:
         _field("request_id", content.request_id, "", lines)
@@ -103,17 +106,17 @@ def action_response_text(content: ActionResponseContent) -> str:
         _field("error", content.error, "", lines)
     elif content.result is not Unset:
         _field("result", content.result, "", lines)
-    return _ended("\n".join(lines))
+    return _strip_trailing_newlines("\n".join(lines))
 
 
 def context_item(item: Any) -> str:
-    """One item of a `Context:` section, with its dash."""
+    """Render one item of a `Context:` section, with its dash."""
     lines: list[str] = []
     _items([item], "  ", lines)
     return "\n".join(lines)
 
 
-# Schemas are read only where there are any: what reads them takes long to import.
+# `typescript` is slow to import, so it is imported only if there are schemas.
 
 
 def _tools(schemas: Iterable[Any]) -> Iterable[str]:
@@ -154,18 +157,18 @@ def _indented(text: str, margin: str) -> str:
     return margin + text.replace("\n", f"\n{margin}")
 
 
-# Contents hold exact dicts, lists and strings (see `plain`), so the exact type is asked for: this
-# runs for every tool result of every prompt.
+# Contents have exact dicts, lists and strings (see `plain`), so `type(...) is` suffices, which is
+# fast: this runs for every tool result of every prompt.
 
 
 def _yaml(fields: dict[str, Any]) -> str:
     lines: list[str] = []
     _fields(fields, "", lines)
-    return _ended("\n".join(lines))
+    return _strip_trailing_newlines("\n".join(lines))
 
 
 def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
-    """Write a mapping."""
+    """Append the lines of a mapping."""
     for name, value in fields.items():
         key = name if name and "\n" not in name else json.dumps(name, ensure_ascii=False)
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -176,7 +179,7 @@ def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
 
 
 def _field(key: str, value: Any, margin: str, lines: list[str]) -> None:
-    """Write a key and its value; containers and text of several lines stand below the key."""
+    """Append a key and its value; containers and multi-line text go below the key."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is dict and value:
         lines.append(f"{margin}{key}:")
@@ -192,7 +195,7 @@ def _field(key: str, value: Any, margin: str, lines: list[str]) -> None:
 
 
 def _items(items: list[Any], margin: str, lines: list[str]) -> None:
-    """Write a list; what has several lines hangs under its dash."""
+    """Append the lines of a list; multi-line items are indented under their dash."""
     for item in items:
         kind = type(item)  # pyright: ignore[reportUnknownVariableType]
         first = len(lines)
@@ -201,17 +204,19 @@ def _items(items: list[Any], margin: str, lines: list[str]) -> None:
         elif kind is list and item:
             _items(item, f"{margin}  ", lines)
         else:
-            said, below, more = (item if kind is str and item else _scalar(item)).partition("\n")
-            lines.append(f"{margin}- {said}" if said else f"{margin}-")
-            if below:
-                lines.append(_indented(more, f"{margin}  "))
+            first_line, newline, rest = (item if kind is str and item else _scalar(item)).partition(
+                "\n"
+            )
+            lines.append(f"{margin}- {first_line}" if first_line else f"{margin}-")
+            if newline:
+                lines.append(_indented(rest, f"{margin}  "))
             continue
-        # The first line stands on the dash's line.
+        # Put the dash on the first line.
         lines[first] = f"{margin}- {lines[first][len(margin) + 2 :]}"
 
 
 def _scalar(value: Any) -> str:
-    """A value that fits on its key's line."""
+    """Render a value that fits on its key's line."""
     if value is None:
         return "null"
     if value is True or value is False:

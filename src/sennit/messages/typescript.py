@@ -46,7 +46,7 @@ def typescript(schema: Mapping[str, Any], name: str) -> str:
 def example(schema: Mapping[str, Any]) -> str:
     """One line of JSON in the form that `schema` asks for."""
     shapes = _read(schema)
-    return json.dumps(_Example(shapes).filled(_Reference(_ROOT), 0), ensure_ascii=False)
+    return json.dumps(_Example(shapes).fill(_Reference(_ROOT), 0), ensure_ascii=False)
 
 
 def tool_schema(schema: Mapping[str, Any], name: str | None = None) -> ToolSchema:
@@ -79,7 +79,7 @@ class _Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class _Composite:
     """At least two shapes, none of them `any` or joined by the same operator."""
 
     operator: Literal["|", "&"]
@@ -111,7 +111,7 @@ class _Object:
         return None if self.fields else self.extra
 
 
-_Shape: TypeAlias = "_Scalar | _Reference | _Joined | _Array | _Object"
+_Shape: TypeAlias = "_Scalar | _Reference | _Composite | _Array | _Object"
 _ANY = _Scalar("any", "...")
 _NUMBER = _Scalar("number", 0)
 _SCALARS: Mapping[str, _Shape] = {
@@ -129,13 +129,13 @@ def _join(operator: Literal["|", "&"], shapes: Iterable[_Shape]) -> _Shape:
     for shape in shapes:
         if shape == _ANY and operator == "|":
             return _ANY
-        if isinstance(shape, _Joined) and shape.operator == operator:
+        if isinstance(shape, _Composite) and shape.operator == operator:
             flat.extend(shape.members)
         elif shape != _ANY:
             flat.append(shape)
     distinct = tuple(dict.fromkeys(flat)) if len(flat) > 1 else tuple(flat)
     if len(distinct) > 1:
-        return _Joined(operator, distinct)
+        return _Composite(operator, distinct)
     return distinct[0] if distinct else _ANY
 
 
@@ -156,20 +156,20 @@ class _Reader:
         self._keys = keys
 
     def shape(self, schema: object, depth: int) -> _Shape:
-        found = _mapping(schema)
-        if not found or depth > _MAX_DEPTH:
+        node = _mapping(schema)
+        if not node or depth > _MAX_DEPTH:
             return _ANY
-        said = _join("&", [
-            self._reference(_text(found.get("$ref"))),
-            _literals(found),
-            _join("|", self._each(found.get("anyOf"), depth + 1)),
-            _join("|", self._each(found.get("oneOf"), depth + 1)),
-            _join("&", self._each(found.get("allOf"), depth + 1)),
+        combined = _join("&", [
+            self._reference(_text(node.get("$ref"))),
+            _literals(node),
+            _join("|", self._each(node.get("anyOf"), depth + 1)),
+            _join("|", self._each(node.get("oneOf"), depth + 1)),
+            _join("&", self._each(node.get("allOf"), depth + 1)),
         ])  # fmt: skip
         # Beside an enum, a reference or alternatives, a plain `type` only repeats what they say.
-        if said != _ANY and not _mapping(found.get("properties")):
-            return said
-        return _join("&", [said, self._typed(found, depth + 1)])
+        if combined != _ANY and not _mapping(node.get("properties")):
+            return combined
+        return _join("&", [combined, self._typed(node, depth + 1)])
 
     def _reference(self, ref: str) -> _Shape:
         key = unquote(ref).replace("~1", "/").replace("~0", "~")
@@ -199,8 +199,8 @@ class _Reader:
         extras = list(_mapping(schema.get("patternProperties")).values())
         # An object that lists its keys means those and no others, unless it says so.
         is_open = not extras and not isinstance(schema.get("properties"), Mapping)
-        if (other := schema.get("additionalProperties", is_open)) is not False:
-            extras.append(other)
+        if (additional := schema.get("additionalProperties", is_open)) is not False:
+            extras.append(additional)
         return _Object(tuple(fields), _join("|", self._each(extras, depth)) if extras else None)
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> _Shape:
@@ -213,11 +213,11 @@ class _Reader:
 
 def _type_names(schema: Mapping[str, Any]) -> Iterable[str]:
     """The types named, each once; where none is, the one that the other keywords imply."""
-    named = schema.get("type")
-    if isinstance(named, str):
-        return [named]
-    if isinstance(named, list):
-        return dict.fromkeys(_text(name) for name in _list(cast("object", named)))
+    types = schema.get("type")
+    if isinstance(types, str):
+        return [types]
+    if isinstance(types, list):
+        return dict.fromkeys(_text(name) for name in _list(cast("object", types)))
     if schema.keys() & {"properties", "additionalProperties", "patternProperties"}:
         return ["object"]
     return ["array"] if schema.keys() & {"items", "prefixItems"} else []
@@ -247,9 +247,9 @@ def _literal(value: Any, depth: int) -> _Shape:
 
 def _description(schema: object) -> str:
     """The description on one line; that of a reference may stand inside `allOf`."""
-    found = _mapping(schema)
-    for place in (found, *_list(found.get("allOf"))):
-        if words := _text(_mapping(place).get("description")).split():
+    node = _mapping(schema)
+    for candidate in (node, *_list(node.get("allOf"))):
+        if words := _text(_mapping(candidate).get("description")).split():
             return " ".join(words)
     return ""
 
@@ -259,7 +259,7 @@ class _TypeScript:
 
     def __init__(self, shapes: Mapping[str, _Shape], name: str) -> None:
         self._shapes = shapes
-        self._taken = {*_SCALARS, "any", "Record"}
+        self._used_names = {*_SCALARS, "any", "Record"}
         self._names: dict[str, str] = {}
         root = shapes[_ROOT]
         # A recursive pydantic model keeps its root among the definitions, behind a reference.
@@ -286,19 +286,19 @@ class _TypeScript:
                 return text
             case _Reference(key):
                 return self._name(key)
-            case _Joined(operator, members):
+            case _Composite(operator, members):
                 return f" {operator} ".join([self._operand(member) for member in members])
             case _Array(prefix, rest):
                 texts = [self._text(item) for item in prefix]
-                many = [f"{'...' if prefix else ''}{self._operand(rest)}[]"] if rest else []
-                return f"[{', '.join(texts + many)}]" if prefix or not rest else many[0]
+                rest_types = [f"{'...' if prefix else ''}{self._operand(rest)}[]"] if rest else []
+                return f"[{', '.join(texts + rest_types)}]" if prefix or not rest else rest_types[0]
             case _Object():
                 record = shape.record
                 return f"Record<string, {self._text(record)}>" if record else self._inline(shape)
 
     def _operand(self, shape: _Shape) -> str:
         text = self._text(shape)
-        return f"({text})" if isinstance(shape, _Joined) else text
+        return f"({text})" if isinstance(shape, _Composite) else text
 
     def _inline(self, shape: _Object) -> str:
         members = [
@@ -324,14 +324,14 @@ class _TypeScript:
             self._queue.append(key)
         return self._names[key]
 
-    def _new_name(self, wish: str) -> str:
+    def _new_name(self, wanted: str) -> str:
         """An identifier like `wish` that nothing else goes by."""
-        name = identifier = re.sub(r"\W|^(?=\d)|^$", "_", wish)
+        name = identifier = re.sub(r"\W|^(?=\d)|^$", "_", wanted)
         # Counting from the names so far, not from 2: many equal wishes must not cost a square.
         suffixes = count(len(self._names) + 1)
-        while name in self._taken:
+        while name in self._used_names:
             name = f"{identifier}_{next(suffixes)}"
-        self._taken.add(name)
+        self._used_names.add(name)
         return name
 
 
@@ -349,39 +349,39 @@ class _Example:
 
     def __init__(self, shapes: Mapping[str, _Shape]) -> None:
         self._shapes = shapes
-        self._open: set[str] = set()
+        self._active: set[str] = set()
         self._nodes_left = _MAX_NODES
 
-    def filled(self, shape: _Shape, depth: int) -> Any:
+    def fill(self, shape: _Shape, depth: int) -> Any:
         value = self._value(shape, depth)
         return None if value is _STOPPED else value
 
     def _value(self, shape: _Shape, depth: int) -> Any:
         self._nodes_left -= 1
         if self._nodes_left < 0 or depth > _MAX_DEPTH:
-            return _least(shape)
+            return _minimal_value(shape)
         match shape:
             case _Scalar(_, sample):
                 return sample
             case _Reference(key):
-                return self._referenced(key, depth + 1)
-            case _Joined(operator, members):
-                pick = self._first if operator == "|" else self._merged
+                return self._follow(key, depth + 1)
+            case _Composite(operator, members):
+                pick = self._first if operator == "|" else self._merge
                 return pick(members, depth + 1)
             case _Array(prefix, rest):
                 if prefix or not rest:
-                    return [self.filled(item, depth + 1) for item in prefix]
+                    return [self.fill(item, depth + 1) for item in prefix]
                 item = self._value(rest, depth + 1)
                 return [] if item is _STOPPED else [item]
             case _Object():
                 return self._object(shape, depth + 1)
 
-    def _referenced(self, key: str, depth: int) -> Any:
-        if key in self._open:
+    def _follow(self, key: str, depth: int) -> Any:
+        if key in self._active:
             return _STOPPED
-        self._open.add(key)
+        self._active.add(key)
         value = self._value(self._shapes[key], depth)
-        self._open.remove(key)
+        self._active.remove(key)
         return value
 
     def _first(self, members: Iterable[_Shape], depth: int) -> Any:
@@ -395,7 +395,7 @@ class _Example:
                 return value
         return fallback
 
-    def _merged(self, members: Iterable[_Shape], depth: int) -> Any:
+    def _merge(self, members: Iterable[_Shape], depth: int) -> Any:
         """One value that is all members at once: if they are objects, with the fields of all."""
         values = [self._value(member, depth) for member in members]
         objects = [cast("dict[str, Any]", value) for value in values if isinstance(value, dict)]
@@ -409,11 +409,11 @@ class _Example:
             return {} if value is _STOPPED else {"...": value}
         values: dict[str, Any] = {}
         for field in shape.fields:
-            values[field.name] = self.filled(field.shape, depth)
+            values[field.name] = self.fill(field.shape, depth)
         return values
 
 
-def _least(shape: _Shape) -> Any:
+def _minimal_value(shape: _Shape) -> Any:
     """Return the shortest description of `shape`."""
     if isinstance(shape, _Scalar):
         return shape.sample

@@ -1,7 +1,7 @@
 """Validators of content fields.
 
-A check takes what was given and the field's name, and returns what is kept: a copy of the caller's
-own, or Unset for None. It raises a ValidationError that names the field for anything else.
+A validator takes a value and the name of its field, and returns the value to store: a copy, or
+Unset for None. It raises a ValidationError that names the field for an invalid value.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Check: TypeAlias = Callable[[Any, str], Any]
 
 
 def words(value: Any, name: str) -> Any:
-    """Text."""
+    """Validate text."""
     return Unset if value is None else text(value, name)
 
 
 def moment(value: Any, name: str) -> Any:
-    """A time as text, or True for now."""
+    """Validate a time as text, or True for now."""
     return value if value is True else words(value, name)
 
 
 def factory(value: Any, name: str) -> Any:
-    """A function that gives a time."""
+    """Validate a function that returns a time."""
     if value is None:
         return Unset
     if not callable(value):
@@ -38,30 +38,30 @@ def factory(value: Any, name: str) -> Any:
 
 
 def items(value: Any, name: str) -> Any:
-    """A list of plain data."""
+    """Validate a list of plain data."""
     return Unset if value is None else plain_list(value, name)
 
 
 def tool_schemas(value: Any, name: str) -> Any:
-    """A list of pydantic model classes and JSON schemas."""
+    """Validate a list of pydantic model classes and JSON schemas."""
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
         raise InvalidTypeError(f"{name} must be a list of schemas, got {shown(value)}.")
     schemas = cast("list[Any]", value)
     return [
-        item if is_model(item) else plain_dict(item, f"{name}[{at}]")
-        for at, item in enumerate(schemas)
+        item if is_model(item) else plain_dict(item, f"{name}[{index}]")
+        for index, item in enumerate(schemas)
     ]
 
 
 def response_model(value: Any, name: str) -> Any:
-    """A pydantic model class, or a JSON schema."""
+    """Validate a pydantic model class or a JSON schema."""
     return Unset if value is None else as_model(value, name)
 
 
 def images(value: Any, name: str) -> Any:
-    """A list of http(s) addresses."""
+    """Validate a list of http(s) URLs."""
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
@@ -79,5 +79,5 @@ def image_detail(value: Any, name: str) -> Any:
 
 
 def arguments(value: Any, name: str) -> Any:
-    """A dict of plain data."""
+    """Validate a dict of plain data."""
     return Unset if value is None else plain_dict(value, name)

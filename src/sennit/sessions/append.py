@@ -16,15 +16,15 @@ from sennit.stores.records.sessions import AddMessages, Append, Change, ChangeBr
 
 
 class AppendPlan(msgspec.Struct):
-    """Messages on their way to the end of branches."""
+    """The validated input of one append."""
 
     branches: Sequence[Branch]
     new: Sequence[Message]
-    """Those the session does not have yet."""
+    """The messages that the session does not have yet."""
     ids: tuple[UUID, ...]
-    """What is appended to each branch."""
+    """The message ids to append to each branch."""
     system: UUID | None
-    """What becomes the system message of each branch."""
+    """The id of the new system message of each branch."""
 
     @classmethod
     def of(
@@ -46,10 +46,10 @@ class AppendPlan(msgspec.Struct):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The same for a store."""
+        """The plan as changes of a store."""
         changes: list[Change] = []
         if self.new:
-            changes.append(AddMessages(tuple([message_record(one) for one in self.new])))
+            changes.append(AddMessages(tuple([message_record(message) for message in self.new])))
         if self.ids:
             changes += [Append(branch.id, self.ids) for branch in self.branches]
         if self.system is not None:

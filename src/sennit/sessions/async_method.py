@@ -14,18 +14,18 @@ _R = TypeVar("_R")
 def async_method(
     method: Callable[Concatenate[_S, _P], _R],
 ) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
-    """`method` for async callers: it runs in a worker thread and gives or raises the same.
+    """Return an async version of `method` that runs it in a worker thread.
 
-    What a subclass has in its place runs instead, as it would for anyone else.
+    It looks the method up by name, so overrides in subclasses apply.
     """
     name = method.__name__
 
     @wraps(method)
-    async def twin(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        import asyncio  # takes long, and only async callers need it
+    async def wrapper(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        import asyncio  # slow to import; only async callers need it
 
         return await asyncio.to_thread(getattr(self, name), *args, **kwargs)
 
-    twin.__name__ = f"a{name}"
-    twin.__doc__ = f"`{name}` for async callers."
-    return twin
+    wrapper.__name__ = f"a{name}"
+    wrapper.__doc__ = f"`{name}` for async callers."
+    return wrapper

@@ -1,8 +1,8 @@
-"""A branch: a line of messages through a session.
+"""A branch: an ordered list of messages in a session.
 
-It is a progression of message ids that owns no more than what it added itself (see `segments`), its
-system message, which stands first and in no shared history, and its grants. It holds an id once.
-Every change goes through its session: lock, integrity check, then memory.
+A branch is a progression of message ids without duplicates. It owns the segment it appends to and
+shares the history below with other branches (see `segments`). Its system message comes first and is
+not part of the shared history. Every change goes through the session: lock, validate, write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, Validati
 from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
-from sennit.sessions.forks import ForkPoint, ForkStart, edited, fork_point, unanswered
+from sennit.sessions.forks import ForkPoint, ForkStart, edit_start, fork_point, regeneration_start
 from sennit.sessions.grants import (
     Capabilities,
     Grants,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T", bound=Element)
 
 
-_FEW = 8  # up to so many ids it is cheaper to look for each than to read the whole branch
+_SCAN_THRESHOLD = 8  # ids; from here on, one scan of the branch beats a lookup per id
 
 
 class LeaseTerms(NamedTuple):
@@ -51,28 +51,28 @@ class LeaseTerms(NamedTuple):
 
 
 class FirstLease(NamedTuple):
-    """The lease that a branch was made with."""
+    """The lease that was acquired in the write that created a branch."""
 
     terms: LeaseTerms
     head: BranchHead
-    """The branch as it was made, with what taking its lease gave."""
-    since: float
-    """When it was taken, in seconds of `clock.monotonic`."""
+    """The head of the new branch, with the granted lease."""
+    acquired_at: float
+    """The time of the acquisition, in seconds of `clock.monotonic`."""
 
 
 class Branch(Progression):
-    """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
+    """A line of messages; created by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "first_lease", "version")
+    __slots__ = ("_grants", "_session", "_system", "_tail", "_unarchived", "first_lease", "version")
 
     _session: SessionCore
     _tail: Segment
     _system: UUID | None
     _grants: Grants
     version: int
-    """Which version of it the store has, if there is one."""
+    """The version of the branch record in the store, for optimistic locking."""
     first_lease: FirstLease | None
-    """The lease that was taken in the write that made it, until a run has it."""
+    """The lease acquired on creation, until the first run takes it over."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Branch(Progression):
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        # The order is in the segments, so the plain progression's own storage is left out.
+        # The ids are in the segments, so Progression.__init__ and its storage are skipped.
         Element.__init__(self, id=id, created_at=created_at, metadata=metadata)
         self._name = name
         self._guard = self._memo = None
@@ -95,7 +95,7 @@ class Branch(Progression):
         self._tail = tail
         self._system = system
         self._grants = grants
-        self._current: UnarchivedView | None = None
+        self._unarchived: UnarchivedView | None = None
         self.version = 0
         self.first_lease = None
 
@@ -111,7 +111,7 @@ class Branch(Progression):
 
     @property
     def tail(self) -> Segment:
-        """The end of the shared history this branch sees, its own part of it; for reading."""
+        """The segment this branch appends to; read-only for callers."""
         return self._tail
 
     @property
@@ -140,10 +140,10 @@ class Branch(Progression):
             archives = self._session.archives
             if not archives.covering:
                 return self
-            if self._current is None or not self._current.fits(archives):
-                self._current = UnarchivedView(self, archives)
-            self._current.catch_up()
-            return self._current
+            if self._unarchived is None or not self._unarchived.is_current(archives):
+                self._unarchived = UnarchivedView(self, archives)
+            self._unarchived.catch_up()
+            return self._unarchived
 
     @property
     def resources(self) -> frozenset[str]:
@@ -157,12 +157,12 @@ class Branch(Progression):
 
     @property
     def fenced(self) -> bool:
-        """True once grants were given, even empty ones; then objects need a grant, too."""
+        """True once any grants were set, even empty ones; then passed objects need a grant, too."""
         return self._grants.fenced
 
     @property
     def grants(self) -> Grants:
-        """The grants as they are; for forks."""
+        """The grants, as a value that forks can share."""
         return self._grants
 
     def grant(
@@ -171,28 +171,28 @@ class Branch(Progression):
         """Allow more services or output schemas; from then on the branch is fenced."""
         more = Grants.given(resources, capabilities)
         with self._session.lock:
-            self._still_there()
+            self._check_attached()
             self._regrant(self._grants.plus(more))
 
     def revoke(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
     ) -> None:
-        """Allow these services or output schemas no longer; what was not granted is ignored.
+        """Revoke services or output schemas; names that were not granted are ignored.
 
         The branch is fenced from then on. Raises ValidationError for single names where all ("*")
         were granted.
         """
         less = Grants.given(resources, capabilities)
         with self._session.lock:
-            self._still_there()
+            self._check_attached()
             self._regrant(self._grants.minus(less))
 
     agrant = async_method(grant)
     arevoke = async_method(revoke)
 
     def _regrant(self, grants: Grants) -> None:
-        if grants != self._grants:  # a program grants the same at every start: not worth a write
-            self._become(grants=grants)
+        if grants != self._grants:  # programs repeat their grants at every start
+            self._update(grants=grants)
 
     def require(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
@@ -201,11 +201,11 @@ class Branch(Progression):
         self.check_access(Needs(resource_names(resources), capability_names(capabilities)))
 
     def check_access(self, needs: Needs) -> None:
-        """Raise AccessError unless all that is needed is granted or passed as an object."""
+        """Raise AccessError unless every need is granted or passed as an object."""
         self._grants.check(self.name, needs)
 
     def may_use(self, service: str) -> bool:
-        """Tell if a registered service is granted."""
+        """Return whether a registered service is granted."""
         return self._grants.allow_service(service)
 
     @property
@@ -215,15 +215,15 @@ class Branch(Progression):
 
     def lineage(self) -> tuple[ForkPoint, ...]:
         """Return the fork points of all ancestors, nearest first."""
-        found: list[ForkPoint] = []
+        points: list[ForkPoint] = []
         branch: Branch | None = self
         while branch is not None and (origin := branch.forked_from) is not None:
-            found.append(origin)
+            points.append(origin)
             branch = self._session.get_branch(origin.branch_id, None)
-        return tuple(found)
+        return tuple(points)
 
     def rename(self, name: str) -> None:
-        """`session.rename_branch` of this branch."""
+        """Rename this branch; see `session.rename_branch`."""
         self._session.rename_branch(self, name)
 
     async def arename(self, name: str) -> None:
@@ -239,7 +239,7 @@ class Branch(Progression):
         resources: Resources | Literal[True] | None = None,
         system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
-        """`session.fork` of this branch."""
+        """Fork this branch; see `session.fork`."""
         return self._session.fork(
             self, at=at, name=name, capabilities=capabilities, resources=resources, system=system
         )
@@ -265,13 +265,13 @@ class Branch(Progression):
         *,
         name: str | None = None,
     ) -> Branch:
-        """A fork in which `message` says `content` instead, and nothing has come after it yet.
+        """Fork before `message` and append it with another `content`.
 
-        Text alone replaces the words and keeps the rest of the content. The fork keeps the system
-        message and the grants; an edited system message keeps the history too.
+        A string replaces the text and keeps the rest of the content. The fork keeps the system
+        message and the grants. Editing the system message keeps the whole history.
         """
         with self._session.lock:
-            return self._forked(edited(self, self._held(message), content), name)
+            return self._fork_from(edit_start(self, self._get_message(message), content), name)
 
     async def aedit(
         self,
@@ -282,42 +282,52 @@ class Branch(Progression):
     ) -> Branch:
         """`edit` for async callers."""
         with self._session.lock:
-            start = edited(self, self._held(message), content)
-        return await self._aforked(start, name)
+            start = edit_start(self, self._get_message(message), content)
+        return await self._afork_from(start, name)
 
     def regenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
-        """A fork that ends before an assistant's `message`, ready for another one."""
+        """Fork before an assistant's `message`, ready for another reply."""
         with self._session.lock:
-            return self._forked(unanswered(self, self._held(message)), name)
+            return self._fork_from(regeneration_start(self, self._get_message(message)), name)
 
     async def aregenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
         """`regenerate` for async callers."""
         with self._session.lock:
-            start = unanswered(self, self._held(message))
-        return await self._aforked(start, name)
+            start = regeneration_start(self, self._get_message(message))
+        return await self._afork_from(start, name)
 
-    def _forked(self, start: ForkStart, name: str | None) -> Branch:
+    def _fork_from(self, start: ForkStart, name: str | None) -> Branch:
         return self._session.fork_history(
-            self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
+            self,
+            start.length,
+            name=name,
+            grants=self._grants,
+            system=start.system,
+            messages=start.messages,
         )
 
-    async def _aforked(self, start: ForkStart, name: str | None) -> Branch:
+    async def _afork_from(self, start: ForkStart, name: str | None) -> Branch:
         return await self._session.afork_history(
-            self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
+            self,
+            start.length,
+            name=name,
+            grants=self._grants,
+            system=start.system,
+            messages=start.messages,
         )
 
-    def _still_there(self) -> None:
+    def _check_attached(self) -> None:
         self._session.get_branch(self)
 
-    def _held(self, ref: Ref | int) -> Message:
-        self._still_there()
+    def _get_message(self, ref: Ref | int) -> Message:
+        self._check_attached()
         uid = self[ref] if isinstance(ref, int) else uid_of(ref)
         if uid not in self:
             raise NotFoundError(f"Branch {self.name!r} does not contain message {uid}.")
         return self._session.messages.get(uid)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
-        """Return the messages of the ids from index `start` on, read atomically."""
+        """Return the items of the ids from index `start` on, read under the session's lock."""
         with self._session.lock:
             return pile.pick(self[start:])
 
@@ -330,7 +340,7 @@ class Branch(Progression):
         return self._tail.total + (self._system is not None)
 
     def __iter__(self) -> Iterator[UUID]:
-        """Iterate over the ids as they stand now, the system message's first."""
+        """Iterate over a snapshot of the ids, the system message's first."""
         return iter(self[:])
 
     def __contains__(self, ref: object) -> bool:
@@ -347,35 +357,35 @@ class Branch(Progression):
     @overload
     def __getitem__(self, key: slice) -> list[UUID]: ...
     def __getitem__(self, key: SupportsIndex | slice) -> UUID | list[UUID]:
-        """The id at an index, or the list of ids in a slice; raises OutOfRangeError."""
+        """Return the id at an index, or the ids in a slice; raises OutOfRangeError."""
         with self._session.lock:
             if not isinstance(key, slice):
                 return self._at(self._position(key))
-            places = self._places(key)
-            if places.step != 1:
+            indices = self._slice_range(key)
+            if indices.step != 1:
                 return self[:][key]
-            start, stop = places.start, places.stop
+            start, stop = indices.start, indices.stop
             first = 1 if self._system is not None else 0
             ids = self._tail.between(max(start - first, 0), stop - first)
             return [cast("UUID", self._system), *ids] if start < first <= stop else ids
 
     def index(self, ref: Ref, start: int = 0, stop: int | None = None) -> int:
-        """The index of a message; raises NotFoundError when it is not within [start, stop)."""
+        """Return the index of a message; raises NotFoundError if it is not in [start, stop)."""
         uid = uid_of(ref)
         with self._session.lock:
             if self._is_system(uid):
-                found = 0
+                index = 0
             else:
                 position = self._tail.position(uid)
-                found = -1 if position is None else position + (self._system is not None)
-            places = self._places(slice(start, stop))
-            low, high = places.start, places.stop
-            if low <= found < high:
-                return found
+                index = -1 if position is None else position + (self._system is not None)
+            bounds = self._slice_range(slice(start, stop))
+            low, high = bounds.start, bounds.stop
+            if low <= index < high:
+                return index
         raise NotFoundError(f"Branch {self.name!r} does not contain message {uid} there.")
 
     def append(self, ref: Ref) -> None:
-        """Put one of the session's messages at the end; a system message becomes the branch's own.
+        """Append one of the session's messages; a system message replaces the branch's own.
 
         Raises NotFoundError if the session has no such message, ExistsError if the branch has it.
         """
@@ -386,16 +396,13 @@ class Branch(Progression):
     aremove = async_method(Progression.remove)
 
     def reverse(self) -> None:
-        """Turn the order round; the system message stays first."""
+        """Reverse the order; the system message stays first."""
         first = 1 if self._system is not None else 0
         self._rewrite([*self[:first], *self[first:][::-1]], first)
 
-    def _lose(self, uid: UUID, held: set[int]) -> bool:
-        """Be without a message that was erased from the segments `held`, or was the system's.
-
-        Gives whether it was here.
-        """
-        if not self._is_system(uid) and self._tail.id.int not in held:
+    def _drop_erased(self, uid: UUID, segment_keys: set[int]) -> bool:
+        """Update after a message was erased from segments; return whether it was on this branch."""
+        if not self._is_system(uid) and self._tail.id.int not in segment_keys:
             return False
         if self._is_system(uid):
             self._system = None
@@ -412,33 +419,33 @@ class Branch(Progression):
                 f"The session has no message {unknown[0]}; add it with session.add_message first."
             )
         keys = {uid.int for uid in ids}
-        if len(ids) < _FEW:
-            held = any(uid in self for uid in ids)
+        if len(ids) < _SCAN_THRESHOLD:
+            duplicate = any(uid in self for uid in ids)
         else:
-            held = any(uid.int in keys for uid in self)
-        if held or len(keys) < len(ids):
+            duplicate = any(uid.int in keys for uid in self)
+        if duplicate or len(keys) < len(ids):
             raise ExistsError(f"Branch {self.name!r} would contain a message twice.")
         contents = [messages.get(uid).content for uid in ids]
         if sum(isinstance(content, SystemContent) for content in contents) > 1:
             raise ValidationError(f"Branch {self.name!r} can have only one system message.")
 
     def _extend(self, ids: list[UUID]) -> None:
-        self._session.place(self._session.messages.pick(ids), [self])
+        self._session.append_messages(self._session.messages.pick(ids), [self])
 
     def _set_system(self, uid: UUID | None) -> None:
-        self._become(system=uid, keep_system=False)
+        self._update(system=uid, keep_system=False)
 
-    def _note_system(self, uid: UUID) -> None:
-        """Have a system message that the store has been told of."""
+    def _apply_system(self, uid: UUID) -> None:
+        """Set a system message that was already written to the store."""
         self._system = uid
         self.version += 1
         self._changed()
 
     def record(self, *, system: UUID) -> BranchRecord:
-        """This branch as a store keeps it, with another system message."""
+        """Return the record of this branch with another system message."""
         return branch_record(self, self._tail, system, self._grants)
 
-    def _become(
+    def _update(
         self,
         *,
         tail: Segment | None = None,
@@ -446,11 +453,11 @@ class Branch(Progression):
         keep_system: bool = True,
         grants: Grants | None = None,
     ) -> None:
-        """Have another history, system message or grants: the store first, then memory."""
+        """Change the history, system message or grants, in the store and then in memory."""
         tail = self._tail if tail is None else tail
         system = self._system if keep_system else system
         grants = self._grants if grants is None else grants
-        self._session.keep_branch(self, tail, system, grants)
+        self._session.write_branch(self, tail, system, grants)
         self._tail, self._system, self._grants = tail, system, grants
         self._changed()
 
@@ -463,13 +470,13 @@ class Branch(Progression):
         if self._is_system(uid):
             self._set_system(None)
             return True
-        if self._tail.shared == 0 and not self._tail.kept and uid in self._tail:
-            self._tail.remove(uid)  # its own alone: no need to know where it stands
+        if self._tail.shared == 0 and not self._tail.stored and uid in self._tail:
+            self._tail.remove(uid)  # unshared and unstored: no position needed
             self._changed()
             return True
         position = self._tail.position(uid)
         if position is not None:
-            self._become(tail=self._tail.without(position))
+            self._update(tail=self._tail.without(position))
         return position is not None
 
     def _delete(self, index: int) -> UUID:
@@ -477,20 +484,20 @@ class Branch(Progression):
         if self._is_system(uid):
             self._set_system(None)
         else:
-            self._become(tail=self._tail.without(index - (self._system is not None)))
+            self._update(tail=self._tail.without(index - (self._system is not None)))
         return uid
 
     def _rewrite(self, order: list[UUID], first: int) -> None:
         if len({uid.int for uid in order}) < len(order):
             raise ExistsError(f"Branch {self.name!r} would contain a message twice.")
-        kept = self._system
-        if kept is not None and kept.int in {uid.int for uid in order}:
-            if order[0].int != kept.int:
+        system = self._system
+        if system is not None and system.int in {uid.int for uid in order}:
+            if order[0].int != system.int:
                 raise ValidationError("The system message of a branch stays first; it cannot move.")
             order, first = order[1:], max(first - 1, 0)
         else:
-            first = max(first - (kept is not None), 0)
-            kept = None
+            first = max(first - (system is not None), 0)
+            system = None
         if any(
             isinstance(self._session.messages.get(uid).content, SystemContent)
             for uid in order[first:]
@@ -498,21 +505,21 @@ class Branch(Progression):
             raise ValidationError(
                 "A system message must come first; use append() or set_branch_system()."
             )
-        tail = self._tail.rewritten(order[first:], first)
-        self._become(tail=tail, system=kept, keep_system=False)
+        tail = self._tail.rewrite_from(order[first:], first)
+        self._update(tail=tail, system=system, keep_system=False)
 
 
 def _under_lock(change: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(change)
     def locked(self: Branch, *args: Any, **kwargs: Any) -> Any:
         with self.session.lock:
-            self.session.get_branch(self)  # one that was removed does not change any more
+            self.session.get_branch(self)  # raises if the branch was removed
             return change(self, *args, **kwargs)
 
     return locked
 
 
-# What a plain progression does step by step, a branch does as one step for other threads.
+# Progression's methods take several steps; on a branch they are atomic to other threads.
 for _name in (
     "__delitem__",
     "__setitem__",

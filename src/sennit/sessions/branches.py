@@ -1,10 +1,9 @@
-"""The branches of a session: create, find, rename, fork, remove.
+"""The branches of a session: create, get, rename, fork, remove.
 
-What a session says is added elsewhere; here is how the lines of the conversation come about. A
-change is checked whole before any of it is made.
+Every change is validated completely before any of it is applied. Messages are added in `session`.
 """
 
-# A session is the one friend that may change its branches and piles past their guards.
+# A session may write its branches and piles directly, bypassing their guards.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ _FORK_NUMBER = re.compile(r"_fork_\d+$")
 
 
 class BranchRegistry(SessionData):
-    """Messages in memory and store, and the branches through them."""
+    """The messages of a session, and the branches over them."""
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        """The last number given to an automatic name, by its stem."""
+    def _last_auto_numbers(self) -> dict[str, int]:
+        """The last number used in an automatic name, by its stem."""
         return {}
 
     @property
     def messages(self) -> MessagePile:
-        """All messages, on a branch or not, by id."""
+        """All messages by id, whether on a branch or not."""
         return self._messages
 
     @property
@@ -75,14 +74,14 @@ class BranchRegistry(SessionData):
 
     @property
     def default_branch(self) -> Branch:
-        """The branch named "main", made when first needed."""
+        """The branch named "main", created on first access."""
         with self.lock:
-            found = self._named.get(DEFAULT_BRANCH)
-            if found is not None:  # an empty branch is falsy, like a list
-                return found
+            branch = self._branches_by_name.get(DEFAULT_BRANCH)
+            if branch is not None:  # an empty branch is falsy, like a list
+                return branch
             try:
                 return self.create_branch(DEFAULT_BRANCH)
-            except ExistsError:  # another process was faster
+            except ExistsError:  # another process created it first
                 return self.get_branch(DEFAULT_BRANCH)
 
     def create_branch(
@@ -95,19 +94,20 @@ class BranchRegistry(SessionData):
     ) -> Branch:
         """Create an empty branch.
 
-        `system` is a system message or its text. `resources` and `capabilities` are sets of names
-        that it may use ("*": all); with neither, it may use the objects that the program passes.
+        `system` is a system message or its text. `resources` and `capabilities` are the names of
+        the services and output schemas it may use ("*" for all). With neither, it may use the
+        objects that the program passes.
         Raises ExistsError if the name is taken.
         """
         grants = Grants.given(resources, capabilities)
         with self.lock:
-            kept = self._system_of(system)
+            system_message = self._resolve_system(system)
 
             def make(chosen: str) -> Branch:
-                tail = Segment(kept=self._keeper is not None)
-                return self._new_branch(chosen, tail, kept, grants)
+                tail = Segment(stored=self._keeper is not None)
+                return self._create_branch(chosen, tail, system_message, grants)
 
-            return self._under_a_name(name, "branch", make)
+            return self._with_free_name(name, "branch", make)
 
     async def acreate_branch(
         self,
@@ -118,115 +118,115 @@ class BranchRegistry(SessionData):
         resources: Resources | None = None,
         lease: LeaseTerms | None = None,
     ) -> Branch:
-        """`create_branch` for async callers: many at once share one wait for the disk.
+        """`create_branch` for async callers; concurrent calls share one group commit.
 
-        With `lease`, the first run there need not take it, and nobody else can before.
+        A `lease` for the first run is acquired in the same write.
         """
         grants = Grants.given(resources, capabilities)
         with self.lock:
-            kept = self._system_of(system)
+            system_message = self._resolve_system(system)
 
         def make(chosen: str) -> Awaitable[Branch]:
-            tail = Segment(kept=self._keeper is not None)
-            return self._anew_branch(chosen, tail, kept, grants, lease=lease)
+            tail = Segment(stored=self._keeper is not None)
+            return self._acreate_branch(chosen, tail, system_message, grants, lease=lease)
 
-        return await self._aunder_a_name(name, "branch", make)
+        return await self._awith_free_name(name, "branch", make)
 
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
     @overload
     def get_branch(self, branch: BranchRef, default: _Default) -> Branch | _Default: ...
     def get_branch(self, branch: BranchRef, default: Any = RAISE) -> Any:
-        """The branch with that id or name; raises NotFoundError unless there is a default."""
+        """Return the branch with that id or name, or the default; raises NotFoundError."""
         with self.lock:
             if isinstance(branch, Branch):
-                found = branch if self._branches.by_key(branch.id.int) is branch else None
-            elif isinstance(branch, str) and branch in self._named:
-                found = self._named[branch]
+                result = branch if self._branches.by_key(branch.id.int) is branch else None
+            elif isinstance(branch, str) and branch in self._branches_by_name:
+                result = self._branches_by_name[branch]
             else:
                 key = key_of(branch)
-                found = None if key is None else self._branches.by_key(key)
-        if found is not None:
-            return found
+                result = None if key is None else self._branches.by_key(key)
+        if result is not None:
+            return result
         if default is not RAISE:
             return default
-        raise self._no_branch(branch)
+        raise self._branch_not_found(branch)
 
     def remove_branch(self, branch: BranchRef) -> Branch:
-        """Take a branch out of the session; messages and other branches stay. NotFoundError."""
+        """Remove a branch; messages and other branches stay. Raises NotFoundError."""
         with self.lock:
-            found = self.get_branch(branch)
+            target = self.get_branch(branch)
             if self._keeper is not None:
-                self._keeper.write([RemoveBranch(found.id)])
-            self._forget_branch(found)
-            return found
+                self._keeper.write([RemoveBranch(target.id)])
+            self._discard_branch(target)
+            return target
 
     async def aremove_branch(self, branch: BranchRef) -> Branch:
         """`remove_branch` for async callers."""
-        found = self.get_branch(branch)
+        target = self.get_branch(branch)
 
         def apply() -> None:
-            if found in self._branches:
-                self._forget_branch(found)
+            if target in self._branches:
+                self._discard_branch(target)
 
-        await self._achange(RemoveBranch(found.id), apply)
-        return found
+        await self._achange(RemoveBranch(target.id), apply)
+        return target
 
     def rename_branch(self, branch: BranchRef, name: str) -> None:
-        """Give a branch another name; of several who do it at once, the last one's holds.
+        """Rename a branch; of concurrent renames, the last one wins.
 
-        Raises ExistsError if another branch has the name, and ValidationError for "main", which
-        keeps its name: it is where all goes that names no branch.
+        Raises ExistsError if another branch has the name, and ValidationError for "main", the
+        default wherever no branch is named.
         """
         with self.lock:
-            self._keep_name(*self._renamed(branch, name))
+            self._write_name(*self._resolve_rename(branch, name))
 
     async def arename_branch(self, branch: BranchRef, name: str) -> None:
         """`rename_branch` for async callers."""
         with self.lock:
-            found, chosen = self._renamed(branch, name)
+            target, new_name = self._resolve_rename(branch, name)
 
         def apply() -> None:
-            if found in self._branches:
-                self._rename({found: chosen})
+            if target in self._branches:
+                self._rename_in_memory({target: new_name})
 
         try:
-            await self._achange(RenameBranch(found.id, chosen), apply)
+            await self._achange(RenameBranch(target.id, new_name), apply)
         except ExistsError:
-            await self.arefresh()  # someone else took the name
+            await self.arefresh()  # another process took the name
             raise
 
-    def _renamed(self, branch: BranchRef, name: str) -> tuple[Branch, str]:
-        """A branch and the name it gets, also if it is the same: someone may have changed it."""
-        found, chosen = self.get_branch(branch), branch_name(name)
-        if found.name == DEFAULT_BRANCH != chosen:
+    def _resolve_rename(self, branch: BranchRef, name: str) -> tuple[Branch, str]:
+        """Return a branch and its validated new name, even if unchanged, as memory may be stale."""
+        target, new_name = self.get_branch(branch), branch_name(name)
+        if target.name == DEFAULT_BRANCH != new_name:
             raise ValidationError(
                 f"Branch {DEFAULT_BRANCH!r} cannot be renamed, as it is the default wherever no "
-                f"branch is named; fork it under the name {chosen!r} instead."
+                f"branch is named; fork it under the name {new_name!r} instead."
             )
-        if found.name != chosen:
-            self._refuse_taken(chosen)
-        return found, chosen
+        if target.name != new_name:
+            self._check_name_free(new_name)
+        return target, new_name
 
     def get_branch_system(self, branch: BranchRef) -> Message | None:
-        """The branch's system message, if it has one."""
+        """Return the system message of a branch, if it has one."""
         return self.get_branch(branch).system
 
     def set_branch_system(self, branch: BranchRef, system: Message | UUID | str | None) -> None:
-        """Give the branch this system message, or none; the history is not touched."""
+        """Set or remove the system message of a branch; the history stays as it is."""
         with self.lock:
-            found, message = self.get_branch(branch), self._system_of(system)
+            target, message = self.get_branch(branch), self._resolve_system(system)
             if message is None:
-                found._set_system(None)
+                target._set_system(None)
             else:
-                self.place((message,), [found])
+                self.append_messages((message,), [target])
 
     def ensure_branch_system(self, branch: BranchRef, system: Message | str) -> None:
-        """Give the branch this system message unless the one it has says the same."""
+        """Set the system message of a branch unless it already has the same content."""
         with self.lock:
-            message, there = self._system_of(system), self.get_branch(branch).system
+            message, current = self._resolve_system(system), self.get_branch(branch).system
             assert message is not None
-            if there is None or not there.content.says_the_same(message.content):
+            if current is None or not current.content.says_the_same(message.content):
                 self.set_branch_system(branch, message)
 
     def fork(
@@ -239,17 +239,19 @@ class BranchRegistry(SessionData):
         resources: Resources | Literal[True] | None = None,
         system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
-        """Create a branch that shares the history of another: the same cost at any length.
+        """Create a branch that shares the history of another, in constant time.
 
-        It goes up to and including `at`, a message or an index (by default the last). True copies
-        capabilities, resources or system message; None, the default, gives none. The fork of a
-        branch that was never given grants is like it.
+        It shares the messages up to and including `at`, a message or an index (default: the last).
+        True copies the capabilities, resources or system message of the source; None, the default,
+        sets none. A fork of a branch without grants has no grants either.
         """
         with self.lock:
-            source, length = self._forked(branch, at)
-            grants = _granted(source, resources, capabilities)
-            kept = source._system if system is True else self._system_of(system)
-            return self.fork_history(source, length, name=name, grants=grants, system=kept)
+            source, length = self._fork_range(branch, at)
+            grants = _fork_grants(source, resources, capabilities)
+            system_message = source._system if system is True else self._resolve_system(system)
+            return self.fork_history(
+                source, length, name=name, grants=grants, system=system_message
+            )
 
     async def afork(
         self,
@@ -261,15 +263,17 @@ class BranchRegistry(SessionData):
         resources: Resources | Literal[True] | None = None,
         system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
-        """`fork` for async callers: many at once share one wait for the disk."""
+        """`fork` for async callers; concurrent calls share one group commit."""
         with self.lock:
-            source, length = self._forked(branch, at)
-            grants = _granted(source, resources, capabilities)
-            kept = source._system if system is True else self._system_of(system)
-        return await self.afork_history(source, length, name=name, grants=grants, system=kept)
+            source, length = self._fork_range(branch, at)
+            grants = _fork_grants(source, resources, capabilities)
+            system_message = source._system if system is True else self._resolve_system(system)
+        return await self.afork_history(
+            source, length, name=name, grants=grants, system=system_message
+        )
 
-    def _forked(self, branch: BranchRef, at: Ref | int | None) -> tuple[Branch, int]:
-        """A branch and how much of its history a fork has that goes up to `at`."""
+    def _fork_range(self, branch: BranchRef, at: Ref | int | None) -> tuple[Branch, int]:
+        """Return the branch to fork and the length of the shared history up to `at`."""
         source = self.get_branch(branch)
         return source, self._length_through(source, at)
 
@@ -281,24 +285,30 @@ class BranchRegistry(SessionData):
         name: str | None,
         grants: Grants,
         system: Message | UUID | None,
-        said: Sequence[Message] = (),
+        messages: Sequence[Message] = (),
     ) -> Branch:
-        """A fork with the first `length` messages of the history, not counting the system message.
+        """Fork after the first `length` messages, not counting the system message.
 
-        What is `said` on it are new messages, kept together with it or not at all. Raises
-        ConflictError if another program has changed that history and it is not known here yet.
+        New `messages` are appended to the fork in the same write. Raises ConflictError if another
+        process has changed the history since the last refresh.
         """
         with self.lock:
-            origin, seen = self.origin_of(source, length), source.version
+            origin, version = self.origin_of(source, length), source.version
 
             def make(chosen: str) -> Branch:
-                tail = source._tail.on_top(length, [message.id for message in said])
+                tail = source._tail.fork(length, [message.id for message in messages])
                 metadata = {"forked_from": origin}
-                return self._new_branch(
-                    chosen, tail, system, grants, metadata, said=said, source_version=seen
+                return self._create_branch(
+                    chosen,
+                    tail,
+                    system,
+                    grants,
+                    metadata,
+                    messages=messages,
+                    source_version=version,
                 )
 
-            return self._under_a_name(name, _fork_stem(source), make)
+            return self._with_free_name(name, _fork_stem(source), make)
 
     async def afork_history(
         self,
@@ -308,22 +318,24 @@ class BranchRegistry(SessionData):
         name: str | None,
         grants: Grants,
         system: Message | UUID | None,
-        said: Sequence[Message] = (),
+        messages: Sequence[Message] = (),
         lease: LeaseTerms | None = None,
     ) -> Branch:
         """`fork_history` for async callers; `lease` is as in `acreate_branch`."""
-        seen = source.version  # what `length` was counted on
+        version = source.version  # the one that `length` refers to
 
         def make(chosen: str) -> Awaitable[Branch]:
             with self.lock:
                 metadata = {"forked_from": self.origin_of(source, length)}
-                tail = source._tail.on_top(length, [message.id for message in said])
-            return self._anew_branch(chosen, tail, system, grants, metadata, said, seen, lease)
+                tail = source._tail.fork(length, [message.id for message in messages])
+            return self._acreate_branch(
+                chosen, tail, system, grants, metadata, messages, version, lease
+            )
 
-        return await self._aunder_a_name(name, _fork_stem(source), make)
+        return await self._awith_free_name(name, _fork_stem(source), make)
 
     def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
-        """Return the `forked_from` metadata of a fork with so many messages."""
+        """Return the `forked_from` metadata of a fork that shares `length` messages."""
         return {
             "branch_id": str(source.id),
             "branch_name": source.name,
@@ -340,59 +352,59 @@ class BranchRegistry(SessionData):
             raise InvalidTypeError(
                 f"branches must be a branch or a list of them, got {shown(branches)}."
             )
-        found = [self.get_branch(branch) for branch in branches]
-        return list({branch.id.int: branch for branch in found}.values())
+        resolved = [self.get_branch(branch) for branch in branches]
+        return list({branch.id.int: branch for branch in resolved}.values())
 
-    def _under_a_name(self, name: str | None, stem: str, make: Callable[[str], Branch]) -> Branch:
-        """Make a branch under `name`, or the next free automatic one.
+    def _with_free_name(self, name: str | None, stem: str, make: Callable[[str], Branch]) -> Branch:
+        """Create a branch with `name`, or with the next free automatic name.
 
-        Another process may take an automatic name first; the store says so, and we take the next.
+        Retries with another automatic name if another process has taken the first.
         """
         while True:
             chosen = self._free_name(name, stem)
             try:
                 return make(chosen)
             except ExistsError:
-                if name is not None or chosen not in self._named:
+                if name is not None or chosen not in self._branches_by_name:
                     raise
 
-    async def _aunder_a_name(
+    async def _awith_free_name(
         self, name: str | None, stem: str, make: Callable[[str], Awaitable[Branch]]
     ) -> Branch:
-        """The same for async callers."""
+        """`_with_free_name` for async callers."""
         while True:
             with self.lock:
                 chosen = self._free_name(name, stem)
             try:
                 return await make(chosen)
             except ExistsError:
-                if name is not None or chosen not in self._named:
+                if name is not None or chosen not in self._branches_by_name:
                     raise
 
     def _free_name(self, name: str | None, stem: str) -> str:
-        """`name` if it is free, or the next free automatic one."""
+        """Return `name`, or without one the next free automatic name; raises ExistsError."""
         if name is not None:
             chosen = branch_name(name)
-            self._refuse_taken(chosen)
+            self._check_name_free(chosen)
             return chosen
-        number = self._numbers.get(stem, 0) + 1
-        while f"{stem}_{number}" in self._named:
+        number = self._last_auto_numbers.get(stem, 0) + 1
+        while f"{stem}_{number}" in self._branches_by_name:
             number += 1
-        self._numbers[stem] = number
+        self._last_auto_numbers[stem] = number
         return f"{stem}_{number}"
 
-    def _refuse_taken(self, name: str) -> None:
-        if name in self._named:
-            from sennit.stores.base import name_taken  # with all of a store: late
+    def _check_name_free(self, name: str) -> None:
+        if name in self._branches_by_name:
+            from sennit.stores.base import name_taken  # slow to import
 
             raise name_taken(name)
 
-    def _system_of(self, system: Any) -> Message | None:
-        """Check what is to become a system message; nothing is stored yet."""
+    def _resolve_system(self, system: Any) -> Message | None:
+        """Return the message for a system message, its id or its text, without storing it."""
         if system is None:
             return None
-        named = not isinstance(system, Message) and key_of(system) is not None
-        message = self._messages.get(system) if named else system
+        by_id = not isinstance(system, Message) and key_of(system) is not None
+        message = self._messages.get(system) if by_id else system
         if isinstance(message, str):
             message = Message(SystemContent(system_message=message))
         if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
@@ -400,8 +412,8 @@ class BranchRegistry(SessionData):
                 f"A system message is a text or a Message with a SystemContent, got "
                 f"{shown(system)}."
             )
-        known = self._messages.get(message, message)
-        if known is not message and not known.content.says_the_same(message.content):
+        existing = self._messages.get(message, message)
+        if existing is not message and not existing.content.says_the_same(message.content):
             raise ExistsError(
                 f"The session already has message {message.id} with a different content."
             )
@@ -417,26 +429,26 @@ class BranchRegistry(SessionData):
             raise OutOfRangeError(f"Cannot fork branch {branch.name!r} there. {error}") from None
         return index + (branch._system is None)
 
-    def _no_branch(self, branch: object) -> NotFoundError:
+    def _branch_not_found(self, branch: object) -> NotFoundError:
         if isinstance(branch, Branch):
             return NotFoundError(
                 f"Branch {branch.name!r} belongs to another session or was removed; "
                 f"use a branch of this one."
             )
-        names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
+        names = ", ".join(map(repr, list(self._branches_by_name)[:10])) or "none yet"
         return NotFoundError(f"No branch {shown(branch)} in this session; there are: {names}.")
 
     aset_branch_system = async_method(set_branch_system)
 
 
-def _granted(
+def _fork_grants(
     source: Branch,
     resources: Resources | Literal[True] | None,
     capabilities: Capabilities | Literal[True] | None,
 ) -> Grants:
-    """The grants of a fork: True copies those of its source, None gives none.
+    """Return the grants of a fork: True copies those of the source, None grants nothing.
 
-    The fork of a branch that was never given any is like it unless sets are given.
+    A source that is not fenced makes a fork that is not fenced, unless names are passed.
     """
     if not source.fenced and resources in (None, True) and capabilities in (None, True):
         return source.grants
@@ -447,5 +459,5 @@ def _granted(
 
 
 def _fork_stem(source: Branch) -> str:
-    """Return the name prefix of forks; forks of forks count on, so that names do not grow."""
+    """Return the name prefix of a fork; a fork of a fork shares that of its source."""
     return f"{_FORK_NUMBER.sub('', source.name)}_fork"

@@ -1,8 +1,8 @@
 """The core of a client: one owner's sessions in a store.
 
-It opens, lists, searches and deletes the owner's sessions and reaches nothing else. A session's id
-follows from its owner and key, so two processes that say "chat_001" mean the same session, and two
-users who say it do not. Opening a session twice gives the same object.
+It opens, lists, searches and deletes the sessions of one owner and no others. A session's id is
+derived from owner and key: two processes of one user that open "chat_001" get the same session, two
+users different ones. Opening a session twice returns the same object.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
 
 _S = TypeVar("_S", bound=SessionCore)
-_MOST = 2**31 - 1  # more than any list has, and what every store can count to
+_MAX_LIMIT = 2**31 - 1  # the largest LIMIT that every store accepts
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session in a list."""
+    """An entry in a list of sessions."""
 
     id: UUID
     key: str | None
@@ -58,18 +58,18 @@ class SessionInfo:
     @property
     def title(self) -> str | None:
         """The display name, if its metadata has a "title"."""
-        given = self.metadata.get("title")
-        return given if isinstance(given, str) and given else None
+        title = self.metadata.get("title")
+        return title if isinstance(title, str) and title else None
 
 
 @dataclass(frozen=True, slots=True)
 class MessageHit:
-    """A message that a search found."""
+    """A message in search results."""
 
     session: UUID
     message: UUID
     snippet: str
-    """The words around the first match."""
+    """The text around the first match."""
     score: float
     """Higher is better; comparable within one search only."""
 
@@ -88,7 +88,7 @@ class ClientCore(Generic[_S]):
         services: ServiceRegistry | None = None,
         group: GroupCommitter | None = None,
     ) -> None:
-        """With the `group` of other clients it writes together with them, and closes nothing."""
+        """Open a store for one owner; with a shared `group`, `close` leaves the store open."""
         self._store = store
         self._shares = group is not None
         self._group = GroupCommitter(store) if group is None else group
@@ -97,12 +97,12 @@ class ClientCore(Generic[_S]):
         self._agent = owner_name(agent, "agent")
         self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
         self._lock = RLock()
-        self._given_services = None if services is None else service_registry(services)
+        self._own_services = None if services is None else service_registry(services)
 
     @cached_property
     def services(self) -> ServiceRegistry:
         """The models and tools of all sessions it opens."""
-        return self._given_services or service_registry(None)
+        return self._own_services or service_registry(None)
 
     @property
     def tenant(self) -> str:
@@ -116,7 +116,7 @@ class ClientCore(Generic[_S]):
 
     @property
     def agent(self) -> str:
-        """The sender of what is added with the role "assistant", and of what models reply."""
+        """The sender of messages added with the role "assistant" and of model replies."""
         return self._agent
 
     def session(
@@ -131,24 +131,24 @@ class ClientCore(Generic[_S]):
     ) -> _S:
         """Create or open the session with that key or id.
 
-        Its branch "main" gets the `system` message, a text or a Message, unless it has the same
-        already, and is granted `resources` and `capabilities`. `metadata` is stored when the
-        session is new. With `create=False` raises NotFoundError if it is not there.
+        Sets the `system` message of its branch "main", a text or a Message, unless it is the same,
+        and grants that branch `resources` and `capabilities`. `metadata` is stored only with a new
+        session. With `create=False`, raises NotFoundError if the session does not exist.
         """
         uid, key = self._identify(session_id)
-        found = self._open.get(uid)
-        if found is None or not _is_there(found):
+        session = self._open.get(uid)
+        if session is None or not _is_stored(session):
             record = self._store.find_session(self._owner, uid)
             if record is None and not create:
                 raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
             if record is None:
-                record = self._store.create_session(self._owner, _new(uid, key, metadata))
-            found = self._put(uid, found, self._opened(record, self._keeper(uid)))
+                record = self._store.create_session(self._owner, _new_record(uid, key, metadata))
+            session = self._cache_session(uid, session, self._opened(record, self._keeper(uid)))
         if system is not None:
-            found.ensure_branch_system(found.default_branch, system)
+            session.ensure_branch_system(session.default_branch, system)
         if resources is not None or capabilities is not None:
-            found.default_branch.grant(resources=resources, capabilities=capabilities)
-        return found
+            session.default_branch.grant(resources=resources, capabilities=capabilities)
+        return session
 
     async def abegin(
         self,
@@ -159,16 +159,20 @@ class ClientCore(Generic[_S]):
         metadata: Mapping[str, Any] | None = None,
         lease: LeaseTerms | None = None,
     ) -> Branch | None:
-        """The main branch of a new session, made in one step and together with what others write.
+        """Create a session with its main branch in one group commit; return the branch.
 
-        None if the session is there already. `lease` is as in `acreate_branch`.
+        Returns None if the session exists. `lease` is as in `acreate_branch`.
         """
         uid, key = self._identify(session_id)
-        if (found := self._open.get(uid)) is not None:
-            if await to_thread(_is_there, found):
+        if (cached := self._open.get(uid)) is not None:
+            if await to_thread(_is_stored, cached):
                 return None
-            self.let_go(uid)  # deleted elsewhere
-        record = await to_thread(_new, uid, key, metadata) if metadata else _new(uid, key, None)
+            self.let_go(uid)  # deleted by another process
+        record = (
+            await to_thread(_new_record, uid, key, metadata)
+            if metadata
+            else _new_record(uid, key, None)
+        )
         session = self._opened(record, self._keeper(uid, record))
         try:
             branch = await session.acreate_branch(
@@ -177,32 +181,32 @@ class ClientCore(Generic[_S]):
         except ExistsError:
             return None
         with self._lock:
-            # Whoever has opened it meanwhile has found the branch.
-            kept = self._open.setdefault(uid, session)
-        found = kept.get_branch(branch.id, None)
-        if found is not None:
-            found.first_lease = branch.first_lease
-        return found
+            # A session that was opened in the meantime has loaded the branch.
+            cached = self._open.setdefault(uid, session)
+        main = cached.get_branch(branch.id, None)
+        if main is not None:
+            main.first_lease = branch.first_lease
+        return main
 
     def opened(self, session_id: str | UUID) -> _S | None:
-        """The session if it is open here, as it was last seen: the store is not asked."""
+        """Return the session if it is open in this process, without reading the store."""
         return self._open.get(self._identify(session_id)[0])
 
     def let_go(self, session_id: UUID) -> None:
-        """Have the session read from the store when it is next asked for."""
+        """Drop the session from the cache, so that the next access loads it from the store."""
         with self._lock:
             self._open.pop(session_id, None)
 
     def _opened(self, record: SessionRecord, keeper: SessionRepository) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
-    def _put(self, session: UUID, gone: _S | None, opened: _S) -> _S:
-        """Have a session open that was just read, unless someone else was faster."""
-        with self._lock:  # which event loops take as well: the store is never asked under it
-            there = self._open.get(session)
-            if there is None or there is gone:
-                there = self._open[session] = opened
-            return there
+    def _cache_session(self, session: UUID, stale: _S | None, opened: _S) -> _S:
+        """Cache a session just loaded, unless another thread has cached it; return the cached."""
+        with self._lock:  # event loops take it too, so never read the store under it
+            cached = self._open.get(session)
+            if cached is None or cached is stale:
+                cached = self._open[session] = opened
+            return cached
 
     def sessions(
         self,
@@ -211,27 +215,27 @@ class ClientCore(Generic[_S]):
         before: SessionInfo | None = None,
         limit: int = 50,
     ) -> list[SessionInfo]:
-        """The owner's sessions, the one changed last first.
+        """List the owner's sessions, the last changed first.
 
-        `contains` filters by a part of the key or title; `before` is the last one of the page
-        before.
+        `contains` filters by a part of the key or title; `before` is the last entry of the
+        previous page.
         """
-        page = None if before is None else _place(before)
+        cursor = None if before is None else _cursor(before)
         part = None if contains is None else text(contains, "contains")
-        found = self._store.list_sessions(
-            self._owner, contains=part, before=page, limit=_positive(limit)
+        records = self._store.list_sessions(
+            self._owner, contains=part, before=cursor, limit=_check_limit(limit)
         )
-        return [_info(record) for record in found]
+        return [_info(record) for record in records]
 
     def session_info(self, session_id: str | UUID) -> SessionInfo:
         """Return the list entry of one session, without opening it; raises NotFoundError."""
-        found = self._store.find_session(self._owner, self._identify(session_id)[0])
-        if found is None:
+        record = self._store.find_session(self._owner, self._identify(session_id)[0])
+        if record is None:
             raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
-        return _info(found)
+        return _info(record)
 
     def delete_session(self, session_id: str | UUID) -> bool:
-        """Erase a session and everything in it; False if there was none."""
+        """Erase a session and everything in it; return False if there was none."""
         uid, _ = self._identify(session_id)
         self.let_go(uid)
         return self._store.delete_session(self._owner, uid)
@@ -239,15 +243,15 @@ class ClientCore(Generic[_S]):
     def search_messages(
         self, text: str, *, session: str | UUID | None = None, limit: int = 10
     ) -> list[MessageHit]:
-        """Messages that hold words of `text`, in all sessions or in one, the best first."""
-        inside = None if session is None else self._identify(session)[0]
-        found = self._store.search(
-            self._owner, _asked(text), session=inside, limit=_positive(limit)
+        """Search messages for words of `text`, in all sessions or in one, best match first."""
+        session_uid = None if session is None else self._identify(session)[0]
+        hits = self._store.search(
+            self._owner, _query_text(text), session=session_uid, limit=_check_limit(limit)
         )
-        return [MessageHit(one.session, one.message, one.snippet, one.score) for one in found]
+        return [MessageHit(hit.session, hit.message, hit.snippet, hit.score) for hit in hits]
 
     def close(self) -> None:
-        """Finish what async callers have under way, then close the store, unless it is shared."""
+        """Flush pending async writes, then close the store, unless it is shared."""
         if not self._shares:
             self._group.close()
             self._store.close()
@@ -263,18 +267,18 @@ class ClientCore(Generic[_S]):
         return SessionRepository(self._store, self._group, self._owner, session, new)
 
     def _identify(self, session: Any) -> tuple[UUID, str | None]:
-        """The id a key stands for; an id stands for itself."""
+        """Return the id and key of a session; an id has no key. Raises ValidationError."""
         if isinstance(session, UUID):
             return session, None
         if not (key := text(session, "session key")):
             raise ValidationError("session key must not be empty.")
-        if len(key) > LONGEST_NAME:  # no session has it, and it is nothing to remember
+        if len(key) > LONGEST_NAME:  # not worth a place in the cache
             return session_id(self._owner, key), key
-        return _identified(self._owner, key)
+        return _parse_key(self._owner, key)
 
 
-def _is_there(session: SessionCore) -> bool:
-    """Return whether a session is still kept; it is brought up to date then."""
+def _is_stored(session: SessionCore) -> bool:
+    """Refresh a session; return False if it was deleted from the store."""
     try:
         session.refresh()
     except NotFoundError:
@@ -282,20 +286,20 @@ def _is_there(session: SessionCore) -> bool:
     return True
 
 
-@lru_cache(4096)  # whoever names a session does so with each request
-def _identified(owner: Owner, key: str) -> tuple[UUID, str | None]:
+@lru_cache(4096)  # servers resolve the same key with every request
+def _parse_key(owner: Owner, key: str) -> tuple[UUID, str | None]:
     try:
         return UUID(key), None
     except ValueError:
         return session_id(owner, key), key
 
 
-def _new(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:
+def _new_record(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:
     if key is not None:
         session_key(key)
     now = clock.now_us()
-    kept = plain_dict(metadata, "metadata") if metadata is not None else {}
-    return SessionRecord(uid, key, "user", now, now, kept)
+    copied = plain_dict(metadata, "metadata") if metadata is not None else {}
+    return SessionRecord(uid, key, "user", now, now, copied)
 
 
 def _info(record: SessionRecord) -> SessionInfo:
@@ -308,7 +312,7 @@ def _info(record: SessionRecord) -> SessionInfo:
     )
 
 
-def _place(last: Any) -> tuple[int, UUID]:
+def _cursor(last: Any) -> tuple[int, UUID]:
     if not isinstance(last, SessionInfo):
         raise InvalidTypeError(
             f"before must be a SessionInfo, the last one of the previous page, got {shown(last)}."
@@ -316,13 +320,13 @@ def _place(last: Any) -> tuple[int, UUID]:
     return clock.from_datetime(last.updated_at), last.id
 
 
-def _asked(question: Any) -> str:
+def _query_text(question: Any) -> str:
     return text(question, "the text to search for")
 
 
-def _positive(limit: Any) -> int:
+def _check_limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
     if limit < 1:
         raise ValidationError(f"limit must be at least 1, got {shown(limit)}.")
-    return min(limit, _MOST)
+    return min(limit, _MAX_LIMIT)

@@ -1,8 +1,8 @@
 """The difference between two branches.
 
-The shared beginning is found by walking the segments the two have in common, so comparing two forks
-of a long conversation costs what they differ in, not what they share. Branches that were rewritten
-share ids rather than segments; from there on ids are compared.
+The common prefix is found by walking the segments that both share, so comparing two forks of a long
+conversation costs time for what differs, not for what is shared. Rewritten branches share ids but
+no segments; there, ids are compared one by one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from sennit.sessions.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """The messages that two branches share, and those that each has since; system messages
-    apart.
-    """
+    """The common prefix of two branches and the rest of each, without system messages."""
 
     a: Branch
     b: Branch
     common: int
-    """How many messages of the history both begin with."""
+    """The number of messages in the common prefix."""
     ancestor: Message | None
-    """The last message both have, if any."""
+    """The last message of the common prefix, if any."""
     since_a: tuple[Message, ...]
     since_b: tuple[Message, ...]
     same_system: bool
@@ -46,40 +44,40 @@ def diff(a: Branch, b: Branch) -> BranchDiff:
     with a.session.lock:
         left, right = a.tail, b.tail
         common = shared_length(left, right)
-        mine, other = left.between(common, left.total), right.between(common, right.total)
+        rest_a, rest_b = left.between(common, left.total), right.between(common, right.total)
         messages = a.session.messages
         return BranchDiff(
             a=a,
             b=b,
             common=common,
             ancestor=messages.get(left.id_at(common - 1)) if common else None,
-            since_a=tuple(map(messages.get, mine)),
-            since_b=tuple(map(messages.get, other)),
+            since_a=tuple(map(messages.get, rest_a)),
+            since_b=tuple(map(messages.get, rest_b)),
             same_system=a.system == b.system,
         )
 
 
 def shared_length(a: Segment, b: Segment) -> int:
-    """Return the number of messages at which two histories begin to differ."""
-    shared = _in_same_segments(a, b)
+    """Return the length of the common prefix of two histories."""
+    shared = _shared_in_segments(a, b)
     shortest = min(a.total, b.total)
     while shared < shortest and a.id_at(shared).int == b.id_at(shared).int:
         shared += 1
     return shared
 
 
-def _in_same_segments(a: Segment, b: Segment) -> int:
-    """Return the number of messages that two branches share by standing in the same segments."""
+def _shared_in_segments(a: Segment, b: Segment) -> int:
+    """Return the length of the common prefix within shared segments."""
     shared = 0
-    for (left, mine), (right, other) in zip(a.chain(), b.chain(), strict=False):
-        if left is not right:
+    for (segment_a, count_a), (segment_b, count_b) in zip(a.chain(), b.chain(), strict=False):
+        if segment_a is not segment_b:
             break
-        shared += min(mine, other)
-        if mine != other:
+        shared += min(count_a, count_b)
+        if count_a != count_b:
             break
     return shared
 
 
 def _line(message: Message) -> str:
-    said = " ".join(str(message.rendered).split())
-    return said if len(said) <= 72 else f"{said[:71]}…"
+    text = " ".join(str(message.rendered).split())
+    return text if len(text) <= 72 else f"{text[:71]}…"

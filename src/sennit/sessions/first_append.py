@@ -1,10 +1,10 @@
 """Async appends to a default branch that is still being created.
 
-Several may be said at once, and another program may begin the branch in the same moment: all land,
-in the order in which they were said. The first makes the branch; those that come before it is there
-go to the end of the same. If someone else was faster, each goes to their branch instead, in the
-order in which it was refused. The session does not know their branch until then: what is said next
-would pass by.
+Several tasks may append at once, and another process may create the branch at the same time; all
+messages are stored in the order of the calls. The first append creates the branch, and appends
+submitted before that commits go to the same branch. If another process has created the branch
+first, each append falls back to that one, in the order of the refusals. Until then the session must
+not load that branch, or a later append would overtake the earlier ones.
 """
 
 # pyright: reportPrivateUsage=false
@@ -33,68 +33,68 @@ if TYPE_CHECKING:
 
 
 class FirstAppend:
-    """Messages on their way to a default branch that is made with them, or at the same time."""
+    """An append that creates the default branch, or follows the append that does."""
 
     def __init__(
         self,
         session: SessionCore,
-        keeper: SessionRepository,
+        repository: SessionRepository,
         messages: Sequence[Message],
         name: str,
     ) -> None:
-        """To be made under the session's lock."""
-        self._session, self._keeper, self._name = session, keeper, name
-        self._makes_it = session._coming is None
-        if session._coming is None:
-            tail = Segment([one.id for one in messages], kept=True)
-            draft, _ = session._drafted(name, tail, None, NEVER_GIVEN, None, None, messages)
-            session._coming = draft
-        self.branch = session._coming
-        self._placement = AppendPlan.of(messages, [self.branch], session._messages)
-        self._added = AddMessages(tuple(map(message_record, messages)))
+        """Draft the branch unless another append has; call under the session's lock."""
+        self._session, self._repository, self._name = session, repository, name
+        self._creates_branch = session._pending_default is None
+        if session._pending_default is None:
+            tail = Segment([message.id for message in messages], stored=True)
+            draft, _ = session._draft_branch(name, tail, None, NEVER_GIVEN, None, None, messages)
+            session._pending_default = draft
+        self.branch = session._pending_default
+        self._plan = AppendPlan.of(messages, [self.branch], session._messages)
+        self._add_messages = AddMessages(tuple(map(message_record, messages)))
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Return the changes that create the branch with its messages, or append to it."""
+        """The changes that create the branch with its messages, or append to it."""
         branch = self.branch
-        if not self._makes_it:
-            return self._added, Append(branch.id, self._placement.ids)
+        if not self._creates_branch:
+            return self._add_messages, Append(branch.id, self._plan.ids)
         record = branch_record(branch, branch._tail, None, NEVER_GIVEN)
-        return self._added, AddBranch(record, segment_record(branch._tail))
+        return self._add_messages, AddBranch(record, segment_record(branch._tail))
 
     def apply(self, heads: list[BranchHead]) -> None:
-        """Have in memory what the store has now."""
+        """Apply the stored append in memory."""
         session = self._session
         with session.lock:
             if not heads:
-                session._coming = None
-                if self.branch not in session._branches:  # unless someone has read it meanwhile
-                    session._take_in(self.branch, self._placement.new)
+                session._pending_default = None
+                if self.branch not in session._branches:  # else a refresh has loaded it
+                    session._insert_branch(self.branch, self._plan.new)
                 return
-            known = session._branches.by_key(heads[0].branch.int)
-            self._placement.branches = [] if known is None else [known]
-            stale = session._apply(self._placement, heads)
-            session._elsewhere = None
-        if stale or known is None:
+            existing = session._branches.by_key(heads[0].branch.int)
+            self._plan.branches = [] if existing is None else [existing]
+            stale = session._apply(self._plan, heads)
+            session._remote_default = None
+        if stale or existing is None:
             session.refresh()
 
-    def otherwise(self, error: SennitError) -> tuple[Change, ...] | None:
-        """Return the changes to make if the branch could not be created: append to the existing
-        one.
-        """
+    def fallback(self, error: SennitError) -> tuple[Change, ...] | None:
+        """Return changes that append to the branch another process created; None if none exists."""
         session = self._session
         with session.lock:
-            if self._makes_it:
-                session._coming = None
-            known = session._named.get(self._name)
+            if self._creates_branch:
+                session._pending_default = None
+            existing = session._branches_by_name.get(self._name)
         if not isinstance(error, (ExistsError, NotFoundError)):
             return None
-        if known is None and session._elsewhere is None:
-            session._elsewhere = self._found()
-        uid = session._elsewhere if known is None else known.id
-        return None if uid is None else (self._added, Append(uid, self._placement.ids))
+        if existing is None and session._remote_default is None:
+            session._remote_default = self._find_in_store()
+        uid = session._remote_default if existing is None else existing.id
+        return None if uid is None else (self._add_messages, Append(uid, self._plan.ids))
 
-    def _found(self) -> UUID | None:
-        """The branch of that name in the store, not yet known here."""
-        found = (one.id for one in self._keeper.load().branches if one.name == self._name)
-        return next(found, None)
+    def _find_in_store(self) -> UUID | None:
+        """Return the id of the branch of that name in the store."""
+        ids = (
+            record.id for record in self._repository.load().branches if record.name == self._name
+        )
+        return next(ids, None)

@@ -1,7 +1,7 @@
 """Fork points, and the start of an edited or regenerated branch.
 
-A fork in which a message is edited, or is to be said anew, ends before that message and keeps the
-system message and the grants of the branch it leaves.
+A fork that edits or regenerates a message ends before that message and keeps the system message and
+the grants of its source.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """The fork point of a branch."""
+    """The source of a fork, and how much of its history the fork shares."""
 
     branch_id: UUID
     branch_name: str
-    """What the branch it left is called; if that is gone, what it was called then."""
+    """The current name of the source; if it was removed, its name at the time of the fork."""
     created_at: datetime
-    """When the branch it left was created."""
+    """The creation time of the source."""
     message_count: int
-    """How many of its messages come before the fork, its system message included."""
+    """The number of messages before the fork, including the system message."""
 
 
 def fork_point(branch: Branch) -> ForkPoint | None:
@@ -40,10 +40,10 @@ def fork_point(branch: Branch) -> ForkPoint | None:
     if origin is None:
         return None
     uid = UUID(origin["branch_id"])
-    left = branch.session.get_branch(uid, None)
+    source = branch.session.get_branch(uid, None)
     return ForkPoint(
         branch_id=uid,
-        branch_name=origin["branch_name"] if left is None else left.name,
+        branch_name=origin["branch_name"] if source is None else source.name,
         created_at=clock.from_iso(origin["created_at"]),
         message_count=origin["message_count"],
     )
@@ -53,23 +53,23 @@ class ForkStart(NamedTuple):
     """The initial content of a fork."""
 
     length: int
-    """How much of the history it shares, not counting the system message."""
+    """The number of shared messages, not counting the system message."""
     system: Message | UUID | None
-    said: tuple[Message, ...] = ()
-    """New messages that stand on it."""
+    messages: tuple[Message, ...] = ()
+    """New messages after the shared history."""
 
 
-def edited(
+def edit_start(
     branch: Branch, old: Message, content: MessageContent | Mapping[str, Any] | str
 ) -> ForkStart:
-    """A fork in which a message says `content` instead; raises ValidationError."""
-    from sennit.messages.parts import regrouped  # late: not everyone speaks in parts
+    """Return the start of a fork with an edited message; raises ValidationError."""
+    from sennit.messages.parts import regroup_metadata  # slow to import
 
     new = Message(
         old.content.with_text(content) if isinstance(content, str) else content,
         sender=old.sender,
         recipient=old.recipient,
-        metadata={**regrouped(old.metadata), "edited_from": str(old.id)},
+        metadata={**regroup_metadata(old.metadata), "edited_from": str(old.id)},
     )
     if isinstance(new.content, SystemContent) != isinstance(old.content, SystemContent):
         raise ValidationError(
@@ -78,18 +78,18 @@ def edited(
         )
     if old.id == branch.system_id:
         return ForkStart(branch.tail.total, new)
-    return ForkStart(_before(branch, old), branch.system_id, (new,))
+    return ForkStart(_length_before(branch, old), branch.system_id, (new,))
 
 
-def unanswered(branch: Branch, old: Message) -> ForkStart:
-    """A fork that ends before an answer; raises ValidationError for what is none."""
+def regeneration_start(branch: Branch, old: Message) -> ForkStart:
+    """Return the start of a fork that ends before a reply; raises ValidationError."""
     if old.role is not MessageRole.ASSISTANT:
         raise ValidationError(
             f"Only the assistant's messages can be regenerated, and message {old.id} is from the "
             f"{old.role.value}; use edit() instead."
         )
-    return ForkStart(_before(branch, old), branch.system_id)
+    return ForkStart(_length_before(branch, old), branch.system_id)
 
 
-def _before(branch: Branch, message: Message) -> int:
+def _length_before(branch: Branch, message: Message) -> int:
     return branch.index(message.id) - (branch.system_id is not None)

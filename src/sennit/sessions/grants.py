@@ -1,11 +1,10 @@
 """Access control: the grants of a branch.
 
-A branch to which grants were given may use the registered services (`resources`) and output
-schemas (`capabilities`) in them and nothing else, also when the program passes the object itself;
-an empty set allows nothing. Such a branch is fenced. On a branch to which none were ever given, an
-object that the program passes is its own grant, and a registered name is still refused. Grants are
-written by the program that creates, forks or grants; nothing that is stored in a message, imported
-or said by a model is ever read as one.
+A branch with grants is fenced: it may use the registered services (`resources`) and output schemas
+(`capabilities`) they name and nothing else, even if the program passes the object itself; an empty
+set allows nothing. On a branch that never had grants, an object that the program passes is its own
+grant, and a registered name is still refused. Only the program grants, by creating, forking or
+granting: no message, import or model output is ever read as a grant.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
 
 ALL = "*"
-"""Stands for every registered service, or every output schema."""
+"""The wildcard for every registered service, or every output schema."""
 
 Names: TypeAlias = AbstractSet[str] | Sequence[str]
 Resources: TypeAlias = Names | Literal["*"]
@@ -34,16 +33,16 @@ Capabilities: TypeAlias = "AbstractSet[str | Model] | Sequence[str | Model] | Li
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """The names a branch may use."""
+    """The services and output schemas that a branch may use."""
 
     resources: frozenset[str] = frozenset()
     capabilities: frozenset[str] = frozenset()
     fenced: bool = True
-    """False if no grants were ever given; both sets are empty then."""
+    """False if no grants were ever set; both sets are empty then."""
 
     @classmethod
     def given(cls, resources: Any, capabilities: Any) -> Grants:
-        """Grants from what a program gave; never given if both are None, else None is empty."""
+        """Return grants from arguments; unfenced if both are None, else None means empty."""
         if resources is None and capabilities is None:
             return NEVER_GIVEN
         return cls(resource_names(resources), capability_names(capabilities))
@@ -52,18 +51,18 @@ class Grants:
     def stored(
         cls, resources: frozenset[str] | None, capabilities: frozenset[str] | None
     ) -> Grants:
-        """Grants from the columns of a branch; if both are missing, none were ever given."""
+        """Return grants from the columns of a branch; unfenced if both are None."""
         if resources is None and capabilities is None:
             return NEVER_GIVEN
         return cls(resources or frozenset(), capabilities or frozenset())
 
     @property
     def columns(self) -> tuple[frozenset[str] | None, frozenset[str] | None]:
-        """The resources and capabilities as they are stored; None if none were ever given."""
+        """The columns of resources and capabilities; None if unfenced."""
         return (self.resources, self.capabilities) if self.fenced else (None, None)
 
     def check(self, branch: str, needs: Needs) -> None:
-        """Raise AccessError, naming what is missing and what is allowed, unless all is granted."""
+        """Raise AccessError unless all needs are granted."""
         resources, capabilities = needs.resources, needs.capabilities
         if self.fenced:
             resources |= needs.passed_resources
@@ -80,17 +79,17 @@ class Grants:
         names = ", ".join(map(repr, missing))
         way_out = f"Grant it with branch.grant({what}={{{names}}})"
         if self.fenced:
-            told = f"its {what} are {sorted(allowed)}. {way_out}."
+            reason = f"its {what} are {sorted(allowed)}. {way_out}."
         else:
-            told = f"it was granted no {what}. {way_out}, or pass the object instead of its name."
-        raise AccessError(f"Branch {branch!r} may not use {names}; {told}")
+            reason = f"it was granted no {what}. {way_out}, or pass the object instead of its name."
+        raise AccessError(f"Branch {branch!r} may not use {names}; {reason}")
 
     def allow_service(self, name: str) -> bool:
-        """Tell if a registered service may be used."""
+        """Return whether a registered service may be used."""
         return ALL in self.resources or name in self.resources
 
     def plus(self, more: Grants) -> Grants:
-        """These grants and more; none given to a branch that has none leaves it so."""
+        """Return the union of both grants; fenced if either is."""
         return Grants(
             self.resources | more.resources,
             self.capabilities | more.capabilities,
@@ -98,12 +97,12 @@ class Grants:
         )
 
     def minus(self, less: Grants) -> Grants:
-        """These grants without some; a branch that never had any is fenced from then on.
+        """Return these grants without `less`; fenced if either is.
 
         Raises ValidationError for single names where all ("*") were granted.
         """
-        _refuse_one_of_all("resources", self.resources, less.resources)
-        _refuse_one_of_all("capabilities", self.capabilities, less.capabilities)
+        _check_revocable("resources", self.resources, less.resources)
+        _check_revocable("capabilities", self.capabilities, less.capabilities)
         return Grants(
             self.resources - less.resources,
             self.capabilities - less.capabilities,
@@ -112,16 +111,16 @@ class Grants:
 
 
 NEVER_GIVEN = Grants(fenced=False)
-"""The grants of a branch to which none were ever given."""
+"""The grants of a branch that never had any."""
 NO_GRANTS = Grants()
 """The grants of a branch that may use nothing."""
 _NONE: frozenset[str] = frozenset()
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The names that something needs granted.
+    """The names that a call needs to be granted.
 
-    Those that were passed as objects are granted by being passed, unless the branch is fenced.
+    Objects that were passed need a grant only on a fenced branch.
     """
 
     resources: frozenset[str] = _NONE
@@ -130,20 +129,20 @@ class Needs(msgspec.Struct, frozen=True):
     passed_capabilities: frozenset[str] = _NONE
 
 
-def resource_names(given: Any) -> frozenset[str]:
-    """The names in a set of services, or all of them for "*"; None means none."""
-    return _names(given, "resources")
+def resource_names(names: Any) -> frozenset[str]:
+    """Return the names of services as a set, {"*"} for "*"; None means none."""
+    return _names(names, "resources")
 
 
-def capability_names(given: Any) -> frozenset[str]:
-    """The names in a set of output schemas, given by name or as model classes, or all for "*".
+def capability_names(names: Any) -> frozenset[str]:
+    """Return the names of output schemas or model classes as a set, {"*"} for "*".
 
     None means none.
     """
-    return _names(given, "capabilities")
+    return _names(names, "capabilities")
 
 
-def _refuse_one_of_all(what: str, granted: frozenset[str], less: frozenset[str]) -> None:
+def _check_revocable(what: str, granted: frozenset[str], less: frozenset[str]) -> None:
     if ALL in granted and less and ALL not in less:
         raise ValidationError(
             f"All {what} are granted, so {sorted(less)} cannot be revoked alone; "
@@ -151,22 +150,22 @@ def _refuse_one_of_all(what: str, granted: frozenset[str], less: frozenset[str])
         )
 
 
-def _names(given: Any, what: str) -> frozenset[str]:
-    if given is None:
+def _names(names: Any, what: str) -> frozenset[str]:
+    if names is None:
         return frozenset()
-    if given == ALL:
+    if names == ALL:
         return frozenset({ALL})
-    if isinstance(given, str):
+    if isinstance(names, str):
         raise InvalidTypeError(
-            f"{what} must be a set of names, got {shown(given)}; write {{{shown(given)}}}."
+            f"{what} must be a set of names, got {shown(names)}; write {{{shown(names)}}}."
         )
-    if not isinstance(given, (set, frozenset, list, tuple)):
-        raise InvalidTypeError(f"{what} must be a set of names, got {shown(given)}.")
-    return frozenset(_name(one, what) for one in cast("Iterable[Any]", given))
+    if not isinstance(names, (set, frozenset, list, tuple)):
+        raise InvalidTypeError(f"{what} must be a set of names, got {shown(names)}.")
+    return frozenset(_name(item, what) for item in cast("Iterable[Any]", names))
 
 
-def _name(given: Any, what: str) -> str:
-    name = model_name(given) if is_model(given) else text(given, f"a name in {what}")
+def _name(item: Any, what: str) -> str:
+    name = model_name(item) if is_model(item) else text(item, f"a name in {what}")
     if not name:
         raise ValidationError(f"A name in {what} must not be empty.")
     return name

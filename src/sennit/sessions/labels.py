@@ -1,10 +1,10 @@
 """Labels of a session's messages.
 
-With a store they are kept there and read anew each time, as others may judge too; a session without
-one has them in memory.
+With a store, labels are written to it and read from it every time, as other processes may add some.
+A session without a store has them in memory.
 """
 
-# Like a session, this may reach past the guards of what a session has.
+# Like a session, this bypasses the guards of branches and piles.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class SessionLabels:
         self._session = session
 
     def put(self, labels: Sequence[LabelRecord]) -> None:
-        """Keep labels, all or none, each in place of its judge's last one; NotFoundError."""
+        """Store labels, all or none, each replacing its judge's last; raises NotFoundError."""
         session = self._session
         if session.keeper is not None:
             session.keeper.write([PutLabels(tuple(labels))])
             return
         with session.lock:
-            session.messages.pick(one.message for one in labels)
-            for one in labels:
-                session._labels.pop((one.message, one.judge), None)
-                if one.score is not None:
-                    session._labels[(one.message, one.judge)] = one
+            session.messages.pick(label.message for label in labels)
+            for label in labels:
+                session._labels.pop((label.message, label.judge), None)
+                if label.score is not None:
+                    session._labels[(label.message, label.judge)] = label
 
     def all(self) -> list[LabelRecord]:
-        """All labels, the oldest first."""
+        """Return all labels, oldest first."""
         keeper = self._session.keeper
         if keeper is not None:
             return keeper.store.labels(keeper.owner, keeper.session)

@@ -1,7 +1,7 @@
 """Versions of a message where branches diverge.
 
-Two branches share a history up to some place; what each has there are two versions of one message.
-It is read from the segments the branches share, without looking at what any message says.
+Where two branches diverge, their messages at that position are versions of one message. Positions
+are computed from shared segments, without reading any content.
 """
 
 from __future__ import annotations
@@ -15,32 +15,35 @@ from sennit.sessions.diff import shared_length
 
 @dataclass(frozen=True, slots=True)
 class MessageVersion:
-    """A message at some place, and the first branch that has it there."""
+    """A version of a message, and the first branch that has it."""
 
     branch: Branch
     message: UUID
 
 
 def versions(branch: Branch) -> dict[int, list[MessageVersion]]:
-    """By index on the branch, all versions of what stands there, its own included, oldest first.
+    """Return all versions of the branch's messages by index, its own included, oldest first.
 
-    Places where all branches agree are left out.
+    Indices where all branches agree are left out.
     """
-    found: dict[int, dict[int, MessageVersion]] = {}
+    by_index: dict[int, dict[int, MessageVersion]] = {}
     with branch.session.lock:
         mine, first = branch.tail, len(branch) - branch.tail.total
         for other in branch.session.branches:
-            place = shared_length(mine, other.tail)
-            if other is branch or place >= min(mine.total, other.tail.total):
+            position = shared_length(mine, other.tail)
+            if other is branch or position >= min(mine.total, other.tail.total):
                 continue
-            here = found.setdefault(place + first, {})
-            for one in (branch, other):
-                uid = one.tail.id_at(place)
-                here.setdefault(uid.int, MessageVersion(one, uid))
+            alternatives = by_index.setdefault(position + first, {})
+            for candidate in (branch, other):
+                uid = candidate.tail.id_at(position)
+                alternatives.setdefault(uid.int, MessageVersion(candidate, uid))
         messages = branch.session.messages
 
-        def made(version: MessageVersion) -> tuple[int, UUID]:
-            # Not by id alone: one that a client has made need not grow with time.
+        def creation_key(version: MessageVersion) -> tuple[int, UUID]:
+            # Not by id alone: ids that clients supply need not be ordered by time.
             return messages.get(version.message).created_us, version.message
 
-        return {index: sorted(here.values(), key=made) for index, here in found.items()}
+        return {
+            index: sorted(alternatives.values(), key=creation_key)
+            for index, alternatives in by_index.items()
+        }

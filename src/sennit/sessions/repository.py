@@ -1,7 +1,7 @@
 """The repository of a session in its store.
 
-Sessions think in messages, branches and segments, stores in records. The keeper turns one into the
-other, for one session of one owner, and knows nothing of either's rules.
+Sessions work with messages, branches and segments, stores with records. The repository converts
+between them for one session of one owner; it enforces the rules of neither.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from sennit.stores.records.commits import ArchiveRecord
 
 
-Otherwise: TypeAlias = Callable[[SennitError], tuple[Change, ...] | None]
+Fallback: TypeAlias = Callable[[SennitError], tuple[Change, ...] | None]
 
 
 class SessionRepository:
-    """Keeps one session in a store."""
+    """Reads and writes one session in a store."""
 
     def __init__(
         self,
@@ -55,24 +55,26 @@ class SessionRepository:
         session: UUID,
         new: SessionRecord | None = None,
     ) -> None:
-        """A `new` session is not in the store yet: the first thing that is submitted makes it."""
+        """Bind a session to a store; the first `submit` creates a `new` one."""
         self.store, self.group, self.owner, self.session = store, group, owner, session
-        self.edition = 0
-        """Changes whenever the session may have: whoever reads it from the store looks again."""
+        self.generation = 0
+        """Increases with every local change, so that a refresh detects changes during its read."""
         self.erases = False
-        """Whether messages are erased as soon as they are removed from their last branch."""
+        """Whether messages are erased when they are removed from their last branch."""
         self._new = new
-        self._mailbox: LoopBridge | None = None
+        self._bridge: LoopBridge | None = None
 
     def write(self, changes: Sequence[Change]) -> list[BranchHead]:
-        """Make changes durable, all or none."""
-        self.edition += 1
+        """Write changes in one transaction; return the heads of the branches appended to."""
+        self.generation += 1
         heads = self.store.write(self.owner, self.session, changes)
         self._erase_removed(changes)
         return heads
 
     def _erase_removed(self, changes: Sequence[Change]) -> None:
-        if self.erases and any(isinstance(one, (ChangeBranch, RemoveBranch)) for one in changes):
+        if self.erases and any(
+            isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes
+        ):
             now = clock.now_us() + 1
             if self.store.erase_removed(self.owner, self.session, now):
                 self.store.scrub()
@@ -81,110 +83,112 @@ class SessionRepository:
         self,
         changes: tuple[Change, ...],
         apply: Callable[[list[BranchHead]], None],
-        otherwise: Otherwise | None = None,
+        fallback: Fallback | None = None,
     ) -> Future[None]:
-        """The same together with others, to be awaited; `apply` is called in order of commits.
+        """Write changes in a group commit; `apply` is called in commit order.
 
-        So is `otherwise` if it is refused; what that gives is tried instead.
+        If the store refuses them, `fallback` may return changes to write instead.
         """
-        mailbox, finished = self._promised()
-        self._send(changes, apply, otherwise, mailbox, finished, mailbox.soon)
-        return finished
+        bridge, future = self._new_future()
+        self._send(changes, apply, fallback, bridge, future, bridge.soon)
+        return future
 
     def _send(
         self,
         changes: tuple[Change, ...],
         apply: Callable[[list[BranchHead]], None],
-        otherwise: Otherwise | None,
-        mailbox: LoopBridge,
-        finished: Future[None],
-        soon: Callable[[Wake], None] | None = None,
+        fallback: Fallback | None,
+        bridge: LoopBridge,
+        future: Future[None],
+        on_submit: Callable[[Wake], None] | None = None,
     ) -> None:
-        def done(outcome: Outcome) -> Wake:
+        def on_outcome(outcome: Outcome) -> Wake:
             error: Exception | None = None
             try:
                 if not isinstance(outcome, SennitError):
                     self._new = None
                     apply(outcome)
                     self._erase_removed(changes)
-                elif otherwise is None or (instead := otherwise(outcome)) is None:
+                elif fallback is None or (fallback_changes := fallback(outcome)) is None:
                     error = outcome
                 else:
-                    self._send(instead, apply, None, mailbox, finished)
-                    return mailbox.ring
-            except Exception as failed:  # is for who waits: others need this thread
-                error = failed
-            mailbox.put(finished, error)
-            return mailbox.ring
+                    self._send(fallback_changes, apply, None, bridge, future)
+                    return bridge.ring
+            except Exception as failure:  # goes to the awaiting caller, not to the commit thread
+                error = failure
+            bridge.put(future, error)
+            return bridge.ring
 
-        self.group.submit(Write(self.owner, self.session, changes, self._new), done, soon)
+        self.group.submit(
+            Write(self.owner, self.session, changes, self._new), on_outcome, on_submit
+        )
 
-    def _promised(self) -> tuple[LoopBridge, Future[None]]:
-        """Return the callback for an outcome, and the future that waits for it."""
-        mailbox = self._mailbox
-        finished = None if mailbox is None else mailbox.promise()
-        if mailbox is None or finished is None:
+    def _new_future(self) -> tuple[LoopBridge, Future[None]]:
+        """Return a future of the running loop, and the bridge that completes it."""
+        bridge = self._bridge
+        future = None if bridge is None else bridge.promise()
+        if bridge is None or future is None:
             from sennit.stores.loop_bridge import LoopBridge  # asyncio takes long to import
 
-            mailbox = self._mailbox = LoopBridge.of_running_loop()
-            finished = mailbox.promise()
-            assert finished is not None
-        return mailbox, finished
+            bridge = self._bridge = LoopBridge.of_running_loop()
+            future = bridge.promise()
+            assert future is not None
+        return bridge, future
 
     def load(self) -> Snapshot:
-        """All there is."""
+        """Load the whole session."""
         if self._new is not None:
             return Snapshot(self._new, [], [], [])
         return self.store.load(self.owner, self.session)
 
     def last_write(self) -> int:
-        """Return the time of the last write, which no other write has; raises NotFoundError."""
-        found = self.store.find_session(self.owner, self.session)
-        if found is None:
+        """Return the time of the last write, unique to it; raises NotFoundError."""
+        record = self.store.find_session(self.owner, self.session)
+        if record is None:
             raise no_session(self.session)
-        return found.updated
+        return record.updated
 
-    def changes(self, known: Mapping[UUID, int]) -> Snapshot:
-        """Return changes beyond these segments and lengths."""
-        return self.store.changes(self.owner, self.session, known)
+    def changes(self, lengths: Mapping[UUID, int]) -> Snapshot:
+        """Load the session without the entries that segments of these lengths already have."""
+        return self.store.changes(self.owner, self.session, lengths)
 
     def archived(self, after: int) -> list[ArchiveRecord]:
-        """Return the archives of commits after a number."""
+        """Return the archives of commits past a number."""
         if self._new is not None:
             return []
         return self.store.archived(self.owner, self.session, after)
 
 
 def message_record(message: Message) -> MessageRecord:
-    """A message as a store keeps it."""
+    """Convert a message to its record."""
     return MessageRecord(message.id, message.created_us, dumps(message.to_record()))
 
 
 def message_from(record: MessageRecord) -> Message:
-    """The message a store kept."""
+    """Convert a record to its message."""
     return Message.kept(record.id, record.created, record.body)
 
 
 def segment_record(segment: Segment) -> SegmentRecord:
-    """A segment as a store keeps it."""
+    """Convert a segment to its record."""
     base = None if segment.base is None else segment.base.id
-    entries = tuple(segment) if segment.taken is None else ()
-    return SegmentRecord(segment.id, base, segment.offset, entries, segment.taken)
+    entries = tuple(segment) if segment.copy_of is None else ()
+    return SegmentRecord(segment.id, base, segment.offset, entries, segment.copy_of)
 
 
 def change_of(record: BranchRecord, old: Segment, new: Segment) -> ChangeBranch:
     """Return the change that replaces the tail `old` of a branch by `new`."""
     if new is old:
         return ChangeBranch(record)
-    kept = {one.id.int for one, _ in old.chain()}
-    added = [segment_record(one) for one, _ in new.chain() if one.id.int not in kept]
+    old_ids = {segment.id.int for segment, _ in old.chain()}
+    added = [segment_record(segment) for segment, _ in new.chain() if segment.id.int not in old_ids]
     return ChangeBranch(record, added[0], tuple(added[1:]))
 
 
 def branch_record(
     branch: Branch, tail: Segment, system: UUID | None, grants: Grants
 ) -> BranchRecord:
-    """The record to store for a branch, with the version it was last seen in."""
+    """Return the record of a branch with this state and the version last seen."""
     resources, capabilities = grants.columns
     return BranchRecord(
         id=branch.id,
@@ -200,28 +204,28 @@ def branch_record(
     )
 
 
-def segments_from(records: Iterable[SegmentRecord], known: dict[UUID, Segment]) -> None:
-    """Put the recorded segments among the known ones: new ones whole, known ones longer.
+def segments_from(records: Iterable[SegmentRecord], segments: dict[UUID, Segment]) -> None:
+    """Add the recorded segments to `segments`, extending those that it already has.
 
-    Raises StoreError if some build on themselves.
+    Raises StoreError if a base is missing or circular.
     """
-    waiting = {record.id: record for record in records}
-    while waiting:
-        chain = [waiting.popitem()[1]]
-        while (base := chain[-1].base) is not None and base in waiting:
-            chain.append(waiting.pop(base))
-        if base is not None and base not in known:
+    pending = {record.id: record for record in records}
+    while pending:
+        chain = [pending.popitem()[1]]
+        while (base := chain[-1].base) is not None and base in pending:
+            chain.append(pending.pop(base))
+        if base is not None and base not in segments:
             raise circular(base)
         for record in reversed(chain):
-            _put(record, known)
+            _merge_segment(record, segments)
 
 
-def _put(record: SegmentRecord, known: dict[UUID, Segment]) -> None:
-    found = known.get(record.id)
-    if found is not None:
-        found.grow(record.entries)
+def _merge_segment(record: SegmentRecord, segments: dict[UUID, Segment]) -> None:
+    segment = segments.get(record.id)
+    if segment is not None:
+        segment.grow(record.entries)
         return
-    base = None if record.base is None else known[record.base]
+    base = None if record.base is None else segments[record.base]
     if base is not None:
         base.shared = max(base.shared, record.offset - base.offset)
-    known[record.id] = Segment(record.entries, base, record.offset, kept=True, id=record.id)
+    segments[record.id] = Segment(record.entries, base, record.offset, stored=True, id=record.id)

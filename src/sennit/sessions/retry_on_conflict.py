@@ -1,7 +1,7 @@
 """Retry of work that lost an optimistic-locking race (ConflictError).
 
-A write is refused with ConflictError if what it was decided on has changed since. Then it is looked
-at again and decided anew, often enough for a dozen writers at once but not for ever.
+A write raises ConflictError if the state it was based on has changed. The work is then retried
+from its read, often enough for a dozen concurrent writers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def retry_on_conflict(work: Callable[[], _T], what: str, *, tries: int = 20) -> _T:
-    """Do some work that reads before it writes; raises ConflictError if others always win."""
+    """Return the result of `work`, retried on ConflictError up to `tries` times."""
     for _ in range(tries):
         with suppress(ConflictError):
             return work()

@@ -1,11 +1,11 @@
 """Replacement of the beginning of a branch; the replaced messages stay on a branch of their own.
 
-What is replaced is named by a message, not by a position: whatever others put on the branch
-meanwhile comes after it and stays. The replaced history becomes a branch of its own, which shares
-it instead of copying it; only this branch gets a new segment. All of it is one write.
+The end of the replaced part is given as a message, not as a position, so concurrent appends come
+after it and stay. The replaced history becomes a branch of its own that shares the old segments;
+only the rewritten branch gets a new segment. All of it is one write.
 """
 
-# Like a session, this may reach past the guards of what a session has.
+# Like a session, this bypasses the guards of branches and piles.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -29,66 +29,68 @@ from sennit.stores.records.sessions import (
     PutRun,
 )
 
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """All of a branch up to a message becomes what is not dropped, and what is put there."""
+    """A replacement of the messages up to `through`."""
 
     through: UUID | None
-    """The last message that is replaced; None to put something before all others."""
+    """The last message of the replaced part; None to insert before all messages."""
     drop: frozenset[UUID]
-    """Those up to there that do not stay."""
+    """The messages of that part to remove."""
     put: tuple[Message, ...]
-    """New messages, which come after those that stay."""
+    """New messages, inserted after those of that part that stay."""
     aside: UUID | None = None
-    """The id of a new branch that holds what was there; None for no such branch."""
+    """The id of a new branch for the replaced history; None for no such branch."""
 
 
-def rewrite(branch: Branch, plan: Rewrite, also: Sequence[PutRun | AddEvents]) -> Branch | None:
-    """Rewrite a branch, together with what a run has to note; gives where the old history is.
+def rewrite(
+    branch: Branch, plan: Rewrite, run_changes: Sequence[PutRun | AddEvents]
+) -> Branch | None:
+    """Rewrite a branch in one write with the changes of a run; return the `aside` branch.
 
-    Raises ConflictError if the message it goes up to is no longer on the branch.
+    Raises ConflictError if `through` is no longer on the branch.
     """
     session = branch.session
-    for left in reversed(range(_TRIES)):
+    for remaining in reversed(range(_MAX_ATTEMPTS)):
         with session.lock:
             try:
-                return _rewrite_once(branch, plan, also)
+                return _rewrite_once(branch, plan, run_changes)
             except ConflictError:
-                # Someone has appended in the same moment, or the lease is lost.
+                # A concurrent append, or a lost lease.
                 session.refresh()
-                if not left:
+                if not remaining:
                     raise
-    raise AssertionError("the last try gives or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _rewrite_once(
-    branch: Branch, plan: Rewrite, also: Sequence[PutRun | AddEvents]
+    branch: Branch, plan: Rewrite, run_changes: Sequence[PutRun | AddEvents]
 ) -> Branch | None:
-    above = _above(branch, plan)
+    length = _replaced_length(branch, plan)
     tail = branch._tail
-    kept = [uid for uid in tail.between(0, above) if uid not in plan.drop]
-    rest = tail.between(above, tail.total)
-    order = [*kept, *(message.id for message in plan.put), *rest]
+    retained = [uid for uid in tail.between(0, length) if uid not in plan.drop]
+    rest = tail.between(length, tail.total)
+    order = [*retained, *(message.id for message in plan.put), *rest]
     if plan.aside is None:
-        _become(branch, plan, order, None, also)
+        _apply(branch, plan, order, None, run_changes)
         return None
 
-    def make(chosen: str) -> Branch:
-        old = _old(branch, above, chosen, plan.aside)
+    def make(name: str) -> Branch:
+        replaced = _draft_replaced_branch(branch, length, name, plan.aside)
         try:
-            _become(branch, plan, order, old, also)
+            _apply(branch, plan, order, replaced, run_changes)
         except ExistsError:
-            branch.session.refresh()  # someone else took the name
+            branch.session.refresh()  # another process took the name
             raise
-        return old
+        return replaced
 
-    return branch.session._under_a_name(None, f"{branch.name}_above", make)
+    return branch.session._with_free_name(None, f"{branch.name}_above", make)
 
 
-def _above(branch: Branch, plan: Rewrite) -> int:
+def _replaced_length(branch: Branch, plan: Rewrite) -> int:
     if plan.through is None:
         return 0
     position = branch._tail.position(plan.through)
@@ -100,48 +102,48 @@ def _above(branch: Branch, plan: Rewrite) -> int:
     return position + 1
 
 
-def _old(branch: Branch, above: int, name: str, id: UUID | None) -> Branch:
-    """A branch that shares what is replaced, not yet known to anyone."""
+def _draft_replaced_branch(branch: Branch, length: int, name: str, id: UUID | None) -> Branch:
+    """Return an unregistered branch that shares the replaced history."""
     return Branch(
         branch.session,
         name,
-        tail=branch._tail.on_top(above),
+        tail=branch._tail.fork(length),
         system=branch._system,
         grants=NO_GRANTS if branch.fenced else NEVER_GIVEN,
         id=id,
-        metadata={"forked_from": branch.session.origin_of(branch, above)},
+        metadata={"forked_from": branch.session.origin_of(branch, length)},
     )
 
 
-def _become(
+def _apply(
     branch: Branch,
     plan: Rewrite,
     order: list[UUID],
-    old: Branch | None,
-    also: Sequence[PutRun | AddEvents],
+    replaced: Branch | None,
+    run_changes: Sequence[PutRun | AddEvents],
 ) -> None:
     session = branch.session
-    tail = Segment(order, kept=session._keeper is not None)
+    tail = Segment(order, stored=session._keeper is not None)
     if session._keeper is None:
-        session._log.check(also)
-        for change in also:
-            session._log.apply(change)
+        session._run_log.check(run_changes)
+        for change in run_changes:
+            session._run_log.apply(change)
     else:
-        session._keeper.write([*_changes(branch, plan, tail, old), *also])
+        session._keeper.write([*_changes(branch, plan, tail, replaced), *run_changes])
         branch.version += 1
     for message in plan.put:
         session._messages._insert(message)
-    if old is not None:
-        session._branches._insert(old)
-        session._named[old.name] = old
+    if replaced is not None:
+        session._branches._insert(replaced)
+        session._branches_by_name[replaced.name] = replaced
     branch._tail = tail
     branch._changed()
 
 
-def _changes(branch: Branch, plan: Rewrite, tail: Segment, old: Branch | None) -> list[Change]:
+def _changes(branch: Branch, plan: Rewrite, tail: Segment, replaced: Branch | None) -> list[Change]:
     changes: list[Change] = [AddMessages(tuple(map(message_record, plan.put)))]
-    if old is not None:
-        record = branch_record(old, old._tail, old._system, old._grants)
-        changes.append(AddBranch(record, segment_record(old._tail)))
+    if replaced is not None:
+        record = branch_record(replaced, replaced._tail, replaced._system, replaced._grants)
+        changes.append(AddBranch(record, segment_record(replaced._tail)))
     record = branch_record(branch, tail, branch._system, branch._grants)
     return [*changes, ChangeBranch(record, segment_record(tail))]

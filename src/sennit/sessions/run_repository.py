@@ -1,10 +1,10 @@
-"""Runs and leases of a branch, in the store.
+"""Runs, events and leases of a branch.
 
-With a store, its leases keep runs apart across processes and what is noted is durable; a session
-without one does the same in memory.
+With a store, leases exclude concurrent runs across processes, and runs and events are durable. A
+session without a store has them in memory.
 """
 
-# Like a session, this may reach past the guards of what a session has.
+# Like a session, this bypasses the guards of branches and piles.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from sennit.stores.records.sessions import (
 if TYPE_CHECKING:
     from asyncio import Future
 
-_PAGE = 1000
-_SURE = 0.25e-6  # seconds for each microsecond of a lease in which it has surely not expired
+_EVENTS_PER_PAGE = 1000
+_FRESH_SECONDS_PER_TTL_US = 0.25e-6  # a first lease is trusted for a quarter of its TTL
 
 
 class LeaseAcquisition:
-    """A branch that is being taken."""
+    """The acquisition of a branch lease."""
 
     __slots__ = ("as_known", "taken", "written")
 
     written: Future[None] | None
-    """Done when it is taken; raises ConflictError if someone else has it. None: it is taken."""
+    """Done on acquisition, with ConflictError if another holds it; None if already acquired."""
     taken: LeaseGrant
     as_known: bool
-    """Whether the branch is in the store as it is known here."""
+    """Whether the branch in memory is up to date with the store."""
 
     def __init__(self) -> None:
         self.written = None
 
-    def note(self, head: BranchHead, runs: RunRepository) -> None:
-        """Keep what taking it gave."""
+    def set_head(self, head: BranchHead, runs: RunRepository) -> None:
+        """Record the granted lease and whether the branch is up to date."""
         assert head.taken is not None
         self.taken = head.taken
-        self.as_known = runs.stands_at(head, head.taken.commits)
+        self.as_known = runs.matches(head, head.taken.commits)
 
 
 def last_runs(session: SessionData) -> dict[UUID, RunRecord]:
-    """Find the newest run of each branch of a session, by branch; the store is asked once."""
-    keeper = session._keeper
-    if keeper is None:
+    """Return the newest run of each branch of a session, in one query."""
+    repository = session._keeper
+    if repository is None:
         with session.lock:
-            return session._log.last_runs()
-    return keeper.store.last_runs(keeper.owner, keeper.session)
+            return session._run_log.last_runs()
+    return repository.store.last_runs(repository.owner, repository.session)
 
 
 class RunRepository:
@@ -80,145 +80,145 @@ class RunRepository:
 
     @property
     def place(self) -> Hashable:
-        """The key of the branch in this process: other owners and stores may have a copy of it."""
-        keeper = self._keeper
-        within = None if keeper is None else (keeper.store.identity, keeper.owner.key)
-        return within, self._session.id.int, self.branch.id.int  # which hash faster than UUIDs
+        """A hashable key of the branch, unique across stores and owners."""
+        repository = self._keeper
+        within = None if repository is None else (repository.store.identity, repository.owner.key)
+        return within, self._session.id.int, self.branch.id.int  # ints hash faster than UUIDs
 
     @property
     def durable(self) -> bool:
-        """True if there is a store behind it, and others may be running too."""
+        """True if the session has a store, which other processes may use too."""
         return self._keeper is not None
 
     def take(self, holder: str, ttl: int) -> LeaseAcquisition:
-        """Take the branch together with what others write, if it was not made with a lease."""
+        """Acquire the lease in a group commit, or use the one the branch was created with."""
         assert self._keeper is not None
-        taking = LeaseAcquisition()
+        acquisition = LeaseAcquisition()
         with self._session.lock:
             first, self.branch.first_lease = self.branch.first_lease, None
         if first is not None:
             holder = first.terms.holder
-            if clock.monotonic() - first.since < first.terms.ttl * _SURE:
-                taking.note(first.head, self)
-                return taking
+            if clock.monotonic() - first.acquired_at < first.terms.ttl * _FRESH_SECONDS_PER_TTL_US:
+                acquisition.set_head(first.head, self)
+                return acquisition
 
-        def apply(
-            heads: list[BranchHead],
-        ) -> None:  # in the order of commits, so it can be compared
-            taking.note(heads[0], self)
+        def apply(heads: list[BranchHead]) -> None:  # in commit order, so heads are comparable
+            acquisition.set_head(heads[0], self)
 
         change = TakeLease(self.branch.id, holder, ttl)
-        taking.written = self._keeper.submit((change,), apply)
-        return taking
+        acquisition.written = self._keeper.submit((change,), apply)
+        return acquisition
 
-    def stands_at(self, head: BranchHead, commits: int) -> bool:
-        """Return whether the branch and the session's commits are known here as the store has
-        them.
-        """
+    def matches(self, head: BranchHead, commits: int) -> bool:
+        """Return whether the branch and the commits in memory match the store."""
         with self._session.lock:
             tail, number = self.branch.tail, self._session.archives.number
-            known = (tail.id.int, len(tail), self.branch.version, number)
-            return known == (head.segment.int, head.length, head.version, commits)
+            local_state = (tail.id.int, len(tail), self.branch.version, number)
+            return local_state == (head.segment.int, head.length, head.version, commits)
 
     def acquire(self, holder: str, ttl: int) -> Lease:
-        """Take the branch for `ttl` microseconds; raises ConflictError if someone else has it."""
-        keeper = self._keeper
-        if keeper is None:
+        """Acquire the lease for `ttl` microseconds; raises ConflictError if another holds it."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                return self._session._log.acquire(self.branch.id, holder, ttl)
-        return keeper.store.acquire(keeper.owner, keeper.session, self.branch.id, holder, ttl)
+                return self._session._run_log.acquire(self.branch.id, holder, ttl)
+        return repository.store.acquire(
+            repository.owner, repository.session, self.branch.id, holder, ttl
+        )
 
     def renew(self, lease: Lease, ttl: int) -> Lease:
-        """Keep it longer; raises ConflictError if it was lost."""
-        keeper = self._keeper
-        if keeper is None:
+        """Renew the lease; raises ConflictError if it was lost."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                return self._session._log.renew(lease, ttl)
-        return keeper.store.renew(keeper.owner, keeper.session, lease, ttl)
+                return self._session._run_log.renew(lease, ttl)
+        return repository.store.renew(repository.owner, repository.session, lease, ttl)
 
     def release(self, lease: Lease) -> None:
-        """Give it back."""
-        keeper = self._keeper
-        if keeper is None:
+        """Release the lease."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                self._session._log.release(lease)
+                self._session._run_log.release(lease)
             return
-        keeper.store.release(keeper.owner, keeper.session, lease)
+        repository.store.release(repository.owner, repository.session, lease)
 
     def is_leased(self) -> bool:
-        """Return whether some process holds the branch in the store."""
-        keeper = self._keeper
-        return keeper is not None and keeper.store.is_leased(
-            keeper.owner, keeper.session, self.branch.id
+        """Return whether any process holds a lease on the branch."""
+        repository = self._keeper
+        return repository is not None and repository.store.is_leased(
+            repository.owner, repository.session, self.branch.id
         )
 
     async def write(
         self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]
     ) -> None:
-        """Put messages on the branch and note what happened, in one step."""
-        await self._session._aplace(messages, [self.branch], changes)
+        """Append messages and write runs and events in one transaction."""
+        await self._session._aappend_messages(messages, [self.branch], changes)
 
     def note(self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]) -> None:
-        """The same at once, for a session without a store."""
+        """Do the same synchronously, for a session without a store."""
         with self._session.lock:
-            self._session._log.check(changes)
+            self._session._run_log.check(changes)
             if messages:
-                self._session.place(messages, [self.branch])
+                self._session.append_messages(messages, [self.branch])
             for change in changes:
-                self._session._log.apply(change)
+                self._session._run_log.apply(change)
 
     def rewrite(self, plan: Rewrite, changes: Sequence[PutRun | AddEvents]) -> None:
-        """Rewrite the beginning of the branch and note what happened, in one step."""
+        """Rewrite the branch and write runs and events in one transaction."""
         rewrite(self.branch, plan, changes)
 
     def runs(self) -> list[RunRecord]:
-        """The runs, the newest first."""
-        keeper = self._keeper
-        if keeper is None:
+        """Return the runs, newest first."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                return self._session._log.of_branch(self.branch.id)
-        return keeper.store.runs(keeper.owner, keeper.session, self.branch.id)
+                return self._session._run_log.of_branch(self.branch.id)
+        return repository.store.runs(repository.owner, repository.session, self.branch.id)
 
     def last(self) -> RunRecord | None:
-        """The newest run, if there was any."""
-        keeper = self._keeper
-        if keeper is None:
+        """Return the newest run, if any."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                return self._session._log.last_of(self.branch.id)
-        return keeper.store.last_run(keeper.owner, keeper.session, self.branch.id)
+                return self._session._run_log.last_of(self.branch.id)
+        return repository.store.last_run(repository.owner, repository.session, self.branch.id)
 
-    def events(self, after: int = 0, limit: int = _PAGE) -> list[EventRecord]:
-        """The events past a number, at most `limit` of them."""
-        keeper = self._keeper
-        if keeper is None:
+    def events(self, after: int = 0, limit: int = _EVENTS_PER_PAGE) -> list[EventRecord]:
+        """Return up to `limit` events past a sequence number."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                return self._session._log.after(self.branch.id, after)[:limit]
-        return keeper.store.events(keeper.owner, keeper.session, self.branch.id, after, limit)
+                return self._session._run_log.after(self.branch.id, after)[:limit]
+        return repository.store.events(
+            repository.owner, repository.session, self.branch.id, after, limit
+        )
 
     def last_seq(self) -> int:
-        """The number of the last event; 0 if there is none."""
-        keeper = self._keeper
-        if keeper is None:
+        """Return the sequence number of the last event; 0 if there is none."""
+        repository = self._keeper
+        if repository is None:
             with self._session.lock:
-                return self._session._log.last_seq(self.branch.id)
-        return keeper.store.last_event(keeper.owner, keeper.session, self.branch.id)
+                return self._session._run_log.last_seq(self.branch.id)
+        return repository.store.last_event(repository.owner, repository.session, self.branch.id)
 
     def starts(self, messages: Sequence[UUID]) -> dict[UUID, int]:
         """Return the number of starts of tool calls on any branch; zero counts are left out."""
         return self._session._starts(messages)
 
     def all_events(self, after: int = 0) -> Iterator[EventRecord]:
-        """All events past a number, read page by page."""
+        """Yield all events past a sequence number, page by page."""
         while page := self.events(after):
             yield from page
             after = page[-1].seq
 
     def message(self, uid: UUID) -> Message:
-        """A message that an event speaks of; someone else may have written it."""
+        """Return the message an event refers to; refreshes if it is not in memory."""
         if uid not in self._session.messages:
             self._session.refresh()
         return self._session.messages.get(uid)
 
     def refresh(self) -> None:
-        """Take in what others have written to the session."""
+        """Load what other processes have written to the session."""
         self._session.refresh()

@@ -1,20 +1,20 @@
 """Segments: history that branches share.
 
-A segment is a run of message ids that may begin where another one is cut: its base and the length
-of the base that counts. A branch owns one segment, its tail, and sees that and everything below.
-Forking makes a new, empty tail on the source's: constant time and space, whatever the length.
+A segment is a list of message ids that continues the first `offset` ids of a base segment. A branch
+owns one segment, its tail, and its history is the tail and everything below. A fork is a new, empty
+tail on the source's: constant time and space at any length.
 
-What other segments build on (`shared` entries of a segment) is never rewritten. Beyond that a
-segment belongs to its branch alone, which may rewrite it in place. Only `erase`, which takes a
-message from all branches at once, reaches into shared history.
+Entries that other segments build on (`shared`) are never rewritten. The rest of a segment belongs
+to its branch alone, which may rewrite it in place. Only `erase`, which removes a message from all
+branches at once, changes shared history.
 
-In a store, a segment only grows: others may be reading it. A rewrite there writes new ones. So that
-many rewrites of one history stay cheap, what is written is cut into pieces of about the square root
-of the whole, and the pieces after the rewritten place are taken over as they are (`taken`), onto
-another base, without writing their ids again.
+A stored segment only grows, as other processes may be reading it; a rewrite writes new segments. To
+keep repeated rewrites cheap, the new ids are split into pieces of about the square root of the
+history's length, and the pieces after the rewritten range are copied onto another base by reference
+(`copy_of`), without writing their ids again.
 
-`jump` leads to a segment further down, such that any depth is reached in few jumps (a skew-binary
-list): a position is found in logarithmic time even in a fork of a fork of a fork.
+`jump` points to a segment further down, as in a skew-binary list, so that a position is found in
+logarithmic time even in a deep chain of forks.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from uuid import UUID
 
 from sennit.containers.progression import Progression
 
-_SMALLEST_PIECE = 64
+_MIN_PIECE_SIZE = 64
 
 
 class Segment(Progression):
-    """Ids of one branch's own, on top of the first `offset` ids of a base."""
+    """Message ids that follow the first `offset` ids of a base."""
 
-    __slots__ = ("base", "depth", "jump", "kept", "offset", "shared", "taken")
+    __slots__ = ("base", "copy_of", "depth", "jump", "offset", "shared", "stored")
 
     base: Segment | None
     offset: int
-    """How many ids of the base come before the first own one."""
+    """The number of ids that come from the base."""
     shared: int
-    """How many own ids other segments build on."""
+    """The number of own ids that other segments build on."""
 
-    kept: bool
-    """Whether a store has it too: then it only grows, as others may be reading it."""
-    taken: UUID | None
-    """The segment of which it has the entries, on another base."""
+    stored: bool
+    """Whether a store has it too, so that it may only grow."""
+    copy_of: UUID | None
+    """The id of the segment whose entries it repeats on another base."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Segment(Progression):
         base: Segment | None = None,
         offset: int = 0,
         *,
-        kept: bool = False,
+        stored: bool = False,
         id: UUID | None = None,
     ) -> None:
         super().__init__(order, id=id)
-        self.base, self.offset, self.shared, self.kept = base, offset, 0, kept
-        self.taken = None
+        self.base, self.offset, self.shared, self.stored = base, offset, 0, stored
+        self.copy_of = None
         self.depth = 0 if base is None else base.depth + 1
         self.jump = None if base is None else _jump_from(base)
 
@@ -65,16 +65,16 @@ class Segment(Progression):
         return self.offset + len(self)
 
     @property
-    def _own_from(self) -> int:
-        """The position from which on this history may be rewritten in place."""
-        return self.total + 1 if self.kept else self.offset + self.shared
+    def _writable_from(self) -> int:
+        """The first position that may be rewritten in place."""
+        return self.total + 1 if self.stored else self.offset + self.shared
 
     def grow(self, ids: tuple[UUID, ...]) -> None:
-        """Put ids at the end that a store has there too, and so need no check."""
+        """Append ids that the store already has, unchecked."""
         self._store(ids)
 
     def holder(self, position: int) -> Segment:
-        """The segment in which a position counted from the root stands."""
+        """Return the segment that has a position, counted from the root."""
         segment = self
         while segment.base is not None and position < segment.offset:
             jump = segment.jump
@@ -82,35 +82,35 @@ class Segment(Progression):
             segment = jump if jump is not None and far else segment.base
         return segment
 
-    def on_top(self, length: int, order: Iterable[UUID] = ()) -> Segment:
-        """A new segment sharing the first `length` ids, followed by `order`."""
+    def fork(self, length: int, order: Iterable[UUID] = ()) -> Segment:
+        """Return a new segment that shares the first `length` ids, followed by `order`."""
         if length == 0:
-            return Segment(order, kept=self.kept)
+            return Segment(order, stored=self.stored)
         base = self.holder(length - 1)
         base.hold(length)
-        return Segment(order, base, length, kept=self.kept)
+        return Segment(order, base, length, stored=self.stored)
 
     def hold(self, length: int) -> None:
-        """Have the first `length` ids read elsewhere too: they are no longer rewritten in place."""
+        """Mark the first `length` ids as shared, so that they are not rewritten in place."""
         self.shared = max(self.shared, length - self.offset)
 
     def chain(self) -> list[tuple[Segment, int]]:
-        """The segments from the root up, each with the number of its own ids that count."""
-        found: list[tuple[Segment, int]] = []
+        """Return the segments from the root up, each with how many of its ids are in use."""
+        segments: list[tuple[Segment, int]] = []
         segment, limit = self, self.total
         while segment is not None:
-            found.append((segment, limit - segment.offset))
+            segments.append((segment, limit - segment.offset))
             segment, limit = segment.base, segment.offset
-        return found[::-1]
+        return segments[::-1]
 
     def between(self, start: int, stop: int) -> list[UUID]:
-        """The ids at positions `start` up to `stop`, reading no segment below them."""
+        """Return the ids at positions [start, stop), without reading the segments below."""
         pieces: list[list[UUID]] = []
         segment = self.holder(stop - 1) if start < stop else None
         while segment is not None and start < stop:
             pieces.append(segment[max(start - segment.offset, 0) : stop - segment.offset])
             segment, stop = segment.base, segment.offset
-        if len(pieces) == 1:  # as nearly always
+        if len(pieces) == 1:  # the common case
             return pieces[0]
         return [uid for piece in reversed(pieces) for uid in piece]
 
@@ -118,45 +118,45 @@ class Segment(Progression):
         """Return the position of an id from the root; None if it is absent."""
         segment, limit = self, self.total
         while segment is not None:
-            if uid in segment and (place := segment.offset + segment.index(uid)) < limit:
-                return place
+            if uid in segment and (position := segment.offset + segment.index(uid)) < limit:
+                return position
             segment, limit = segment.base, segment.offset
         return None
 
     def id_at(self, position: int) -> UUID:
-        """The id at a position counted from the root."""
+        """Return the id at a position, counted from the root."""
         segment = self.holder(position)
         return segment[position - segment.offset]
 
     def without(self, position: int) -> Segment:
-        """This history less one id: in place where it is the branch's own, else a new segment."""
-        if position >= self._own_from:
+        """Return this history without one id, changed in place or as a new segment."""
+        if position >= self._writable_from:
             del self[position - self.offset]
             return self
-        return self.rewritten(self.between(position + 1, self.total), position)
+        return self.rewrite_from(self.between(position + 1, self.total), position)
 
-    def rewritten(self, order: list[UUID], first: int) -> Segment:
-        """This history with all from position `first` replaced by `order`."""
-        if first >= self._own_from:
+    def rewrite_from(self, order: list[UUID], first: int) -> Segment:
+        """Return this history with all ids from position `first` replaced by `order`."""
+        if first >= self._writable_from:
             self[first - self.offset :] = order
             return self
-        if self.kept:
-            return self._rewritten_in_pieces(order, first)
+        if self.stored:
+            return self._rewrite_in_pieces(order, first)
         if order:
-            # Taking twice as much out of the shared history each time keeps many rewrites linear.
+            # Copying twice as many ids each time keeps repeated rewrites linear.
             lower = max(0, first - len(order))
             first, order = lower, [*self.between(lower, first), *order]
-        return self.on_top(first, order)
+        return self.fork(first, order)
 
-    def _rewritten_in_pieces(self, order: list[UUID], first: int) -> Segment:
-        """The same for a store: few ids are written, and all else that can be is taken over."""
-        same = _equal_at_the_end(order, self.between(first, self.total))
-        resume, written = self.total - same, order[: len(order) - same]
+    def _rewrite_in_pieces(self, order: list[UUID], first: int) -> Segment:
+        """Return the rewritten history of a stored segment, writing as few ids as possible."""
+        suffix = _common_suffix_length(order, self.between(first, self.total))
+        resume, written = self.total - suffix, order[: len(order) - suffix]
         shift = first + len(written) - resume
-        size = max(_SMALLEST_PIECE, isqrt(self.total))
-        above = [(one, count) for one, count in self.chain() if one.offset >= resume]
+        size = max(_MIN_PIECE_SIZE, isqrt(self.total))
+        above = [(segment, count) for segment, count in self.chain() if segment.offset >= resume]
         upto = above[0][0].offset if above else self.total
-        # Small neighbours are written with it, or the pieces would become ever smaller and more.
+        # Rewrite small neighbours too, or pieces would get ever smaller and more numerous.
         while above and len(written) + upto - resume < size and above[0][1] <= 2 * size:
             upto += above.pop(0)[1]
         written += self.between(resume, upto)
@@ -164,58 +164,58 @@ class Segment(Progression):
         if below is not None and first - below.offset <= 2 * size:
             written = [*self.between(below.offset, first), *written]
             first = below.offset
-        return self._built(first, _pieces(written, size), [one for one, _ in above], shift)
+        return self._build(first, _pieces(written, size), [segment for segment, _ in above], shift)
 
-    def _built(
+    def _build(
         self, first: int, pieces: list[list[UUID]], above: list[Segment], shift: int
     ) -> Segment:
-        """The first `first` ids, then these pieces, then what is above, `shift` ids further up."""
-        tail = self.on_top(first, pieces[0] if pieces else ())
+        """Return the first `first` ids, then the pieces, then `above`, moved by `shift`."""
+        tail = self.fork(first, pieces[0] if pieces else ())
         for piece in pieces[1:]:
-            tail = tail.on_top(tail.total, piece)
-        for one in above:
-            tail = tail.on_top(one.offset + shift, one)
-            tail.taken = one.id
+            tail = tail.fork(tail.total, piece)
+        for segment in above:
+            tail = tail.fork(segment.offset + shift, segment)
+            tail.copy_of = segment.id
         return tail
 
 
-def _equal_at_the_end(one: list[UUID], other: list[UUID]) -> int:
+def _common_suffix_length(a: list[UUID], b: list[UUID]) -> int:
     """Return the length of the common suffix."""
     count = 0
-    for mine, theirs in zip(reversed(one), reversed(other), strict=False):
-        if mine.int != theirs.int:
+    for id_a, id_b in zip(reversed(a), reversed(b), strict=False):
+        if id_a.int != id_b.int:
             break
         count += 1
     return count
 
 
 def _pieces(ids: list[UUID], size: int) -> list[list[UUID]]:
-    """The ids in pieces of this size, the last of which may be up to twice as long."""
+    """Split ids into pieces of this size; the last may be up to twice as long."""
     count = max(1, len(ids) // size)
-    ends = [number * size for number in range(count)]
-    return [ids[at : at + size] for at in ends[:-1]] + [ids[ends[-1] :]]
+    starts = [number * size for number in range(count)]
+    return [ids[at : at + size] for at in starts[:-1]] + [ids[starts[-1] :]]
 
 
 def erase(uid: UUID, tails: Iterable[Segment]) -> set[int]:
-    """Take an id out of all these histories, in place; gives the keys of those it was in."""
-    places: dict[int, int | None] = {}
-    for segment in _from_the_root_up(tails):
-        below = None if segment.base is None else places[segment.base.id.int]
+    """Remove an id from these histories in place; return the keys of segments that saw it."""
+    positions: dict[int, int | None] = {}
+    for segment in _bases_first(tails):
+        below = None if segment.base is None else positions[segment.base.id.int]
         if below is not None and below < segment.offset:
             segment.offset -= 1
-            places[segment.id.int] = below
+            positions[segment.id.int] = below
         elif uid in segment:
             own = segment.index(uid)
-            places[segment.id.int] = segment.offset + own
+            positions[segment.id.int] = segment.offset + own
             segment.shared -= own < segment.shared
             segment.remove(uid)
         else:
-            places[segment.id.int] = None
-    return {key for key, place in places.items() if place is not None}
+            positions[segment.id.int] = None
+    return {key for key, position in positions.items() if position is not None}
 
 
-def _from_the_root_up(tails: Iterable[Segment]) -> Iterable[Segment]:
-    """Every segment below these, once, each after its base."""
+def _bases_first(tails: Iterable[Segment]) -> Iterable[Segment]:
+    """Return all segments of these histories once, each after its base."""
     seen: dict[int, Segment] = {}
     for tail in tails:
         segment: Segment | None = tail
@@ -226,7 +226,7 @@ def _from_the_root_up(tails: Iterable[Segment]) -> Iterable[Segment]:
 
 
 def _jump_from(base: Segment) -> Segment:
-    """Return the jump pointer of a segment on `base`: twice as far where two equal jumps meet."""
+    """Return the jump pointer of a segment on `base`, merging two jumps of equal length."""
     near = base.jump
     far = None if near is None else near.jump
     if near is not None and far is not None and base.depth - near.depth == near.depth - far.depth:

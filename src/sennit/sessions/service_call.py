@@ -1,7 +1,7 @@
 """A single service call: `session.request`.
 
-Nothing is stored and no turn is run. Naming a branch makes it ask what that branch was granted, for
-the service itself and for all that is offered to it; naming none is the documented way around.
+Nothing is stored and no turn is run. With a branch, its grants are checked for the service and for
+the tools and output schema passed to it; without one, access is unchecked, as documented.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 
 async def ask_service(
-    session: SessionCore, name: str, branch: Branch | None, given: Mapping[str, Any]
+    session: SessionCore, name: str, branch: Branch | None, arguments: Mapping[str, Any]
 ) -> Any:
-    """A tool's result or a model's Reply; raises AccessError before anything is called."""
+    """Return a tool's result or a model's Reply; raises AccessError before the call."""
     service = session.services.get(name)
     if branch is not None:
         branch.require(resources={name})
     if isinstance(service, Tool):
         context = ToolContext(session_id=session.id, branch=None if branch is None else branch.name)
-        return (await service.run(given, context)).unwrap()
-    return await _ask_model(service, session.services, branch, given)
+        return (await service.run(arguments, context)).unwrap()
+    return await _ask_model(service, session.services, branch, arguments)
 
 
 async def _ask_model(
-    model: Model, services: ServiceRegistry, branch: Branch | None, given: Mapping[str, Any]
+    model: Model, services: ServiceRegistry, branch: Branch | None, arguments: Mapping[str, Any]
 ) -> Reply:
     from sennit.services.models.request import model_request
     from sennit.services.models.traced_call import ask
 
-    if "messages" not in given:
+    if "messages" not in arguments:
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
-    offered = listed(given.get("tools"))
-    tools = [_schema(services, one) for one in offered]
-    more = {key: value for key, value in given.items() if key not in ("messages", "tools")}
-    request = model_request(given["messages"], tools=tools, **more)
+    offered = listed(arguments.get("tools"))
+    tools = [_schema(services, tool) for tool in offered]
+    options = {key: value for key, value in arguments.items() if key not in ("messages", "tools")}
+    request = model_request(arguments["messages"], tools=tools, **options)
     if branch is not None:
-        output = given.get("output")
+        output = arguments.get("output")
         schemas = () if output is None else (model_name(as_model(output, "output")),)
         branch.check_access(
             Needs(
-                resources=frozenset(one for one in offered if isinstance(one, str)),
+                resources=frozenset(tool for tool in offered if isinstance(tool, str)),
                 passed_resources=frozenset(tool.name for tool in tools),
                 passed_capabilities=frozenset(schemas),
             )
@@ -71,7 +71,7 @@ def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:
 
 
 def listed(tools: Any) -> list[Any]:
-    """One tool or several as a list; None is none."""
+    """Return one tool or several as a list; None means none."""
     if tools is None:
         return []
     if isinstance(tools, list | tuple | set | frozenset):

@@ -1,11 +1,11 @@
-"""The core of a session: messages stored once, and branches through them.
+"""The core of a session: messages stored once, and branches over them.
 
-SessionCore knows messages and branches (`braid`) and nothing above them; the public Session of
-`sennit.api` is this class plus doors to the rooms above. One lock guards all changes. A change is
-checked whole before any of it is made, so that whatever is refused leaves no trace.
+SessionCore handles messages and branches. The public Session of `sennit.api` adds turns, operations
+and memory. One lock guards all changes, and a change is validated completely before any of it is
+applied, so a refused change has no effect.
 """
 
-# A session is the one friend that may change its branches and piles past their guards.
+# A session may write its branches and piles directly, bypassing their guards.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
 
 ASSISTANT = "assistant"
-"""Who sends what a model says, unless told otherwise."""
+"""The default sender of model replies."""
 
 
 class SessionCore(BranchRegistry):
-    """Messages, and branches through them. Safe to use from many threads."""
+    """Messages, and branches over them; thread-safe."""
 
     def __init__(
         self,
@@ -68,9 +68,10 @@ class SessionCore(BranchRegistry):
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`user` and `agent` send what is added by role; each of `conversations` becomes a branch.
+        """Create a session in memory; each progression of `conversations` becomes a branch.
 
-        `services` are the models and tools it may call, by default a registry of its own.
+        `user` and `agent` are the senders of messages added by role. `services` are the models and
+        tools it may call, by default an empty registry.
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self._services = None if services is None else service_registry(services)
@@ -79,32 +80,32 @@ class SessionCore(BranchRegistry):
             self._take_over(conversations)
 
     @classmethod
-    def opened(cls, record: SessionRecord, keeper: SessionRepository, **given: Any) -> Self:
-        """The session a store has, as it is now; `given` is what no store keeps, its services."""
-        session = cls(id=record.id, **given)
-        session._keep(record, keeper)
+    def opened(cls, record: SessionRecord, repository: SessionRepository, **options: Any) -> Self:
+        """Load a stored session; `options` are what is not stored, such as its services."""
+        session = cls(id=record.id, **options)
+        session._keep(record, repository)
         return session
 
-    def _keep(self, record: SessionRecord, keeper: SessionRepository) -> None:
-        """Be the session that a store has, from now on."""
-        self._key, self._keeper = record.key, keeper
+    def _keep(self, record: SessionRecord, repository: SessionRepository) -> None:
+        """Bind this session to a store and load its state."""
+        self._key, self._keeper = record.key, repository
         self._user = party(record.user, "user")
         self._created, self._metadata = record.created, MappingProxyType(record.metadata)
-        self._absorb(keeper.load(), {}, keeper.archived(after=0))
+        self._apply_snapshot(repository.load(), {}, repository.archived(after=0))
 
     @property
     def key(self) -> str | None:
-        """The name it was opened by, if it has one."""
+        """The key it was opened with, if it has one."""
         return self._key
 
     @property
     def user(self) -> SenderRecipient:
-        """The sender of what is added with the role "user"."""
+        """The sender of messages added with the role "user"."""
         return self._user
 
     @property
     def agent(self) -> SenderRecipient:
-        """The sender of what is added with the role "assistant", and of what models reply."""
+        """The sender of messages added with the role "assistant" and of model replies."""
         return self._agent
 
     @property
@@ -115,18 +116,20 @@ class SessionCore(BranchRegistry):
                 self._services = service_registry(None)
             return self._services
 
-    async def request(self, name: str, /, *, branch: BranchRef | None = None, **given: Any) -> Any:
-        """Call one service, low-level: nothing is stored, no turn is run.
+    async def request(
+        self, name: str, /, *, branch: BranchRef | None = None, **arguments: Any
+    ) -> Any:
+        """Call one service directly: nothing is stored and no turn is run.
 
-        A tool takes its arguments and gives its result. A model takes `messages`, and if you like
-        `tools`, `output` and the parameters of `sennit.services.PARAMS`, and gives a Reply.
-        Without a branch, nothing asks whether it is granted. With one, raises AccessError unless
-        the service, the tools and the output are. Raises NotFoundError, ToolError, ModelError.
+        A tool takes its arguments and returns its result. A model takes `messages`, optionally
+        `tools`, `output` and the parameters of `sennit.services.PARAMS`, and returns a Reply.
+        Access is checked only if a branch is named: then raises AccessError unless the service,
+        the tools and the output are granted. Raises NotFoundError, ToolError, ModelError.
         """
         from sennit.sessions.service_call import ask_service
 
-        found = None if branch is None else self.get_branch(branch)
-        return await ask_service(self, name, found, given)
+        target = None if branch is None else self.get_branch(branch)
+        return await ask_service(self, name, target, arguments)
 
     @overload
     def add_message(self, message: Message, branch: Branches, /) -> Message: ...
@@ -154,23 +157,23 @@ class SessionCore(BranchRegistry):
     def add_message(
         self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
     ) -> Any:
-        """Add a message to branches, or say something by role and parts.
+        """Add a Message, or a message given by role and parts, to branches.
 
-        A Message is stored once and put at the end of the branches that lack it; without branches
-        it is on none. Its id with another content raises ExistsError. A role ("user", "assistant"
-        or "system") and parts go to the default branch unless told otherwise, and come back as a
-        MessageGroup; so does an OpenAI-style dict, `{"role": "user", "content": "Hello"}`. The role
-        "system" sets the system message of the branch.
+        A Message is stored once and appended to the branches that lack it; without branches it is
+        on none. Raises ExistsError if its id is stored with another content. A role ("user",
+        "assistant" or "system") with parts goes to the default branch unless branches are named,
+        and returns a MessageGroup; so does an OpenAI-style dict such as
+        `{"role": "user", "content": "Hello"}`. The role "system" sets the system message.
         """
         with self.lock:
             result, new, targets = self._resolve(message, parts, branches, role)
             if targets is None:
                 is_system = isinstance(new[0].content, SystemContent)
-                if not is_system and self._begin_with(new):
+                if not is_system and self._create_default_branch(new):
                     return result
                 targets = [self.default_branch]
             if new:
-                self.place(new, targets)
+                self.append_messages(new, targets)
         return result
 
     @overload
@@ -201,42 +204,42 @@ class SessionCore(BranchRegistry):
     async def aadd_message(
         self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
     ) -> Any:
-        """`add_message` for async callers: many at once share one wait for the disk."""
-        keeper = self._keeper
-        if keeper is None:
+        """`add_message` for async callers; concurrent calls share one group commit."""
+        repository = self._keeper
+        if repository is None:
             add: Any = self.add_message
             return add(message, parts, branches, role=role)
         with self.lock:
             result, new, targets = self._resolve(message, parts, branches, role)
         if targets is None and isinstance(new[0].content, SystemContent):
-            await self._aplace(new, [await self._adefault_branch()])
+            await self._aappend_messages(new, [await self._adefault_branch()])
         elif targets is None:
-            await self._abegin_with(keeper, new)
+            await self._aappend_first(repository, new)
         elif new:
-            await self._aplace(new, targets)
+            await self._aappend_messages(new, targets)
         return result
 
     def add_messages(
         self, messages: Iterable[Message], *, branches: Branches | None = None
     ) -> list[Message]:
-        """Add several new messages in one step, all or none, in their order.
+        """Add several new messages in order, all or none.
 
         Raises ExistsError if the session has one of them already.
         """
         with self.lock:
             new, targets = self._resolve_new(messages, branches)
             if new:
-                self.place(new, targets)
+                self.append_messages(new, targets)
         return new
 
     async def aadd_messages(
         self, messages: Iterable[Message], *, branches: Branches | None = None
     ) -> list[Message]:
-        """`add_messages` for async callers: many at once share one wait for the disk."""
+        """`add_messages` for async callers; concurrent calls share one group commit."""
         with self.lock:
             new, targets = self._resolve_new(messages, branches)
         if new:
-            await self._aplace(new, targets)
+            await self._aappend_messages(new, targets)
         return new
 
     def _resolve_new(
@@ -254,9 +257,9 @@ class SessionCore(BranchRegistry):
     def _resolve(
         self, message: Any, parts: Any, branches: Any, role: Any
     ) -> tuple[Any, Sequence[Message], list[Branch] | None]:
-        """Resolve what to give back, what to add, and where; all checked, nothing done.
+        """Validate the arguments; return the result, the messages to add and the target branches.
 
-        Where is None for the default branch when that is not there yet.
+        The branches are None for a default branch that does not exist yet.
         """
         if isinstance(message, Message) and role is None:
             if parts is not None:
@@ -267,50 +270,52 @@ class SessionCore(BranchRegistry):
         group = self._group(message if role is None else role, parts)
         if branches is not None:
             return group, group.messages, self._targets(branches)
-        main = self._named.get(DEFAULT_BRANCH)
+        main = self._branches_by_name.get(DEFAULT_BRANCH)
         return group, group.messages, None if main is None else [main]
 
-    def _group(self, said: Any, parts: Any) -> MessageGroup:
-        """The group that a role and parts, or an OpenAI-style dict, becomes."""
-        if isinstance(said, str):
-            from sennit.messages.parts import split  # late: not everyone speaks in parts
+    def _group(self, source: Any, parts: Any) -> MessageGroup:
+        """Return the message group of a role with parts, or of an OpenAI-style dict."""
+        if isinstance(source, str):
+            from sennit.messages.parts import split  # slow to import
 
-            role: Any = said
-            return split(role, parts, sender=self._sender(said))
-        if isinstance(said, Mapping) and parts is None:
-            from sennit.messages.openai_chat import chat_role, from_chat  # late: few speak in dicts
+            role: Any = source
+            return split(role, parts, sender=self._sender(source))
+        if isinstance(source, Mapping) and parts is None:
+            from sennit.messages.openai_chat import chat_role, from_chat  # slow to import
 
-            chat = cast("Mapping[str, Any]", said)
+            chat = cast("Mapping[str, Any]", source)
             return from_chat(chat, sender=self._sender(chat_role(chat)))
         raise InvalidTypeError(
             f"add_message takes a Message, a role and parts, or a dict with role and content; "
-            f"got {shown(cast('object', said))}."
+            f"got {shown(cast('object', source))}."
         )
 
     def _sender(self, role: str) -> SenderRecipient:
         return {"user": self._user, ASSISTANT: self._agent}.get(role, role)
 
     async def _adefault_branch(self) -> Branch:
-        import asyncio  # takes long, and only async callers need it
+        import asyncio  # slow to import; only async callers need it
 
         return await asyncio.to_thread(lambda: self.default_branch)
 
-    def _begin_with(self, messages: Sequence[Message]) -> bool:
-        """Make the default branch with these on it, in one step; False if someone else did."""
+    def _create_default_branch(self, messages: Sequence[Message]) -> bool:
+        """Create the default branch with its first messages; return False if it exists."""
         try:
-            tail = Segment([one.id for one in messages], kept=self._keeper is not None)
-            self._new_branch(DEFAULT_BRANCH, tail, None, NEVER_GIVEN, said=messages)
+            tail = Segment([message.id for message in messages], stored=self._keeper is not None)
+            self._create_branch(DEFAULT_BRANCH, tail, None, NEVER_GIVEN, messages=messages)
         except ExistsError:
             return False
         return True
 
-    async def _abegin_with(self, keeper: SessionRepository, messages: Sequence[Message]) -> None:
-        """The same for async callers; if someone else did, they go to the end of that branch."""
-        from sennit.sessions.first_append import FirstAppend  # late: only where something begins
+    async def _aappend_first(
+        self, repository: SessionRepository, messages: Sequence[Message]
+    ) -> None:
+        """Append the first messages of the default branch, creating it if needed."""
+        from sennit.sessions.first_append import FirstAppend  # slow to import
 
         with self.lock:
-            begun = FirstAppend(self, keeper, messages, DEFAULT_BRANCH)
-        await keeper.submit(begun.changes, begun.apply, begun.otherwise)
+            first_append = FirstAppend(self, repository, messages, DEFAULT_BRANCH)
+        await repository.submit(first_append.changes, first_append.apply, first_append.fallback)
         self._was_kept(messages, [self.get_branch(DEFAULT_BRANCH)])
 
     def _resolve_message(
@@ -333,84 +338,90 @@ class SessionCore(BranchRegistry):
     @overload
     def remove_message(self, message: MessageGroup) -> MessageGroup: ...
     def remove_message(self, message: Ref | MessageGroup) -> Message | MessageGroup:
-        """Take a message off all branches and out of the session; raises NotFoundError.
+        """Remove a message from all branches and the session; raises NotFoundError.
 
-        Of a group, as `add_message` gives for parts, all messages go, in one step.
+        For a group, as `add_message` returns for parts, removes all its messages in one step.
         """
         removed = self.remove_messages([message])
         return removed[0] if isinstance(message, _REFS) else message
 
     def remove_messages(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
-        """Take several off all branches and out of the session, in one step.
+        """Remove several messages from all branches and the session, all or none.
 
-        Raises NotFoundError, and removes none then.
+        Raises NotFoundError if one is missing.
         """
         with self.lock:
-            found = self._found(messages)
-            if found and self._keeper is not None:
-                self._keeper.write([RemoveMessages(tuple(one.id for one in found))])
+            removed = self._found(messages)
+            if removed and self._keeper is not None:
+                self._keeper.write([RemoveMessages(tuple(message.id for message in removed))])
             systems = {branch: branch.system_id for branch in self._branches}
-            for branch in [branch for one in found for branch in self._lose(one)]:
+            for branch in [
+                branch for message in removed for branch in self._forget_message(message)
+            ]:
                 if branch.system_id == systems[branch]:
-                    branch.version += 1  # else the store may have none for what was replaced there
-            # Branches may have got a version for all of them, too.
-            if len(found) > 1 or any(one.system_id != was for one, was in systems.items()):
+                    branch.version += 1  # else the store may not have raised the version
+            # In other cases the new versions are only known to the store.
+            if len(removed) > 1 or any(
+                branch.system_id != old_system for branch, old_system in systems.items()
+            ):
                 self.refresh()
-            return found
+            return removed
 
     def _found(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
-        """Find messages, and those of groups, each once; raises NotFoundError."""
-        several = ((one,) if isinstance(one, _REFS) else _members(one) for one in messages)
-        return list(dict.fromkeys(map(self._messages.get, chain.from_iterable(several))))
+        """Resolve references and groups to distinct messages; raises NotFoundError."""
+        groups = ((ref,) if isinstance(ref, _REFS) else _members(ref) for ref in messages)
+        return list(dict.fromkeys(map(self._messages.get, chain.from_iterable(groups))))
 
     def lose(self, messages: Iterable[UUID]) -> None:
-        """Be without messages that were erased in the store, where they stood on no branch.
+        """Drop messages from memory that were erased in the store, where no branch had them.
 
-        A branch that has one here was changed by somebody else, and its version there says so.
+        A branch that still has one in memory is stale, and the next refresh reloads it.
         """
         with self.lock:
             for uid in messages:
                 if uid in self._messages:
-                    self._lose(self._messages.get(uid))
+                    self._forget_message(self._messages.get(uid))
 
-    def _lose(self, message: Message) -> list[Branch]:
-        """Be without a message that was erased; gives the branches that had it."""
-        held = erase(message.id, (branch._tail for branch in self._branches))
-        changed = [branch for branch in self._branches if branch._lose(message.id, held)]
+    def _forget_message(self, message: Message) -> list[Branch]:
+        """Drop an erased message from memory; return the branches that had it."""
+        segment_keys = erase(message.id, (branch._tail for branch in self._branches))
+        changed = [
+            branch for branch in self._branches if branch._drop_erased(message.id, segment_keys)
+        ]
         self._messages._discard(message)
-        self._log.forget_message(message.id)
-        self._labels = {key: one for key, one in self._labels.items() if key[0] != message.id}
+        self._run_log.forget_message(message.id)
+        self._labels = {key: label for key, label in self._labels.items() if key[0] != message.id}
         return changed
 
     def describe(self, metadata: Mapping[str, Any]) -> None:
-        """Give the session other metadata, in place of all it has."""
-        kept = plain_dict(metadata, "metadata")
+        """Replace the metadata of the session."""
+        copied = plain_dict(metadata, "metadata")
         with self.lock:
             if self._keeper is not None:
-                self._keeper.write([DescribeSession(kept)])
-            self._metadata = MappingProxyType(kept)
+                self._keeper.write([DescribeSession(copied)])
+            self._metadata = MappingProxyType(copied)
 
     async def adescribe(self, metadata: Mapping[str, Any]) -> None:
         """`describe` for async callers."""
-        import asyncio  # takes long, and only async callers need it
+        import asyncio  # slow to import; only async callers need it
 
-        kept = await asyncio.to_thread(plain_dict, metadata, "metadata")
+        copied = await asyncio.to_thread(plain_dict, metadata, "metadata")
 
         def apply() -> None:
-            self._metadata = MappingProxyType(kept)
+            self._metadata = MappingProxyType(copied)
 
-        await self._achange(DescribeSession(kept), apply)
+        await self._achange(DescribeSession(copied), apply)
 
     def _take_over(self, conversations: Flow[Message, Any]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"conversations must be a Flow, got {shown(conversations)}.")
-        self.place(list(Pile(conversations.items, item_type=Message)), [])
+        self.append_messages(list(Pile(conversations.items, item_type=Message)), [])
         if isinstance(conversations, Conversations):
             self._put_starts(conversations.starts())
         for progression in conversations.progressions:
             name = self._free_name(progression.name, "branch")
-            tail = Segment(kept=self._keeper is not None)
-            branch = self._new_branch(name, tail, None, NEVER_GIVEN, id=progression.id)
+            tail = Segment(stored=self._keeper is not None)
+            branch = self._create_branch(name, tail, None, NEVER_GIVEN, id=progression.id)
             branch.extend(list(progression))
 
     @overload
@@ -419,7 +430,7 @@ class SessionCore(BranchRegistry):
     async def aremove_message(self, message: MessageGroup) -> MessageGroup: ...
     async def aremove_message(self, message: Any) -> Message | MessageGroup:
         """`remove_message` for async callers."""
-        import asyncio  # takes long, and only async callers need it
+        import asyncio  # slow to import; only async callers need it
 
         return await asyncio.to_thread(self.remove_message, message)
 
@@ -438,28 +449,28 @@ class SessionCore(BranchRegistry):
 _REFS = (UUID, str, Element)
 
 
-def _members(given: Any) -> Sequence[Message]:
-    """The messages of a group; raises InvalidTypeError for anything else."""
-    from sennit.messages.parts import MessageGroup  # late: few speak in parts
+def _members(group: Any) -> Sequence[Message]:
+    """Return the messages of a group; raises InvalidTypeError for anything else."""
+    from sennit.messages.parts import MessageGroup  # slow to import
 
-    if isinstance(given, MessageGroup):
-        return given.messages
+    if isinstance(group, MessageGroup):
+        return group.messages
     raise InvalidTypeError(
-        f"Expected a message, its id, or the group that add_message returned, got {shown(given)}."
+        f"Expected a message, its id, or the group that add_message returned, got {shown(group)}."
     )
 
 
-def _only_branches(given: Any, branches: Branches | None) -> Any:
-    """The branches that were given behind a Message; raises InvalidTypeError for parts."""
-    several = isinstance(given, list | tuple | set)
-    listed = list(cast("Iterable[Any]", given)) if several else [given]
-    if branches is not None or not all(isinstance(one, Branch | UUID | str) for one in listed):
+def _only_branches(value: Any, branches: Branches | None) -> Any:
+    """Return the branches passed in place of parts; raises InvalidTypeError for real parts."""
+    is_collection = isinstance(value, list | tuple | set)
+    refs = list(cast("Iterable[Any]", value)) if is_collection else [value]
+    if branches is not None or not all(isinstance(ref, Branch | UUID | str) for ref in refs):
         raise InvalidTypeError("A Message already has its parts; pass branches= instead.")
-    return given
+    return value
 
 
 def service_registry(services: Any) -> ServiceRegistry:
-    """The registry given, or a new one for None; raises InvalidTypeError for anything else."""
-    from sennit.services.registry import registry_of  # with all that tools need: late
+    """Return the registry itself, or a new one for None; raises InvalidTypeError."""
+    from sennit.services.registry import registry_of  # slow to import
 
     return registry_of(services)

@@ -1,12 +1,12 @@
 """In-memory state of a session, written through to its store.
 
-Every change takes the same way: the store first, if there is one, then memory. What others have
-written meanwhile is noticed when the store answers, and taken in. Memory is read and changed under
-the session's lock, which event loops take as well: what they ask for, and what only reads, does not
-hold it while it waits for the store. Callers check before they come here.
+Every change is written to the store first, if there is one, and then applied in memory. Writes of
+other processes show in the store's answer and trigger a refresh. Memory is read and changed under
+the session's lock. Event loops take that lock too, so async calls and refreshes release it while
+they wait for the store. Callers validate their arguments first.
 """
 
-# A session is the one friend that may change its branches and piles past their guards.
+# A session may write its branches and piles directly, bypassing their guards.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -60,13 +60,12 @@ if TYPE_CHECKING:
     from sennit.stores.records.commits import ArchiveRecord
 
 
-_TRIES = 3  # to read while others go on
-
-_FEW = 64  # messages that are encoded on an event loop; more are in a thread
+_MAX_REFRESH_ATTEMPTS = 3  # without holding the lock; then once more with it
+_MAX_ENCODED_ON_LOOP = 64  # messages; more are encoded in a worker thread
 
 
 class SessionData(Element):
-    """Messages and branches in memory, and the same in a store where there is one."""
+    """Messages and branches in memory, written through to a store if there is one."""
 
     def __init__(
         self,
@@ -77,51 +76,51 @@ class SessionData(Element):
     ) -> None:
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self.lock = RLock()
-        self._messages = MessagePile(self._whole)
-        self._branches = BranchPile(self._whole)
-        self._named: dict[str, Branch] = {}
+        self._messages = MessagePile(self._as_session)
+        self._branches = BranchPile(self._as_session)
+        self._branches_by_name: dict[str, Branch] = {}
         self._keeper: SessionRepository | None = None
         self._key: str | None = None
-        self._coming: Branch | None = None  # the default branch, until it is in the store
-        self._elsewhere: UUID | None = None  # the one that another program was faster to begin
+        self._pending_default: Branch | None = None  # until it is in the store
+        self._remote_default: UUID | None = None  # created by another process
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._archives = ArchiveIndex()
-        self._seen: int | None = None  # the last write that was taken in
+        self._last_seen_write: int | None = None  # `updated` of the last snapshot
 
     @cached_property
     def _conversations(self) -> Conversations:
-        """All of it as a flow; few ask for that."""
-        return Conversations(self._messages, self._branches, self._named)
+        """The messages and branches as a flow."""
+        return Conversations(self._messages, self._branches, self._branches_by_name)
 
     @cached_property
-    def _log(self) -> RunLog:
+    def _run_log(self) -> RunLog:
         """The run log of a session without a store."""
         from sennit.stores.in_memory.runs import RunLog
 
         return RunLog()
 
     def _starts(self, messages: Sequence[UUID] | None = None) -> dict[UUID, int]:
-        """Count the starts of these tool calls, or of all; those never started are left out."""
-        keeper = self._keeper
-        if keeper is not None:
-            return keeper.store.starts(keeper.owner, keeper.session, messages)
+        """Return how often each tool call was started, without those never started."""
+        repository = self._keeper
+        if repository is not None:
+            return repository.store.starts(repository.owner, repository.session, messages)
         with self.lock:
-            found = self._log.starts
-            named = found if messages is None else messages
-            return {uid: found[uid] for uid in named if uid in found}
+            counts = self._run_log.starts
+            wanted = counts if messages is None else messages
+            return {uid: counts[uid] for uid in wanted if uid in counts}
 
     def _put_starts(self, starts: Mapping[UUID, int]) -> None:
-        """Take over how often tool calls were started elsewhere."""
+        """Import the start counts of tool calls from another session."""
         if not starts:
             return
         if self._keeper is None:
-            self._log.starts.update(starts)
+            self._run_log.starts.update(starts)
         else:
             self._keeper.write([PutStarts(tuple(starts.items()))])
 
     @property
     def keeper(self) -> SessionRepository | None:
-        """Its line to the store; None if it lives in memory alone."""
+        """The repository of the session in its store; None without a store."""
         return self._keeper
 
     @property
@@ -129,41 +128,41 @@ class SessionData(Element):
         """The entries that commits cover, as of the last refresh."""
         return self._archives
 
-    def note_archive(self, made: ArchiveRecord) -> None:
-        """Know of a commit that was just made here; a refresh would tell the same."""
+    def note_archive(self, archive: ArchiveRecord) -> None:
+        """Add the archive of a commit that this process just made."""
         with self.lock:
-            self._moved()
-            self._archives.take([made])
+            self._bump_generation()
+            self._archives.add([archive])
 
-    def _moved(self) -> None:
-        """Note that something changes in memory; under the lock."""
+    def _bump_generation(self) -> None:
+        """Invalidate refreshes in progress; call under the lock before changing memory."""
         if self._keeper is not None:
-            self._keeper.edition += 1
+            self._keeper.generation += 1
 
     @property
-    def _whole(self) -> SessionCore:
+    def _as_session(self) -> SessionCore:
         return cast("SessionCore", self)
 
-    def place(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
-        """Keep messages and put them at the end of branches that lack them: store, then memory."""
+    def append_messages(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """Store messages and append them to branches that lack them; raises ConflictError."""
         if self._keeper is None:
             for message in messages:
-                self._place_in_memory(message, branches)
+                self._append_in_memory(message, branches)
             return
-        placement = AppendPlan.of(messages, branches, self._messages)
+        plan = AppendPlan.of(messages, branches, self._messages)
         try:
-            heads = self._keeper.write(placement.changes)
+            heads = self._keeper.write(plan.changes)
         except ConflictError:
             self.refresh()
             raise
-        if self._apply(placement, heads):
+        if self._apply(plan, heads):
             self.refresh()
         self._was_kept(messages, branches)
 
     def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
-        """Called when messages have been kept in a store at the end of branches."""
+        """Handle messages that were just appended to branches in the store; a hook."""
 
-    def _place_in_memory(self, message: Message, branches: Sequence[Branch]) -> None:
+    def _append_in_memory(self, message: Message, branches: Sequence[Branch]) -> None:
         self._messages._insert(message)
         for branch in branches:
             if isinstance(message.content, SystemContent):
@@ -171,77 +170,77 @@ class SessionData(Element):
             else:
                 branch._tail.append(message.id)
 
-    async def _aplace(
+    async def _aappend_messages(
         self,
         messages: Sequence[Message],
         branches: Sequence[Branch],
-        also: Sequence[PutRun | AddEvents] = (),
+        run_changes: Sequence[PutRun | AddEvents] = (),
     ) -> None:
-        """The same, without blocking the caller's loop, together with what a run has to note."""
+        """Do the same without blocking the event loop, in one write with the changes of a run."""
         if self._keeper is None:
             with self.lock:
-                self._log.check(also)
-                self.place(messages, branches)
-                for change in also:
-                    self._log.apply(change)
+                self._run_log.check(run_changes)
+                self.append_messages(messages, branches)
+                for change in run_changes:
+                    self._run_log.apply(change)
             return
         with self.lock:
-            placement = AppendPlan.of(messages, branches, self._messages)
-        if len(messages) > _FEW and not also:
-            import asyncio  # takes long, and only async callers need it
+            plan = AppendPlan.of(messages, branches, self._messages)
+        if len(messages) > _MAX_ENCODED_ON_LOOP and not run_changes:
+            import asyncio  # slow to import; only async callers need it
 
-            changes = await asyncio.to_thread(getattr, placement, "changes")
+            changes = await asyncio.to_thread(getattr, plan, "changes")
         else:
-            changes = placement.changes
+            changes = plan.changes
 
         def apply(heads: list[BranchHead]) -> None:
             with self.lock:
-                stale = self._apply(placement, heads)
+                stale = self._apply(plan, heads)
             if stale:
                 self.refresh()
 
         try:
-            await self._keeper.submit((*changes, *also), apply)
+            await self._keeper.submit((*changes, *run_changes), apply)
         except ConflictError:
             await self.arefresh()
             raise
         self._was_kept(messages, branches)
 
-    def _apply(self, placement: AppendPlan, heads: list[BranchHead]) -> bool:
-        """Have in memory what the store has; True if others put more there, which is to be read."""
-        self._moved()
-        for message in placement.new:
+    def _apply(self, plan: AppendPlan, heads: list[BranchHead]) -> bool:
+        """Apply a stored append in memory; return True if other writers require a refresh."""
+        self._bump_generation()
+        for message in plan.new:
             self._messages._insert(message)
         stale = False
-        for branch, head in zip(placement.branches, heads, strict=False):
+        for branch, head in zip(plan.branches, heads, strict=False):
             tail = branch._tail
             if head.segment.int == tail.id.int and head.length == len(tail):
-                tail.grow(placement.ids)
+                tail.grow(plan.ids)
                 stale = stale or head.version != branch.version
             else:
                 stale = True
-        if placement.system is not None:
-            for branch in placement.branches:
-                branch._note_system(placement.system)
+        if plan.system is not None:
+            for branch in plan.branches:
+                branch._apply_system(plan.system)
         return stale
 
     async def _achange(self, change: Change, apply: Callable[[], None]) -> None:
-        """Make a change durable without blocking the caller's loop, then have it in memory."""
+        """Write a change without blocking the event loop, then apply it in memory."""
 
-        def done(_heads: list[BranchHead]) -> None:
+        def apply_locked(_heads: list[BranchHead]) -> None:
             with self.lock:
-                self._moved()
+                self._bump_generation()
                 apply()
 
         if self._keeper is None:
-            done([])
+            apply_locked([])
         else:
-            await self._keeper.submit((change,), done)
+            await self._keeper.submit((change,), apply_locked)
 
-    def keep_branch(
+    def write_branch(
         self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
     ) -> None:
-        """Make a change of a branch durable; raises ConflictError if someone else was faster."""
+        """Write a changed branch to the store; raises ConflictError if its version is stale."""
         if self._keeper is None:
             return
         record = branch_record(branch, tail, system, grants)
@@ -252,89 +251,95 @@ class SessionData(Element):
             raise
         branch.version += 1
 
-    def _keep_name(self, branch: Branch, name: str) -> None:
-        """Have a branch go by another name: store, then memory."""
+    def _write_name(self, branch: Branch, name: str) -> None:
+        """Rename a branch in the store, then in memory; raises ExistsError."""
         if self._keeper is not None:
             try:
                 self._keeper.write([RenameBranch(branch.id, name)])
             except ExistsError:
-                self.refresh()  # someone else took the name
+                self.refresh()  # another process took the name
                 raise
-        self._rename({branch: name})
+        self._rename_in_memory({branch: name})
 
-    def _rename(self, names: dict[Branch, str]) -> None:
-        """Know branches by other names, all at once: they may have swapped theirs."""
-        self._moved()
+    def _rename_in_memory(self, names: dict[Branch, str]) -> None:
+        """Rename branches in memory, all at once, as they may swap names."""
+        self._bump_generation()
         for branch in names:
-            self._named.pop(branch.name, None)
+            self._branches_by_name.pop(branch.name, None)
         for branch, name in names.items():
             branch._name = name
-            self._named[name] = branch
+            self._branches_by_name[name] = branch
 
     def refresh(self) -> None:
-        """Take in what others have written to the store; without a store there is nothing to do."""
+        """Load what other processes have written to the store; a no-op without a store."""
         if self._keeper is None:
             return
-        for _ in range(_TRIES):
-            if self._refreshed(self._keeper):
+        for _ in range(_MAX_REFRESH_ATTEMPTS):
+            if self._try_refresh(self._keeper):
                 return
-        with self.lock:  # so much changes here that nobody else may have a turn
-            self._refreshed(self._keeper)
+        with self.lock:  # local writes keep interfering: block them
+            self._try_refresh(self._keeper)
 
-    def _refreshed(self, keeper: SessionRepository) -> bool:
-        """Read what is new and take it in; False if something changed here while it was read."""
-        if keeper.last_write() == self._seen:
+    def _try_refresh(self, repository: SessionRepository) -> bool:
+        """Load changes from the store; return False if memory changed during the read."""
+        if repository.last_write() == self._last_seen_write:
             return True
         with self.lock:
-            edition, after = keeper.edition, self._archives.number
-            known = {one.id: one for branch in self._branches for one, _ in branch._tail.chain()}
-            sizes = {uid: len(one) for uid, one in known.items()}
+            generation, after = repository.generation, self._archives.number
+            segments = {
+                segment.id: segment
+                for branch in self._branches
+                for segment, _ in branch._tail.chain()
+            }
+            sizes = {uid: len(segment) for uid, segment in segments.items()}
             versions = {branch.id: branch.version for branch in self._branches}
-        found = keeper.changes(sizes)
-        stored = {one.id: one.version for one in found.branches}
-        # Appends and new branches come as they are; after anything else all is read anew.
-        anew = any(stored.get(uid) != version for uid, version in versions.items())
-        if anew:
-            known, after, found = {}, 0, keeper.load()
-        archived = keeper.archived(after)
+        snapshot = repository.changes(sizes)
+        stored_versions = {record.id: record.version for record in snapshot.branches}
+        # Appends and new branches load incrementally; any other change reloads everything.
+        reload = any(stored_versions.get(uid) != version for uid, version in versions.items())
+        if reload:
+            segments, after, snapshot = {}, 0, repository.load()
+        archived = repository.archived(after)
         with self.lock:
-            if keeper.edition != edition:
+            if repository.generation != generation:
                 return False
-            if anew:
+            if reload:
                 self._archives = ArchiveIndex()
-                self._drop_messages_except({record.id.int for record in found.messages})
-            self._absorb(found, known, archived)
+                self._drop_messages_except({record.id.int for record in snapshot.messages})
+            self._apply_snapshot(snapshot, segments, archived)
         return True
 
-    def _drop_messages_except(self, stored: set[int]) -> None:
+    def _drop_messages_except(self, stored_keys: set[int]) -> None:
         for message in self._messages:
-            if message.id.int not in stored:
+            if message.id.int not in stored_keys:
                 self._messages._discard(message)
 
-    def _absorb(
-        self, found: Snapshot, known: dict[UUID, Segment], archived: Sequence[ArchiveRecord]
+    def _apply_snapshot(
+        self, snapshot: Snapshot, segments: dict[UUID, Segment], archived: Sequence[ArchiveRecord]
     ) -> None:
-        """Be as the store says."""
-        self._moved()
-        self._seen = found.session.updated
-        self._metadata = MappingProxyType(found.session.metadata)
-        self._messages.take(found.messages)
-        segments_from(found.segments, known)
-        names = {record.id: record.name for record in found.branches}
+        """Update metadata, messages, branches and archives from a snapshot."""
+        self._bump_generation()
+        self._last_seen_write = snapshot.session.updated
+        self._metadata = MappingProxyType(snapshot.session.metadata)
+        self._messages.load(snapshot.messages)
+        segments_from(snapshot.segments, segments)
+        names = {record.id: record.name for record in snapshot.branches}
         for branch in self._branches:
             if branch.id not in names:
-                self._forget_branch(branch)
-        self._rename({one: new for one in self._branches if (new := names[one.id]) != one.name})
-        for record in found.branches:
-            self._absorb_branch(record, known[record.segment])
-        self._archives.take(archived)
+                self._discard_branch(branch)
+        self._rename_in_memory(
+            {branch: new for branch in self._branches if (new := names[branch.id]) != branch.name}
+        )
+        for record in snapshot.branches:
+            self._apply_branch(record, segments[record.segment])
+        self._archives.add(archived)
 
-    def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
+    def _apply_branch(self, record: BranchRecord, tail: Segment) -> None:
         grants = Grants.stored(record.resources, record.capabilities)
         branch = self._branches.by_key(record.id.int)
         if branch is None:
             branch = Branch(
-                self._whole,
+                self._as_session,
                 record.name,
                 tail=tail,
                 system=record.system,
@@ -344,7 +349,7 @@ class SessionData(Element):
                 metadata=record.metadata,
             )
             self._branches._insert(branch)
-            self._named[record.name] = branch
+            self._branches_by_name[record.name] = branch
         elif branch.version != record.version or branch._tail is not tail:
             branch._tail, branch._system, branch._grants = tail, record.system, grants
             branch._changed()
@@ -352,7 +357,7 @@ class SessionData(Element):
 
     arefresh = async_method(refresh)
 
-    def _new_branch(
+    def _create_branch(
         self,
         name: str,
         tail: Segment,
@@ -360,74 +365,83 @@ class SessionData(Element):
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
         id: UUID | None = None,
-        said: Sequence[Message] = (),
+        messages: Sequence[Message] = (),
         source_version: int | None = None,
     ) -> Branch:
-        """A branch, with its system message and those `said` on it where they are new too.
+        """Create a branch, together with its system message and messages that are new.
 
-        Raises ConflictError if the branch that it is forked from has another version by now.
+        Raises ExistsError if the name is taken, and ConflictError if the source of the fork no
+        longer has `source_version`.
         """
-        branch, new = self._drafted(name, tail, system, grants, metadata, id, said)
+        branch, new_messages = self._draft_branch(
+            name, tail, system, grants, metadata, id, messages
+        )
         if self._keeper is not None:
-            self._keep_new_branch(self._keeper, branch, new, source_version)
-        self._take_in(branch, new)
-        if said and self._keeper is not None:
-            self._was_kept(said, [branch])
+            try:
+                self._keeper.write(_creation_changes(branch, new_messages, source_version))
+            except (ExistsError, ConflictError):
+                self.refresh()  # another process took the name or changed the source
+                raise
+        self._insert_branch(branch, new_messages)
+        if messages and self._keeper is not None:
+            self._was_kept(messages, [branch])
         return branch
 
-    async def _anew_branch(
+    async def _acreate_branch(
         self,
         name: str,
         tail: Segment,
         system: Message | UUID | None,
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
-        said: Sequence[Message] = (),
+        messages: Sequence[Message] = (),
         source_version: int | None = None,
         lease: LeaseTerms | None = None,
     ) -> Branch:
-        """The same for async callers: many at once share one wait for the disk.
+        """Create a branch for async callers; concurrent calls share one group commit.
 
-        With `lease`, it is taken in the same write, for the first run there.
+        A `lease` for the first run is acquired in the same write.
         """
         with self.lock:
-            branch, new = self._drafted(name, tail, system, grants, metadata, None, said)
+            branch, new_messages = self._draft_branch(
+                name, tail, system, grants, metadata, None, messages
+            )
         if self._keeper is None:
             with self.lock:
-                self._whole._refuse_taken(name)
-                self._take_in(branch, new)
+                self._as_session._check_name_free(name)
+                self._insert_branch(branch, new_messages)
             return branch
 
-        changes = _for_new_branch(branch, new, source_version)
+        changes = _creation_changes(branch, new_messages, source_version)
         if lease is not None:
             changes.append(TakeLease(branch.id, *lease))
 
         def apply(heads: list[BranchHead]) -> None:
             with self.lock:
-                found = self._branches.by_key(branch.id.int)
-                if found is None:  # nobody has read it meanwhile
-                    found = branch
-                    self._take_in(branch, new)
+                current = self._branches.by_key(branch.id.int)
+                if current is None:  # no refresh has loaded it yet
+                    current = branch
+                    self._insert_branch(branch, new_messages)
                 if lease is not None:
-                    found.first_lease = FirstLease(lease, heads[-1], clock.monotonic())
+                    current.first_lease = FirstLease(lease, heads[-1], clock.monotonic())
 
         try:
             await self._keeper.submit(tuple(changes), apply)
         except ExistsError:
-            if len(self._branches) and name not in self._named:
-                await self.arefresh()  # of a session that is there: someone else took the name
+            if len(self._branches) and name not in self._branches_by_name:
+                await self.arefresh()  # another process took the name
             raise
         except ConflictError:
             await self.arefresh()
             raise
         with self.lock:
-            known = self._branches.by_key(branch.id.int)
-            found = branch if known is None else known  # an empty branch is falsy, like a list
-        if said:
-            self._was_kept(said, [found])
-        return found
+            loaded = self._branches.by_key(branch.id.int)
+            result = branch if loaded is None else loaded  # an empty branch is falsy, like a list
+        if messages:
+            self._was_kept(messages, [result])
+        return result
 
-    def _drafted(
+    def _draft_branch(
         self,
         name: str,
         tail: Segment,
@@ -435,11 +449,11 @@ class SessionData(Element):
         grants: Grants,
         metadata: Mapping[str, Any] | None,
         id: UUID | None,
-        said: Sequence[Message],
+        messages: Sequence[Message],
     ) -> tuple[Branch, list[Message]]:
-        """A branch that nobody knows of yet, and those of its messages that are new."""
+        """Return an unregistered branch, and those of its messages that the session lacks."""
         branch = Branch(
-            self._whole,
+            self._as_session,
             name,
             tail=tail,
             system=system.id if isinstance(system, Message) else system,
@@ -447,42 +461,30 @@ class SessionData(Element):
             metadata=metadata,
             id=id,
         )
-        given = (system, *said) if isinstance(system, Message) else said
-        return branch, [message for message in given if message not in self._messages]
+        candidates = (system, *messages) if isinstance(system, Message) else messages
+        return branch, [message for message in candidates if message not in self._messages]
 
-    def _take_in(self, branch: Branch, new: Sequence[Message]) -> None:
-        self._moved()
-        for message in new:
+    def _insert_branch(self, branch: Branch, new_messages: Sequence[Message]) -> None:
+        self._bump_generation()
+        for message in new_messages:
             if message not in self._messages:
                 self._messages._insert(message)
         self._branches._insert(branch)
-        self._named[branch.name] = branch
+        self._branches_by_name[branch.name] = branch
 
-    def _keep_new_branch(
-        self,
-        keeper: SessionRepository,
-        branch: Branch,
-        new: Sequence[Message],
-        source_version: int | None,
-    ) -> None:
-        """Make a new branch durable together with its new messages."""
-        try:
-            keeper.write(_for_new_branch(branch, new, source_version))
-        except (ExistsError, ConflictError):
-            self.refresh()  # someone else took the name, or changed the source
-            raise
-
-    def _forget_branch(self, branch: Branch) -> None:
+    def _discard_branch(self, branch: Branch) -> None:
         self._branches._discard(branch)
-        del self._named[branch.name]
-        self._log.forget_branch(branch.id)
+        del self._branches_by_name[branch.name]
+        self._run_log.forget_branch(branch.id)
 
 
-def _for_new_branch(
-    branch: Branch, new: Sequence[Message], source_version: int | None
+def _creation_changes(
+    branch: Branch, new_messages: Sequence[Message], source_version: int | None
 ) -> list[Change]:
     """Return the changes that create a branch with its new messages."""
     tail = branch._tail
     record = branch_record(branch, tail, branch._system, branch._grants)
-    added: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
-    return [*added, AddBranch(record, segment_record(tail), source_version)]
+    changes: list[Change] = (
+        [AddMessages(tuple(map(message_record, new_messages)))] if new_messages else []
+    )
+    return [*changes, AddBranch(record, segment_record(tail), source_version)]

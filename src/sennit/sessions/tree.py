@@ -1,7 +1,7 @@
 """The branches of a session as a tree.
 
-For people (`print(session.tree())`) and for faces that draw it. A branch whose origin is gone
-stands at the top. Nothing here recurses: a chain of ten thousand forks is a fair session.
+For people (`print(session.tree())`) and for user interfaces. A branch whose source was removed is a
+root. Nothing recurses, so a chain of ten thousand forks is fine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sennit.sessions.branch import Branch
 
-_WIDEST = 120
+_MAX_INDENT = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class BranchNode:
 
     branch: Branch
     forked_at: int | None
-    """How many messages it took along from its origin; None at the top."""
+    """The number of messages shared with its source; None for a root."""
     children: list[BranchNode] = field(default_factory=list["BranchNode"])
 
 
@@ -31,34 +31,36 @@ class BranchTree:
     roots: list[BranchNode]
 
     def __iter__(self) -> Iterator[BranchNode]:
-        """Every node, each before its children."""
-        waiting = self.roots[::-1]
-        while waiting:
-            node = waiting.pop()
+        """Iterate over all nodes, parents before children."""
+        stack = self.roots[::-1]
+        while stack:
+            node = stack.pop()
             yield node
-            waiting += node.children[::-1]
+            stack += node.children[::-1]
 
     def __str__(self) -> str:
         lines: list[str] = []
-        waiting = [(root, "", "") for root in self.roots[::-1]]
-        while waiting:
-            node, before, below = waiting.pop()
-            lines.append(before + _label(node))
-            below = below[-_WIDEST:]  # past that, deeper branches stand no further to the right
+        stack = [(root, "", "") for root in self.roots[::-1]]
+        while stack:
+            node, prefix, child_prefix = stack.pop()
+            lines.append(prefix + _label(node))
+            child_prefix = child_prefix[
+                -_MAX_INDENT:
+            ]  # past that, deeper branches stand no further to the right
             for child in node.children[::-1]:
                 last = child is node.children[-1]
-                waiting.append(
+                stack.append(
                     (
                         child,
-                        below + ("└─ " if last else "├─ "),
-                        below + ("   " if last else "│  "),
+                        child_prefix + ("└─ " if last else "├─ "),
+                        child_prefix + ("   " if last else "│  "),
                     )
                 )
         return "\n".join(lines)
 
 
 def tree(branches: Iterable[Branch]) -> BranchTree:
-    """The tree of these branches."""
+    """Return the tree of these branches."""
     nodes: dict[str, BranchNode] = {}
     origins: dict[str, str] = {}
     for branch in branches:

@@ -1,9 +1,9 @@
 """Guarded views of a session's messages and branches.
 
-They read like any pile; every change goes through the session, which checks and keeps it.
+They read like any pile; every change goes through the session, which validates and stores it.
 """
 
-# A pile of a session may look at the session's names.
+# The piles of a session read its names directly.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from sennit.sessions.session import BranchRef, SessionCore
 
 RAISE: Any = object()
-"""Stands for no default: what is missing is an error."""
+"""The sentinel for no default: a missing item raises."""
 
 
 class MessagePile(Pile[Message]):
-    """The messages of a session, in the order they came; changes go through the session."""
+    """The messages of a session in insertion order; changes go through the session."""
 
     __slots__ = ("_session",)
 
@@ -46,26 +46,25 @@ class MessagePile(Pile[Message]):
             self._session.add_message(item)
 
     def by_key(self, key: int) -> Message | None:
-        """The message with that id, as an int."""
+        """Return the message with an id, given as an int."""
         return self._items.get(key)
 
-    def take(self, records: Iterable[MessageRecord]) -> None:
-        """Have these messages of the store; those that are here already stay as they are."""
-        # Not by way of the session, which has them from there, nor one by one: a long session has
-        # many, and this is most of what opening it costs.
-        items, kept = self._items, Message.kept
+    def load(self, records: Iterable[MessageRecord]) -> None:
+        """Insert messages loaded from the store, keeping those already present."""
+        # Bypasses `add`: this loop dominates the time to open a long session.
+        items, from_store = self._items, Message.kept
         for record in records:
             uid = record.id
             key = uid.int
             if key not in items:
-                items[key] = kept(uid, record.created, record.body)
+                items[key] = from_store(uid, record.created, record.body)
 
     def remove(self, ref: Ref) -> Message:
-        """Take a message off all branches and out of the session; raises NotFoundError."""
+        """Remove a message from all branches and the session; raises NotFoundError."""
         return self._session.remove_message(ref)
 
     def clear(self) -> None:
-        """Take all messages off all branches and out of the session."""
+        """Remove all messages from all branches and the session."""
         with self._session.lock:
             self._session.remove_messages(list(self))
 
@@ -80,34 +79,36 @@ class BranchPile(Pile[Branch]):
         self._session = session
 
     def add(self, item: Branch) -> None:
-        """Always refused: a branch is made by its session."""
+        """Raise ValidationError: only the session creates branches."""
         raise ValidationError(f"Cannot add {shown(item)}: use session.create_branch() or fork().")
 
     def __contains__(self, ref: object) -> bool:
         """Return whether the branch, its id or its name is here."""
-        return (isinstance(ref, str) and ref in self._session._named) or super().__contains__(ref)
+        return (
+            isinstance(ref, str) and ref in self._session._branches_by_name
+        ) or super().__contains__(ref)
 
     def get(self, ref: Any, default: Any = RAISE) -> Any:
-        """The branch with an id or a name, or the default; raises NotFoundError without."""
+        """Return the branch with an id or name, or the default; raises NotFoundError."""
         return self._session.get_branch(ref, default)
 
     def by_key(self, key: int) -> Branch | None:
-        """The branch with that id, as an int."""
+        """Return the branch with an id, given as an int."""
         return self._items.get(key)
 
     def remove(self, ref: Ref) -> Branch:
-        """Take a branch out of the session; its messages stay. Raises NotFoundError."""
+        """Remove a branch; its messages stay. Raises NotFoundError."""
         return self._session.remove_branch(cast("BranchRef", ref))
 
     def clear(self) -> None:
-        """Take all branches out of the session; the messages stay."""
+        """Remove all branches; the messages stay."""
         with self._session.lock:
             for branch in self:
                 self._session.remove_branch(branch)
 
 
 class Conversations(Flow[Message, Branch]):
-    """A session's messages and branches as a flow; they keep their own integrity."""
+    """A session's messages and branches as a flow; the session keeps their integrity."""
 
     __slots__ = ()
     _items: MessagePile
@@ -120,5 +121,5 @@ class Conversations(Flow[Message, Branch]):
         self._items, self._progressions, self._named = messages, branches, named
 
     def starts(self) -> dict[UUID, int]:
-        """Count the starts of each of its tool calls that was ever started."""
+        """Return how often each tool call was started, without those never started."""
         return self._items._session._starts()

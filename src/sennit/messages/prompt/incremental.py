@@ -1,9 +1,9 @@
 """Incremental reading of a growing branch, cached with its progression.
 
-A prompt is a fold over a conversation, and a conversation mostly grows at its end. So a fold is
-kept with the branch it has read, and goes on where it stopped, until the branch or the messages
-change in any other way. Whoever reads takes the fold along, so that no two threads change one, and
-brings it back afterwards.
+A prompt is a fold over a conversation, which mostly grows at its end. So the reader that does the
+fold is cached with its branch and resumes where it stopped, until the branch or the messages change
+in any other way. A thread takes the reader out of the cache while it uses it, so no two threads
+share one, and puts it back afterwards.
 """
 
 from __future__ import annotations
@@ -19,79 +19,81 @@ from sennit.messages.message import Message
 
 
 class IncrementalReader(Protocol):
-    """Something that takes in a conversation, message by message."""
+    """A reader that consumes a conversation message by message."""
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Take in what comes next."""
+        """Consume the next messages."""
         ...
 
 
 _F = TypeVar("_F", bound=IncrementalReader)
 _T = TypeVar("_T")
-_taking = Lock()
+_lock = Lock()
 
 
 def read(
     make: Callable[[], _F],
     pile: Pile[Message],
     progression: Progression,
-    tell: Callable[[_F], _T],
+    render: Callable[[_F], _T],
 ) -> _T:
-    """Return `tell` of the reader after all of a progression; `make` creates an empty reader."""
-    kept = _taken(make, progression)
-    if kept is None or not kept.fits(pile, progression):
-        kept = _Kept(make(), pile, progression)
-    kept.catch_up(pile, progression)
-    if not kept.fits(pile, progression):  # rewritten by another thread in between
-        kept = _Kept(make(), pile, progression)
-        kept.catch_up(pile, progression)
-    told = tell(kept.fold)
-    _give_back(make, progression, kept)
-    return told
+    """Return `render` of a reader that has consumed a progression; `make` creates one."""
+    cached = _take(make, progression)
+    if cached is None or not cached.fits(pile, progression):
+        cached = _CachedReader(make(), pile, progression)
+    cached.catch_up(pile, progression)
+    if not cached.fits(pile, progression):  # rewritten by another thread in between
+        cached = _CachedReader(make(), pile, progression)
+        cached.catch_up(pile, progression)
+    result = render(cached.reader)
+    _give_back(make, progression, cached)
+    return result
 
 
 def unread(
     make: Callable[[], IncrementalReader], pile: Pile[Message], progression: Progression
 ) -> int:
-    """Return how many messages the next reading has to take in."""
-    with _taking:
-        folds = cast("dict[Any, _Kept[Any]]", progression.memo or {})
-        kept = folds.get(make)
-        fits = kept is not None and kept.fits(pile, progression)
-        return len(progression) - (kept.consumed if kept is not None and fits else 0)
+    """Return how many messages the cached reader has not consumed."""
+    with _lock:
+        readers = cast("dict[Any, _CachedReader[Any]]", progression.memo or {})
+        cached = readers.get(make)
+        fits = cached is not None and cached.fits(pile, progression)
+        return len(progression) - (cached.consumed if cached is not None and fits else 0)
 
 
-class _Kept(Generic[_F]):
-    """A fold and how far it got; it stays with the progression until that is rewritten."""
+class _CachedReader(Generic[_F]):
+    """A reader with its position, valid until the progression is rewritten."""
 
-    __slots__ = ("consumed", "fold", "pile", "revisions")
+    __slots__ = ("consumed", "pile", "reader", "revisions")
 
-    def __init__(self, fold: _F, pile: Pile[Message], progression: Progression) -> None:
-        self.fold = fold
+    def __init__(self, reader: _F, pile: Pile[Message], progression: Progression) -> None:
+        self.reader = reader
         self.pile = ref(pile)
         self.revisions = (pile.revision, progression.revision)
         self.consumed = 0
 
     def fits(self, pile: Pile[Message], progression: Progression) -> bool:
-        """Return whether what was folded is still how the progression begins."""
+        """Return whether the consumed messages are still the start of the progression."""
         same = self.revisions == (pile.revision, progression.revision)
         return same and self.pile() is pile
 
     def catch_up(self, pile: Pile[Message], progression: Progression) -> None:
-        """Take in what was added since."""
+        """Consume the messages added since."""
         added = progression.items_of(pile, self.consumed)
-        self.fold.feed(added)
+        self.reader.feed(added)
         self.consumed += len(added)
 
 
-def _taken(make: Callable[[], _F], progression: Progression) -> _Kept[_F] | None:
-    with _taking:
-        folds = progression.memo
-        return cast("dict[Any, Any]", folds).pop(make, None) if isinstance(folds, dict) else None
+def _take(make: Callable[[], _F], progression: Progression) -> _CachedReader[_F] | None:
+    with _lock:
+        readers = progression.memo
+        return (
+            cast("dict[Any, Any]", readers).pop(make, None) if isinstance(readers, dict) else None
+        )
 
 
-def _give_back(make: Callable[[], _F], progression: Progression, kept: _Kept[_F]) -> None:
-    with _taking:
-        folds = cast("dict[Any, Any]", progression.memo or {})
-        folds[make] = kept
-        progression.memo = folds
+def _give_back(make: Callable[[], _F], progression: Progression, cached: _CachedReader[_F]) -> None:
+    with _lock:
+        readers = cast("dict[Any, Any]", progression.memo or {})
+        readers[make] = cached
+        progression.memo = readers

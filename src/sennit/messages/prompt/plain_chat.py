@@ -1,14 +1,14 @@
 """`prepare_messages_for_chat`: a conversation for chat APIs without tool calling.
 
-A left fold over the contents: the leading system text goes into the first instruction, tool results
-into the context of the next one, assistant texts that touch are joined, and what only mattered when
-an instruction was new (its tools, its response model) is taken off it. Later system messages are
-skipped; nothing else that was said is lost, and no input is changed.
+A left fold over the contents: the leading system text is merged into the first instruction, tool
+results into the context of the next one, adjacent assistant texts are joined, and an instruction
+that is history loses its tools and response model. Later system messages are skipped; nothing else
+is lost, and no input is changed.
 
-The fold can go on where it stopped. Contents and the history before a branch's end do not change,
-so the fold is kept with the branch, and preparing it again costs only what was added since, plus
-the copy of the list. What may still change (the newest instruction, a system text with the time of
-day, results nobody has picked up) is put in when the fold is read, and is never kept.
+The fold is incremental: contents and history are immutable, so the reader is cached with the branch
+and preparing it again costs time only for new messages, plus the copy of the list. Parts that may
+still change (the newest instruction, a system text with the time, unmerged results) are added when
+the reader is rendered, and are never cached.
 """
 
 from __future__ import annotations
@@ -75,27 +75,27 @@ def prepare_messages_for_chat(
     new_instruction: NewInstruction | None = None,
     to_chat: bool = False,
 ) -> list[MessageContent] | list[dict[str, Any]]:
-    """The conversation as contents, or with `to_chat` as `{"role", "content"}` dicts.
+    """Return the conversation as contents, or with `to_chat` as `{"role", "content"}` dicts.
 
     `progression` (a branch, or ids) says which messages in which order; `new_instruction` comes
     last. Raises NotFoundError for an id that is not among the messages.
     """
     newest = None if new_instruction is None else instruction_of(new_instruction)
 
-    def tell(fold: _Fold) -> list[MessageContent] | list[dict[str, Any]]:
-        return fold.chat(newest) if to_chat else fold.contents(newest)
+    def render(reader: _PlainChatReader) -> list[MessageContent] | list[dict[str, Any]]:
+        return reader.chat(newest) if to_chat else reader.contents(newest)
 
     if isinstance(messages, Pile) and isinstance(progression, Progression):
-        return read(_Fold, messages, progression, tell)
-    fold = _Fold()
-    fold.feed(chosen(messages, progression))
-    return tell(fold)
+        return read(_PlainChatReader, messages, progression, render)
+    reader = _PlainChatReader()
+    reader.feed(select_messages(messages, progression))
+    return render(reader)
 
 
-def chosen(messages: Messages, progression: Order | None) -> Iterable[Message]:
-    """The messages in the order of `progression`, or in their own; InvalidTypeError for others."""
+def select_messages(messages: Messages, progression: Order | None) -> Iterable[Message]:
+    """Return messages in the order of `progression`, or their own; raises InvalidTypeError."""
     if not isinstance(messages, Pile):
-        messages = _checked(messages)
+        messages = _validate_messages(messages)
         if progression is not None:  # a list may hold a message twice
             messages = Pile({message.id: message for message in messages}.values())
     if progression is None or not isinstance(messages, Pile):
@@ -105,21 +105,21 @@ def chosen(messages: Messages, progression: Order | None) -> Iterable[Message]:
     return messages.pick(uids_of(progression))
 
 
-def _checked(messages: Any) -> list[Message]:
+def _validate_messages(messages: Any) -> list[Message]:
     if isinstance(messages, Progression) or not isinstance(messages, Iterable):
         raise InvalidTypeError(
             f"Expected messages, got {shown(messages)}; pass session.messages and the branch."
         )
-    listed = list(cast("Iterable[Any]", messages))
-    for message in listed:
+    message_list = list(cast("Iterable[Any]", messages))
+    for message in message_list:
         if not isinstance(message, Message):
             raise InvalidTypeError(f"Expected a Message, got {shown(message)}.")
-    return listed
+    return message_list
 
 
-def instruction_of(given: Any) -> InstructionContent:
-    """The instruction in a message or content; raises InvalidTypeError for anything else."""
-    content = given.content if isinstance(given, Message) else given
+def instruction_of(value: Any) -> InstructionContent:
+    """Return the instruction of a message or content; raises InvalidTypeError."""
+    content = value.content if isinstance(value, Message) else value
     if not isinstance(content, InstructionContent):
         raise InvalidTypeError(
             f"new_instruction must be an instruction, got {shown(content)}; "
@@ -128,54 +128,54 @@ def instruction_of(given: Any) -> InstructionContent:
     return content
 
 
-class _Fold:
-    """The conversation so far, as prompts see it.
+class _PlainChatReader:
+    """A reader of the conversation so far.
 
-    `_out` holds it as history. Of that, `_texts` are rendered, as far as they were asked for.
+    `_out` has the contents as history, `_texts` the rendered text of its first entries.
     """
 
     __slots__ = (
+        "_empty_positions",
         "_first",
-        "_hollow",
         "_lines",
         "_merged",
         "_newest",
         "_out",
-        "_picked",
-        "_pictured",
         "_results",
+        "_results_at",
         "_run",
         "_system",
         "_texts",
+        "_with_images",
     )
 
     def __init__(self) -> None:
         self._out: list[MessageContent] = []
         self._texts: list[Rendered] = []
-        # Where in _out something with images stands, and something that says nothing as history.
-        self._pictured: list[int] = []
-        self._hollow: list[int] = []
-        # The system message, and where the first instruction stands, which carries it.
+        # Positions in _out of contents with images, and of those that are empty as history.
+        self._with_images: list[int] = []
+        self._empty_positions: list[int] = []
+        # The system message, and the position of the first instruction, which includes it.
         self._system: SystemContent | None = None
         self._first: int | None = None
-        # The tool results that instructions have picked up, by where these stand, and the two
-        # together, as far as asked for.
-        self._picked: dict[int, list[str]] = {}
+        # Tool results by the position of the instruction that includes them, and a cache of the
+        # merged instructions.
+        self._results_at: dict[int, list[str]] = {}
         self._merged: dict[int, InstructionContent] = {}
-        # The newest instruction as it was given, as long as nothing has answered it.
+        # The newest instruction, unchanged, until a text answers it.
         self._newest: tuple[int, InstructionContent] | None = None
-        # Tool results that no instruction has picked up, and how they read, as far as asked for.
+        # Tool results not yet merged into an instruction, and a cache of their text.
         self._results: list[str] = []
         self._lines: list[str] = []
-        # Assistant texts that touch; the first of them is the last in _out.
+        # Adjacent assistant texts; the first of them is the last entry of _out.
         self._run: list[AssistantResponseContent] = []
 
     def feed(self, messages: Iterable[Message]) -> None:
-        """Take in what comes next."""
+        """Consume the next messages."""
         out, run = self._out, self._run
         for content in map(_content, messages):
             if isinstance(content, InstructionContent):
-                self._instruct(content)
+                self._add_instruction(content)
             elif isinstance(content, AssistantResponseContent):
                 if content.assistant_response:
                     if not run:
@@ -195,13 +195,13 @@ class _Fold:
                 if content.from_assistant:
                     self._newest = None
                 if not isinstance(content.rendered, str):
-                    self._pictured.append(len(out))
+                    self._with_images.append(len(out))
                 out.append(content)
 
-    def _instruct(self, content: InstructionContent) -> None:
+    def _add_instruction(self, content: InstructionContent) -> None:
         at = len(self._out)
         if self._results:
-            self._picked[at] = self._results
+            self._results_at[at] = self._results
             self._results, self._lines = [], []
         elif not content.instruction and content.empty:
             return
@@ -212,71 +212,71 @@ class _Fold:
         self._newest = (at, content)
         if content.tool_schemas is not Unset or content.response_model is not Unset:
             content = as_history(content)
-            if content.empty and at not in self._picked:
-                self._hollow.append(at)
+            if content.empty and at not in self._results_at:
+                self._empty_positions.append(at)
         if content.images is not Unset:
-            self._pictured.append(at)
+            self._with_images.append(at)
         self._out.append(content)
 
     def _close_run(self) -> None:
         run = self._run
         if len(run) > 1:
-            self._out[-1] = _merged(run)
+            self._out[-1] = _join_texts(run)
         run.clear()
 
     def contents(self, newest: InstructionContent | None) -> list[MessageContent]:
-        """Return the contents of a prompt made now; the reader itself stays open."""
+        """Return the contents of the conversation so far."""
         changed, lead, tail = self._unsettled(newest)
         out = list(self._out)
-        for at in self._picked:
-            out[at] = self._with_picked(at)
+        for at in self._results_at:
+            out[at] = self._content_at(at)
         for at, content in changed.items():
             out[at] = content
-        return [*lead, *self._solid(out, changed), *tail]
+        return [*lead, *self._drop_empty(out, changed), *tail]
 
     def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
-        """The same as chat messages, which belong to the caller."""
+        """Return the same as chat messages that the caller may change."""
         changed, lead, tail = self._unsettled(newest)
-        # Whoever gets image blocks may change them, so they are made anew each time.
-        changed |= {at: self._with_picked(at) for at in self._pictured if at not in changed}
+        # Image blocks are mutable, so they are created for each caller.
+        changed |= {at: self._content_at(at) for at in self._with_images if at not in changed}
         self._render(len(self._out) - bool(self._run))
         chat: list[dict[str, Any]] = [
-            {"role": _ROLES.get(type(content)) or content.chat_role, "content": said}
-            for content, said in zip(self._out, self._texts, strict=False)
+            {"role": _ROLES.get(type(content)) or content.chat_role, "content": text}
+            for content, text in zip(self._out, self._texts, strict=False)
         ]
         if self._run:
-            chat.append({})  # the run is still open: it is among what changed
+            chat.append({})  # a placeholder: the open run is in `changed`
         for at, content in changed.items():
-            chat[at] = _told(content)
-        return [*_chat(lead), *self._solid(chat, changed), *_chat(tail)]
+            chat[at] = _chat_message(content)
+        return [*_chat(lead), *self._drop_empty(chat, changed), *_chat(tail)]
 
     def _render(self, stop: int) -> None:
-        """Have the texts of `_out` up to `stop`."""
+        """Render the texts of `_out` up to `stop`."""
         start = len(self._texts)
-        self._texts += [  # most are answers, which read as they are
+        self._texts += [  # most are assistant texts, which need no rendering
             content.assistant_response or ""
             if type(content) is AssistantResponseContent
             else content.rendered
             for content in self._out[start:stop]
         ]
-        for at in reversed(self._picked):
+        for at in reversed(self._results_at):
             if at < start:
                 break
             content = cast("InstructionContent", self._out[at])
-            self._texts[at] = text_with_results(content, self._picked[at])
+            self._texts[at] = text_with_results(content, self._results_at[at])
 
-    def _with_picked(self, at: int) -> MessageContent:
+    def _content_at(self, at: int) -> MessageContent:
         """Return the content with the tool results collected for it."""
-        if at not in self._picked:
+        if at not in self._results_at:
             return self._out[at]
         merged = self._merged.get(at)
         if merged is None:
             content = cast("InstructionContent", self._out[at])
-            merged = self._merged[at] = _with_results(content, self._picked[at])
+            merged = self._merged[at] = _with_results(content, self._results_at[at])
         return merged
 
-    def _solid(self, prepared: list[_T], changed: dict[int, MessageContent]) -> list[_T]:
-        for at in reversed(self._hollow):
+    def _drop_empty(self, prepared: list[_T], changed: dict[int, MessageContent]) -> list[_T]:
+        for at in reversed(self._empty_positions):
             if at not in changed:
                 del prepared[at]
         return prepared
@@ -284,21 +284,21 @@ class _Fold:
     def _unsettled(
         self, newest: InstructionContent | None
     ) -> tuple[dict[int, MessageContent], list[MessageContent], list[MessageContent]]:
-        """Return what may still change: by position, and before and after the rest."""
+        """Return the contents that may still change, by position, and those before and after."""
         changed: dict[int, MessageContent] = {}
         lead: list[MessageContent] = []
         tail: list[MessageContent] = []
         if self._run:
-            changed[len(self._out) - 1] = _merged(self._run)
+            changed[len(self._out) - 1] = _join_texts(self._run)
         if newest is not None:
             newest = _with_results(newest, self._results)
             if newest.empty:
                 newest = None
         elif self._newest is not None:
-            at, whole = self._newest
-            changed[at] = _with_results(whole, self._picked.get(at, []))
+            at, instruction = self._newest
+            changed[at] = _with_results(instruction, self._results_at.get(at, []))
         if self._system is not None and self._first is not None:
-            carrier = changed.get(self._first) or self._with_picked(self._first)
+            carrier = changed.get(self._first) or self._content_at(self._first)
             changed[self._first] = _with_system(carrier, self._system)
         elif self._system is not None and newest is not None:
             newest = _with_system(newest, self._system)
@@ -311,17 +311,17 @@ class _Fold:
         return changed, lead, tail
 
     def _results_alone(self) -> InstructionContent:
-        self._lines += [context_item(one) for one in self._results[len(self._lines) :]]
-        alone = _NOTHING.replaced(context=list(self._results))
-        alone.remember("\n".join(["Context:", *self._lines]))
-        return alone
+        self._lines += [context_item(result) for result in self._results[len(self._lines) :]]
+        content = _NOTHING.replaced(context=list(self._results))
+        content.cache_text("\n".join(["Context:", *self._lines]))
+        return content
 
 
 def _chat(contents: list[MessageContent]) -> list[dict[str, Any]]:
-    return [_told(content) for content in contents]
+    return [_chat_message(content) for content in contents]
 
 
-def _told(content: MessageContent) -> dict[str, Any]:
+def _chat_message(content: MessageContent) -> dict[str, Any]:
     return {"role": content.chat_role, "content": content.rendered}
 
 
@@ -333,20 +333,20 @@ def _with_results(content: InstructionContent, results: list[str]) -> Instructio
 
 def _with_system(content: MessageContent, system: SystemContent) -> InstructionContent:
     instruction = cast("InstructionContent", content)
-    said = [system.rendered, instruction.instruction]
-    return instruction.replaced(instruction="\n\n".join(text for text in said if text))
+    texts = [system.rendered, instruction.instruction]
+    return instruction.replaced(instruction="\n\n".join(text for text in texts if text))
 
 
 def as_history(content: InstructionContent) -> InstructionContent:
-    """An instruction without what only mattered while it was new."""
+    """Return an instruction without its tools and response model."""
     if content.tool_schemas is Unset and content.response_model is Unset:
         return content
     return content.replaced(tool_schemas=Unset, response_model=Unset)
 
 
-def _merged(run: list[AssistantResponseContent]) -> AssistantResponseContent:
+def _join_texts(run: list[AssistantResponseContent]) -> AssistantResponseContent:
     if len(run) == 1:
         return run[0]
-    said = "\n\n".join(content.assistant_response for content in run if content.assistant_response)
-    thought = "\n\n".join(content.reasoning for content in run if content.reasoning)
-    return run[0].replaced(assistant_response=said, reasoning=thought or Unset)
+    text = "\n\n".join(content.assistant_response for content in run if content.assistant_response)
+    reasoning = "\n\n".join(content.reasoning for content in run if content.reasoning)
+    return run[0].replaced(assistant_response=text, reasoning=reasoning or Unset)

@@ -1,13 +1,13 @@
 """Repair of broken histories: missing, orphaned and misplaced tool results.
 
 Chat APIs with tool calling refuse a conversation in which a call has no result, a result has no
-call, or the two are out of order: after a crash or a cancel that would be the end of it. `repair`
-gives every call exactly one result, right behind the assistant's turn that asked for it, and every
-call an id of its own. What says nothing is left out. Repairing twice changes nothing.
+call, or the two are out of order, as after a crash or a cancellation. `repair` gives every call a
+unique id and exactly one result, right after the assistant's turn that made it, and leaves out
+empty contents. It is idempotent.
 
-A turn is what the assistant said without interruption, texts and calls; a result, an instruction or
-a system message ends it. A result belongs to the call whose `call_id` (or message id) it names, the
-latest turn first; one that names none belongs to the oldest open call of the latest turn before it.
+A turn is a run of texts and calls of the assistant; a result, an instruction or a system message
+ends it. A result belongs to the call whose `call_id` (or message id) it names, the latest turn
+first. A result without one belongs to the oldest open call of the latest turn before it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 
 INTERRUPTED = "interrupted: the call ended without a result"
-_SOUND_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
 @dataclass(slots=True, eq=False)
 class _Result:
     content: ActionResponseContent
     index: int
-    """Which of the messages it is."""
+    """The index of its message."""
     before: int
     """The number of turns before it."""
 
@@ -46,61 +46,63 @@ class _Result:
 class _Call:
     request: ActionRequestContent
     names: tuple[str, ...]
-    """What a result may call it: its call id and its message's id."""
+    """The ids by which a result may refer to it: its call id and its message id."""
     id: str = ""
     result: _Result | None = None
-    sure: bool = False
-    """Whether no message that comes later can give it another result."""
+    is_final: bool = False
+    """Whether no later message can change its result."""
 
 
 class AssistantTurn(msgspec.Struct, eq=False):
     """Consecutive messages of the assistant; any other message is a turn of its own."""
 
     first: int
-    """Which of the messages it begins with."""
-    said: list[MessageContent] = []
+    """The index of its first message."""
+    items: list[MessageContent] = []
     calls: list[_Call] = []
     speaks: bool = False
     """Whether it is the assistant's."""
     open: bool = False
-    """Whether what comes next still belongs to it."""
+    """Whether the next message may still belong to it."""
 
     @property
     def contents(self) -> list[MessageContent]:
-        """All of it in a sound order: as said, then the results in the order of the calls."""
+        """The contents in a valid order: as stored, then the results in the order of the calls."""
         if not self.calls:
-            return self.said
+            return self.items
         numbered = iter(self.calls)
-        said = [
-            _identified(next(numbered)) if isinstance(content, ActionRequestContent) else content
-            for content in self.said
+        items = [
+            _request_with_id(next(numbered))
+            if isinstance(content, ActionRequestContent)
+            else content
+            for content in self.items
         ]
-        return [*said, *(_told(call) for call in self.calls)]
+        return [*items, *(_result_with_id(call) for call in self.calls)]
 
     @property
     def last_result(self) -> int | None:
         """The index of the last tool result; None if results can still change."""
         if not self.calls:
             return -1
-        if not all(call.sure for call in self.calls):
+        if not all(call.is_final for call in self.calls):
             return None
         return max((call.result.index for call in self.calls if call.result), default=-1)
 
 
 def is_sound_id(id: str) -> bool:
-    """Return whether every provider takes this as the id of a call."""
-    return _SOUND_ID.fullmatch(id) is not None
+    """Return whether every provider accepts this as a call id."""
+    return _VALID_ID.fullmatch(id) is not None
 
 
 def repair(messages: Iterable[Message | MessageContent]) -> list[MessageContent]:
-    """The contents of a history in an order and shape that every provider accepts."""
+    """Return the contents of a history in an order and form that every provider accepts."""
     return [content for turn in repaired_turns(messages) for content in turn.contents]
 
 
 def repaired_turns(
     messages: Iterable[Message | MessageContent], used: AbstractSet[str] = frozenset()
 ) -> list[AssistantTurn]:
-    """The history as turns, each call with its id, none of them `used`, and its result."""
+    """Return the history as turns; each call has its result and a unique id not in `used`."""
     turns, results = _turns(messages)
     _match_named(turns, results)
     _match_unnamed(turns, results)
@@ -124,7 +126,7 @@ def _turns(
             continue
         speaks = content.role is MessageRole.ASSISTANT
         if speaks and turns and turns[-1].open:
-            turns[-1].said.append(content)
+            turns[-1].items.append(content)
         else:
             turns.append(AssistantTurn(index, [content], speaks=speaks, open=speaks))
         if isinstance(content, ActionRequestContent):
@@ -138,43 +140,43 @@ def _names(message: Message | MessageContent, request: ActionRequestContent) -> 
 
 
 def _match_named(turns: list[AssistantTurn], results: list[_Result]) -> None:
-    """Give calls the results that name them, of the latest turn before, else of a later one."""
-    waiting: dict[str, list[tuple[int, deque[_Call]]]] = {}
-    late: list[_Result] = []
+    """Match results by call id: the latest turn before the result, else a later one."""
+    open_calls: dict[str, list[tuple[int, deque[_Call]]]] = {}
+    unmatched: list[_Result] = []
     ordered = iter(results)
     pending = next(ordered, None)
     for count, turn in enumerate([*turns, AssistantTurn(-1)]):
         while pending is not None and pending.before <= count:
-            if pending.content.request_id and not _answer(waiting, pending, sure=True):
-                late.append(pending)
+            if pending.content.request_id and not _answer(open_calls, pending, is_final=True):
+                unmatched.append(pending)
             pending = next(ordered, None)
         for call in turn.calls:
             for name in call.names:
-                stack = waiting.setdefault(name, [])
+                stack = open_calls.setdefault(name, [])
                 if not stack or stack[-1][0] != count:
                     stack.append((count, deque()))
                 stack[-1][1].append(call)
-    for result in late:
-        _answer(waiting, result, sure=False)
+    for result in unmatched:
+        _answer(open_calls, result, is_final=False)
 
 
 def _answer(
-    waiting: dict[str, list[tuple[int, deque[_Call]]]], result: _Result, *, sure: bool
+    open_calls: dict[str, list[tuple[int, deque[_Call]]]], result: _Result, *, is_final: bool
 ) -> bool:
-    stack = waiting.get(result.content.request_id or "", [])
+    stack = open_calls.get(result.content.request_id or "", [])
     while stack:
         calls = stack[-1][1]
         while calls:
             call = calls.popleft()
             if call.result is None:
-                call.result, call.sure = result, sure
+                call.result, call.is_final = result, is_final
                 return True
         stack.pop()
     return False
 
 
 def _match_unnamed(turns: list[AssistantTurn], results: list[_Result]) -> None:
-    """Give what is left to the oldest open call of the latest turn before each result."""
+    """Match results without call id to the oldest open call of the latest turn before."""
     stack: list[deque[_Call]] = []
     at = 0
     for result in results:
@@ -193,7 +195,7 @@ def _open_calls(turn: AssistantTurn) -> deque[_Call]:
 
 
 def _identify(turns: list[AssistantTurn], used: set[str]) -> None:
-    """Give each call an id of its own; one that is blank or used before gets another."""
+    """Give each call a unique id, replacing blank, invalid and duplicate ones."""
     numbers = itertools.count()
     for turn in turns:
         for call in turn.calls:
@@ -205,19 +207,19 @@ def _candidates(call: _Call, numbers: Iterator[int]) -> Iterable[str]:
     if call.request.call_id and is_sound_id(call.request.call_id):
         yield call.request.call_id
     for name in call.names:
-        if is_sound_id(made := f"call_{name.replace('-', '')}"):
-            yield made
+        if is_sound_id(candidate := f"call_{name.replace('-', '')}"):
+            yield candidate
     for number in numbers:
         yield f"call_{number}"
 
 
-def _identified(call: _Call) -> ActionRequestContent:
+def _request_with_id(call: _Call) -> ActionRequestContent:
     return (
         call.request if call.request.call_id == call.id else call.request.replaced(call_id=call.id)
     )
 
 
-def _told(call: _Call) -> ActionResponseContent:
+def _result_with_id(call: _Call) -> ActionResponseContent:
     if call.result is None:
         return ActionResponseContent(request_id=call.id, error=INTERRUPTED)
     result = call.result.content

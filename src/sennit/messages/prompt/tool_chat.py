@@ -1,11 +1,11 @@
 """`to_model_messages`: a conversation for chat APIs with tool calling.
 
-The form the turn loop sends: the system message apart, one assistant message with all the tool
-calls of a turn, one tool message per call. The history is repaired on the way, so that whatever
-happened to it (a crash, a cancel, an import), every provider accepts what comes out.
+The turn loop sends this form: a separate system message, one assistant message with all tool calls
+of a turn, one tool message per call. The history is repaired, so that every provider accepts it
+after a crash, a cancellation or an import.
 
-Like the plain form it is a fold that goes on where it stopped: turns that no later message can
-change are settled, and are not looked at again.
+Like the plain form it is read incrementally: turns that no later message can change are settled and
+not read again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from sennit.messages.prompt.plain_chat import (
     NewInstruction,
     Order,
     as_history,
-    chosen,
     instruction_of,
+    select_messages,
 )
 from sennit.messages.prompt.repair import AssistantTurn, repaired_turns
 from sennit.messages.unset import MaybeUnset, Unset
 
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def to_model_messages(
@@ -47,11 +47,11 @@ def to_model_messages(
     progression: Order | None = None,
     new_instruction: NewInstruction | None = None,
 ) -> list[dict[str, Any]]:
-    """The conversation as chat messages with native tool calls; new_instruction comes last.
+    """Return the conversation as chat messages with tool calls; new_instruction comes last.
 
     Raises NotFoundError for an id in `progression` that is not among the messages.
     """
-    return [_copied(message) for message in model_messages(messages, progression, new_instruction)]
+    return [_copy(message) for message in model_messages(messages, progression, new_instruction)]
 
 
 def model_messages(
@@ -59,87 +59,91 @@ def model_messages(
     progression: Order | None = None,
     new_instruction: NewInstruction | None = None,
 ) -> list[dict[str, Any]]:
-    """The same, but each message is shared with later readings and must not be changed."""
+    """Return the same without copies: the messages are cached and must not be changed."""
     newest = None if new_instruction is None else instruction_of(new_instruction)
     if isinstance(messages, Pile) and isinstance(progression, Progression):
-        return read(_Native, messages, progression, lambda fold: fold.chat(newest))
-    fold = _Native()
-    fold.feed(list(chosen(messages, progression)))
-    return fold.chat(newest)
+        return read(_ToolChatReader, messages, progression, lambda reader: reader.chat(newest))
+    reader = _ToolChatReader()
+    reader.feed(list(select_messages(messages, progression)))
+    return reader.chat(newest)
 
 
 def unread_messages(messages: Pile[Message], progression: Progression | Sequence[UUID]) -> int:
-    """Return how many messages `model_messages` has to read that it has not read before."""
+    """Return how many messages `model_messages` has not read yet."""
     if isinstance(progression, Progression):
-        return unread(_Native, messages, progression)
+        return unread(_ToolChatReader, messages, progression)
     return len(progression)
 
 
-def _copied(message: dict[str, Any]) -> dict[str, Any]:
+def _copy(message: dict[str, Any]) -> dict[str, Any]:
     nested = isinstance(message["content"], list) or "tool_calls" in message
     return deepcopy(message) if nested else dict(message)
 
 
-class _Native:
-    """The conversation so far: settled turns as they are told, and the messages after them."""
+class _ToolChatReader:
+    """A reader with the settled turns as chat messages, and the messages after them."""
 
     __slots__ = ("_out", "_rest", "_systems", "_used")
 
     def __init__(self) -> None:
         self._out: list[dict[str, Any]] = []
         self._rest: list[Message] = []
-        self._systems: list[tuple[int, SystemContent]] = []  # which may tell the time of day
+        self._systems: list[
+            tuple[int, SystemContent]
+        ] = []  # by index, as they may contain the time
         self._used: set[str] = set()  # the ids of settled calls
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Take in what comes next."""
+        """Consume the next messages."""
         self._rest += messages
 
     def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
-        """Return the messages of a prompt made now."""
+        """Return the chat messages of the conversation so far."""
         turns = repaired_turns(self._rest, self._used)
-        current = _unanswered(turns)
-        # The last turn may still grow: a text that stands there now may get calls beside it.
-        turns = turns[self._settle(turns, _unanswered(turns[:-1])) :]
+        current = _open_instruction(turns)
+        # The last turn is not settled: calls may still join its text.
+        turns = turns[self._settle(turns, _open_instruction(turns[:-1])) :]
         if newest is not None:
             current = AssistantTurn(len(self._rest), [newest])
             turns.append(current)
-        told = [message for turn in turns for message in _told(turn, turn is current)]
-        out = [*self._out, *told]
+        pending = [message for turn in turns for message in _render_turn(turn, turn is current)]
+        out = [*self._out, *pending]
         for at, system in reversed(self._systems):
-            out[at : at + 1] = _other(system, False)
+            out[at : at + 1] = _render_other(system, False)
         return out
 
     def _settle(self, turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
-        """Keep as told what can no longer change; gives how many turns that were."""
-        count = _settled(turns, current)
+        """Cache the turns that can no longer change; return their number."""
+        count = _count_settled(turns, current)
         if not count:
             return 0
         for turn in turns[:count]:
-            if isinstance(turn.said[0], SystemContent):
-                self._systems.append((len(self._out), turn.said[0]))
-                self._out.append({})  # told anew each time
+            if isinstance(turn.items[0], SystemContent):
+                self._systems.append((len(self._out), turn.items[0]))
+                self._out.append({})  # rendered on each call
             else:
-                self._out += _told(turn, False)
+                self._out += _render_turn(turn, False)
             self._used.update(call.id for call in turn.calls)
         first = turns[count].first
-        taken = {call.result.index for turn in turns[:count] for call in turn.calls if call.result}
+        matched = {
+            call.result.index for turn in turns[:count] for call in turn.calls if call.result
+        }
         early = [
             message
             for index, message in enumerate(self._rest[:first])
-            if _may_come_early(message) and index not in taken
+            if _may_come_early(message) and index not in matched
         ]
         self._rest = early + self._rest[first:]
         return count
 
 
-def _settled(turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
+def _count_settled(turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
     """Return the number of turns that no later message can change."""
     count = 0
     answered = -1
     for at, turn in enumerate(turns[:-1]):
         last = turn.last_result
-        if last is None or (turn is current and not _is_plain(turn.said[0])):
+        if last is None or (turn is current and not _is_plain(turn.items[0])):
             break
         answered = max(answered, last)
         if answered < turns[at + 1].first:
@@ -158,24 +162,24 @@ def _may_come_early(message: Message) -> bool:
     return isinstance(content, ActionResponseContent) and bool(content.request_id)
 
 
-def _told(turn: AssistantTurn, newest: bool) -> list[dict[str, Any]]:
-    return _assistant(turn) if turn.speaks else _other(turn.said[0], newest)
+def _render_turn(turn: AssistantTurn, newest: bool) -> list[dict[str, Any]]:
+    return _assistant(turn) if turn.speaks else _render_other(turn.items[0], newest)
 
 
-def _unanswered(turns: list[AssistantTurn]) -> AssistantTurn | None:
-    """The newest instruction, as long as no text has answered it: it keeps its response model.
+def _open_instruction(turns: list[AssistantTurn]) -> AssistantTurn | None:
+    """Return the newest instruction if no text answers it: it keeps its response model.
 
-    What is said beside a call is on the way to an answer, and none yet.
+    Text beside a tool call is not an answer yet.
     """
     for turn in reversed(turns):
-        if isinstance(turn.said[0], InstructionContent):
+        if isinstance(turn.items[0], InstructionContent):
             return turn
-        if not turn.calls and any(one.from_assistant for one in turn.said):
+        if not turn.calls and any(content.from_assistant for content in turn.items):
             return None
     return None
 
 
-def _other(content: MessageContent, newest: bool) -> list[dict[str, Any]]:
+def _render_other(content: MessageContent, newest: bool) -> list[dict[str, Any]]:
     return asked_message(content if newest else as_told(content))
 
 
@@ -185,54 +189,56 @@ def as_told(content: MessageContent) -> MessageContent:
 
 
 def asked_message(content: MessageContent) -> list[dict[str, Any]]:
-    """A system message or an instruction; one that says nothing is left out."""
+    """Return the chat message of a system message or instruction; none if it is blank."""
     if isinstance(content, InstructionContent):
-        role, said = "user", _instruction(content)
+        role, text = "user", _instruction(content)
     else:
-        role, said = content.chat_role, content.rendered
-    return [{"role": role, "content": said}] if says(said) else []
+        role, text = content.chat_role, content.rendered
+    return [{"role": role, "content": text}] if says(text) else []
 
 
-def says(said: str | list[dict[str, Any]]) -> bool:
-    """Return whether there is more than blanks; providers refuse a conversation for a text of
-    those.
-    """
-    return bool(said.strip() if isinstance(said, str) else said)
+def says(text: str | list[dict[str, Any]]) -> bool:
+    """Return whether a content is not blank; providers refuse blank text."""
+    return bool(text.strip() if isinstance(text, str) else text)
 
 
 def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
-    """An instruction that is only text goes as it was typed; anything more, under its headings."""
+    """Return an instruction that is only text unchanged, any other with headings."""
     more = content.context or content.tool_schemas or content.response_model is not Unset
-    said = content.text if more else content.instruction or ""
-    return content.blocks(said) if content.images else said
+    text = content.text if more else content.instruction or ""
+    return content.blocks(text) if content.images else text
 
 
 def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
-    texts = [content.words for content in turn.said if content.from_assistant]
+    texts = [content.words for content in turn.items if content.from_assistant]
     if not turn.calls:
         return speaking(texts, [], [])
     contents = turn.contents
     return speaking(
         texts,
         [call_of(content) for content in contents if isinstance(content, ActionRequestContent)],
-        [tool_message(one) for one in contents if isinstance(one, ActionResponseContent)],
+        [
+            tool_message(content)
+            for content in contents
+            if isinstance(content, ActionResponseContent)
+        ],
     )
 
 
 def speaking(
     texts: Iterable[str], calls: list[dict[str, Any]], results: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One assistant message with its texts and calls, then a tool message per call."""
-    said = "\n\n".join(filter(says, texts)) or None
+    """Return one assistant message with texts and calls, then a tool message per call."""
+    text = "\n\n".join(filter(says, texts)) or None
     if not calls:
-        return [{"role": "assistant", "content": said}] if said else []
-    return [{"role": "assistant", "content": said, "tool_calls": calls}, *results]
+        return [{"role": "assistant", "content": text}] if text else []
+    return [{"role": "assistant", "content": text, "tool_calls": calls}, *results]
 
 
 def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The ids of all calls in a conversation as chat messages."""
-    asking = [message["tool_calls"] for message in messages if "tool_calls" in message]
-    return [call["id"] for calls in asking for call in calls]
+    """Return the ids of all calls in chat messages."""
+    call_lists = [message["tool_calls"] for message in messages if "tool_calls" in message]
+    return [call["id"] for calls in call_lists for call in calls]
 
 
 class CallRequest(Protocol):
@@ -273,20 +279,20 @@ class CallResult(Protocol):
         ...
 
 
-def call_of(asked: CallRequest) -> dict[str, Any]:
-    """A call as it stands in an assistant message."""
-    # Providers refuse a whole conversation for one odd name, and models do invent odd names.
-    name = _NOT_IN_A_NAME.sub("_", asked.function or "")[:64] or "unknown"
+def call_of(request: CallRequest) -> dict[str, Any]:
+    """Return a call in the form of an assistant message."""
+    # Models invent invalid names, and providers then refuse the whole conversation.
+    name = _INVALID_NAME_CHARS.sub("_", request.function or "")[:64] or "unknown"
     return {
-        "id": asked.call_id,
+        "id": request.call_id,
         "type": "function",
-        "function": {"name": name, "arguments": dumps(asked.arguments or {}).decode()},
+        "function": {"name": name, "arguments": dumps(request.arguments or {}).decode()},
     }
 
 
-def tool_message(given: CallResult) -> dict[str, Any]:
+def tool_message(result: CallResult) -> dict[str, Any]:
     """Return the outcome of a call as a tool message."""
-    return {"role": "tool", "tool_call_id": given.request_id, "content": tool_text(given)}
+    return {"role": "tool", "tool_call_id": result.request_id, "content": tool_text(result)}
 
 
 def tool_text(content: CallResult) -> str:
