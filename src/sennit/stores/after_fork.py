@@ -22,19 +22,19 @@ class ForkGuard(Protocol):
         ...
 
 
-_open: WeakSet[ForkGuard] = WeakSet()
+_open_stores: WeakSet[ForkGuard] = WeakSet()
 _inherited: list[object] = []  # closing one would speak for the parent
 
 
 def watch(store: ForkGuard) -> None:
     """Have a store refuse to work in a forked child."""
-    _open.add(store)
+    _open_stores.add(store)
 
 
 def _disown_all() -> None:
-    for store in list(_open):
+    for store in list(_open_stores):
         _inherited.extend(store.disown())
-    _open.clear()
+    _open_stores.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -42,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def forked(name: str) -> StoreError:
-    """The error for a child that uses a store of its parent."""
+    """Return the error for using a parent's store in a forked child."""
     return StoreError(
         f"The store {name!r} was opened before this process was forked, and belongs to its parent. "
         f"Open a client in the child: sennit.open(...)."

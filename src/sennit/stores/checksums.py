@@ -28,9 +28,9 @@ DATABASE_START: Final = bytes(8)
 DAMAGED: Final = b"\x00damaged"
 """The body given for a message whose checksum does not match: no JSON, so nobody can read it."""
 
-_place = Struct("!i").pack
+_pack_position = Struct("!i").pack
 _PRIME = 4_294_967_291  # the greatest below 2**32: a time that changes in one bit changes modulo it
-_LONG = 4096  # bytes or characters of a value
+_MAX_REPR_LENGTH = 4096  # bytes or characters of a value
 
 
 def message_checksum(uid: bytes, created: int, body: bytes) -> int:
@@ -41,16 +41,16 @@ def message_checksum(uid: bytes, created: int, body: bytes) -> int:
 def checked_body(uid: bytes, created: int, body: bytes, checksum: int) -> bytes:
     """Return the body of a message, or DAMAGED if its checksum does not match."""
     try:
-        sound = message_checksum(uid, created, body) == checksum
+        matches = message_checksum(uid, created, body) == checksum
     except TypeError:  # a column that is not even of its type
         return DAMAGED
-    return body if sound else DAMAGED
+    return body if matches else DAMAGED
 
 
 def checked_bodies(
     uids: Sequence[bytes], times: Sequence[int], bodies: Sequence[bytes], checksums: Sequence[int]
 ) -> list[bytes]:
-    """Do the same for the columns of many rows: a long history at once."""
+    """Return the checked bodies of many rows, given by column."""
     columns = zip(uids, times, bodies, checksums, strict=True)
     try:
         return [
@@ -80,7 +80,7 @@ def segment_checksum(uids: Iterable[bytes]) -> int:
 
 def database_checksum(before: bytes, position: int, uid: bytes) -> bytes:
     """Return the running checksum of a segment up to an entry, as PostgreSQL computes it."""
-    return sha256(before + _place(position) + uid).digest()[:8]
+    return sha256(before + _pack_position(position) + uid).digest()[:8]
 
 
 def database_checksums(before: bytes, first: int, uids: Iterable[bytes]) -> Iterator[bytes]:
@@ -92,16 +92,20 @@ def database_checksums(before: bytes, first: int, uids: Iterable[bytes]) -> Iter
 
 def row_checksum(*values: object) -> int:
     """Return the checksum of the columns of a row, as SQLite gives them."""
-    if not [one for one in values if isinstance(one, (bytes, str)) and len(one) > _LONG]:
+    if not [
+        value
+        for value in values
+        if isinstance(value, (bytes, str)) and len(value) > _MAX_REPR_LENGTH
+    ]:
         return crc32(repr(values).encode())
-    found = 0
-    rest: list[object] = []
+    checksum = 0
+    short_values: list[object] = []
     for value in values:
         # repr would hold the GIL for milliseconds over a long value; crc32 releases it.
-        if isinstance(value, (bytes, str)) and len(value) > _LONG:
+        if isinstance(value, (bytes, str)) and len(value) > _MAX_REPR_LENGTH:
             data = value if isinstance(value, bytes) else value.encode()
-            found = crc32(data, found)
-            rest.append((type(value).__name__, len(data)))
+            checksum = crc32(data, checksum)
+            short_values.append((type(value).__name__, len(data)))
         else:
-            rest.append(value)
-    return crc32(repr(tuple(rest)).encode(), found)
+            short_values.append(value)
+    return crc32(repr(tuple(short_values)).encode(), checksum)

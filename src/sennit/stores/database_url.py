@@ -13,14 +13,14 @@ from urllib.parse import parse_qsl, unquote
 
 from sennit.errors import StoreError
 
-_ADDRESS = re.compile(
+_URL = re.compile(
     r"""(?P<scheme>postgres(?:ql)?)://
     (?:(?P<user>[^:@/?\s]*)(?::(?P<password>[^@/?]*))?@)?
     (?P<place>(?:\[[^\]@/?]*\]|[^:@/?,\[\]]*)(?::\d*)?(?:,[^:@/?,]*(?::\d*)?)*(?:/[^@/?]*)?)
     (?:\?(?P<query>[^@?]*))?""",
     re.VERBOSE | re.DOTALL,
 )
-_SHORT = 4  # characters of a password that stand in other words by chance
+_MIN_SECRET_LENGTH = 4  # characters of a password that stand in other words by chance
 
 
 def shown_address(url: str) -> str:
@@ -28,15 +28,15 @@ def shown_address(url: str) -> str:
     if "://" not in url:
         return "postgresql://…" if is_database(url) else url
     scheme = url.partition("://")[0]
-    found = _ADDRESS.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         return f"{scheme}://…"
-    user = f"{found['user']}@" if found["user"] else ""
-    return f"{scheme}://{user}{found['place']}"
+    user = f"{match['user']}@" if match["user"] else ""
+    return f"{scheme}://{user}{match['place']}"
 
 
 def is_database(address: str) -> bool:
-    """Tell whether an address is meant for a database, however it is mistyped."""
+    """Return whether an address looks like a PostgreSQL URL, even a mistyped one."""
     return re.match(r"\s*postgres(ql)?\s*:", address, re.IGNORECASE) is not None
 
 
@@ -46,22 +46,22 @@ def secrets_in(url: str) -> list[str]:
     Raises StoreError, which does not repeat it, for an address that can be read in several ways.
     """
     if "://" not in url:  # parameters, such as "host=… password=…"
-        return [found.strip("'") for found in re.findall(r"password\s*=\s*('[^']*'|\S+)", url)]
-    found = _ADDRESS.fullmatch(url)
-    if found is None:
+        return [match.strip("'") for match in re.findall(r"password\s*=\s*('[^']*'|\S+)", url)]
+    match = _URL.fullmatch(url)
+    if match is None:
         raise StoreError(
             "The PostgreSQL URL is invalid; it should look like "
             "postgresql://user:password@host:5432/database, with special characters in the "
             "password percent-encoded: '@' as %40, '/' as %2F, '?' as %3F."
         )
-    given = dict(parse_qsl(found["query"] or ""))
-    written = [found["password"] or "", given.get("password", "")]
-    return [one for word in written for one in (word, unquote(word)) if one]
+    parameters = dict(parse_qsl(match["query"] or ""))
+    passwords = [match["password"] or "", parameters.get("password", "")]
+    return [secret for password in passwords for secret in (password, unquote(password)) if secret]
 
 
 def without_secrets(text: str, secrets: list[str]) -> str:
     """Return the words of a driver without any of these."""
     for secret in secrets:
-        if len(secret) >= _SHORT:
+        if len(secret) >= _MIN_SECRET_LENGTH:
             text = text.replace(secret, "…")
     return text

@@ -18,12 +18,12 @@ from sennit.stores.records.sessions import Lease
 
 
 def ticks() -> int:
-    """Microseconds of the machine's monotonic clock."""
+    """Return the machine's monotonic clock in microseconds."""
     return int(clock.monotonic() * 1_000_000)
 
 
 def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> Lease:
-    """The lease for a new holder, after `last`; raises ConflictError while another holds it."""
+    """Return the lease that follows `last`; raises ConflictError while another holder has it."""
     if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
@@ -35,7 +35,7 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
 
 
 def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
-    """The same lease for longer; raises ConflictError if it was lost or given back."""
+    """Return an extended lease; raises ConflictError if it was lost or released."""
     if not is_held(last, lease):
         raise ConflictError("The lease of the branch was lost; stop writing, or acquire it again.")
     return Lease(lease.branch, lease.holder, lease.token, now + ttl)
@@ -54,5 +54,5 @@ def is_live(last: Lease | None, now: int) -> bool:
 
 
 def ended(lease: Lease) -> Lease:
-    """A lease that was given back: nobody holds it, and its token stays used."""
+    """Return a lease as released: it expires at 0 and keeps its token."""
     return Lease(lease.branch, lease.holder, lease.token, 0)

@@ -15,6 +15,6 @@ _NAMESPACE = id_from_bytes(bytes.fromhex("01a1e0d5e6da7422bcb7dce1d1ae1244"))
 
 
 def session_id(owner: Owner, key: str) -> UUID:
-    """The id of the owner's session with that key."""
+    """Return the id of the owner's session with that key."""
     # NUL can stand in none of them, so no two owners and keys run together.
     return uuid5(_NAMESPACE, "\0".join((owner.tenant, owner.name, key)))

@@ -13,18 +13,18 @@ from contextlib import contextmanager
 
 from sennit import failpoints
 
-_WORDS = 3
+_MAX_NAME_WORDS = 3
 _COMMENT = re.compile(r"--[^\n]*")
-_SIGNS = re.compile(r"[(),;=\s]+")
-_TABLE = re.compile(r"SELECT\b.*?\bFROM\s+([\w.]+)", re.DOTALL)
+_PUNCTUATION = re.compile(r"[(),;=\s]+")
+_SELECT = re.compile(r"SELECT\b.*?\bFROM\s+([\w.]+)", re.DOTALL)
 
 
 def named(statement: str) -> str:
     """The words of a statement that tell it from others, for people."""
-    bare = _COMMENT.sub("", statement).strip()
-    if found := _TABLE.match(bare):
-        return f"SELECT FROM {found[1]}"
-    return " ".join(_SIGNS.sub(" ", bare).split()[:_WORDS])
+    text = _COMMENT.sub("", statement).strip()
+    if match := _SELECT.match(text):
+        return f"SELECT FROM {match[1]}"
+    return " ".join(_PUNCTUATION.sub(" ", text).split()[:_MAX_NAME_WORDS])
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import SessionDump
 from sennit.stores.segment_graph import shown, unused
 
-_SHOWN = 5
+_MAX_SHOWN_ROWS = 5
 _UNREADABLE = "Messages cannot be read; restore a backup."
 
 Home: TypeAlias = tuple[int, int]
@@ -58,12 +58,12 @@ class Finding:
 
 def examine(store: Store) -> list[Finding]:
     """Check the whole store, of all owners; raises StoreError if that is impossible."""
-    return _visit(store, mend=False)
+    return _inspect(store, mend=False)
 
 
 def repair(store: Store) -> list[Finding]:
     """Mend what can be mended, all or nothing; gives what was wrong."""
-    return _visit(store, mend=True)
+    return _inspect(store, mend=True)
 
 
 def notes(store: Store) -> list[str]:
@@ -82,37 +82,37 @@ def notes(store: Store) -> list[str]:
     return PostgresInspector.noted(store) if isinstance(store, PostgresStore) else []
 
 
-def _visit(store: Store, *, mend: bool) -> list[Finding]:
+def _inspect(store: Store, *, mend: bool) -> list[Finding]:
     from sennit.stores.doctor.sqlite import SQLiteInspector
     from sennit.stores.in_memory.store import MemoryStore
     from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, MemoryStore):
-        return store.with_everything(_look_at_messages)
+        return store.with_everything(_check_messages)
     if isinstance(store, SQLiteStore):
         return SQLiteInspector.visited(store, mend=mend)
     try:
         from sennit.stores.doctor.postgres import PostgresInspector
         from sennit.stores.postgres.store import PostgresStore
     except ImportError:
-        raise _unknown(store) from None
+        raise _unsupported_store(store) from None
     if isinstance(store, PostgresStore):
         return PostgresInspector.visited(store, mend=mend)
-    raise _unknown(store)
+    raise _unsupported_store(store)
 
 
-def _look_at_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
+def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
     """All that can go wrong where no disk, other program or SQL prompt is near."""
     rows = [
-        f"message {one.id}"
-        for whole in sessions
-        for one in whole.snapshot.messages
-        if not is_readable(one.id, one.created, one.body)
+        f"message {message.id}"
+        for dump in sessions
+        for message in dump.snapshot.messages
+        if not is_readable(message.id, message.created, message.body)
     ]
     return [finding("messages", _UNREADABLE, rows, mendable=False)] if rows else []
 
 
-def _unknown(store: Store) -> StoreError:
+def _unsupported_store(store: Store) -> StoreError:
     return StoreError(
         f"The integrity check supports only stores opened by `sennit.open`, not a "
         f"{type(store).__name__}."
@@ -153,7 +153,7 @@ class StoreInspector(ABC):
         """The running checksum of an entry; that before the first is None."""
 
     @abstractmethod
-    def roll_again(self, owner: int, segment: int) -> None:
+    def recompute_checksums(self, owner: int, segment: int) -> None:
         """Compute the checksums of a segment's entries anew."""
 
     @abstractmethod
@@ -203,107 +203,107 @@ class IntegrityCheck:
 
 def findings(opened: AbstractContextManager[StoreInspector], *, mend: bool) -> list[Finding]:
     """Make all checks; with `mend`, mend what each one finds."""
-    with opened as patient:
-        found = list(_found(patient, mend=mend))
-        if found and mend:  # who has a session open looks whether it was written to
+    with opened as inspector:
+        results = list(_run_checks(inspector, mend=mend))
+        if results and mend:  # who has a session open looks whether it was written to
             touch = "UPDATE {at}sessions SET updated = updated + 1"
-            patient.tell(touch.format(**patient.dialect))
-        return found
+            inspector.tell(touch.format(**inspector.dialect))
+        return results
 
 
-def _found(patient: StoreInspector, *, mend: bool) -> Iterator[Finding]:
-    for check in patient.checks():
-        rows = list(check.find(patient))
+def _run_checks(inspector: StoreInspector, *, mend: bool) -> Iterator[Finding]:
+    for check in inspector.checks():
+        rows = list(check.find(inspector))
         if not rows:
             continue
         yield finding(check.kind, check.said, rows, mendable=check.mend is not None)
         if mend and check.mend is not None:
-            check.mend(patient)
+            check.mend(inspector)
 
 
-def loose_messages(patient: StoreInspector) -> list[str]:
+def loose_messages(inspector: StoreInspector) -> list[str]:
     """Tell of messages on no branch: they are kept, and neither searched nor recalled."""
-    rows = [str(row[0]) for row in patient.ask(patient.sql.LOOSE_MESSAGES)]
+    rows = [str(row[0]) for row in inspector.ask(inspector.sql.LOOSE_MESSAGES)]
     if not rows:
         return []
-    named = ", ".join(rows[:_SHOWN]) + (", …" if len(rows) > _SHOWN else "")
-    return [f"Messages that stand on no branch (no damage): {len(rows)} ({named})."]
+    listed = ", ".join(rows[:_MAX_SHOWN_ROWS]) + (", …" if len(rows) > _MAX_SHOWN_ROWS else "")
+    return [f"Messages that stand on no branch (no damage): {len(rows)} ({listed})."]
 
 
 def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
     """Return a finding about these rows, of which the first few are shown."""
-    return Finding(kind, said, len(rows), tuple(rows[:_SHOWN]), mendable)
+    return Finding(kind, said, len(rows), tuple(rows[:_MAX_SHOWN_ROWS]), mendable)
 
 
 def asking(name: str) -> Callable[[StoreInspector], Iterable[str]]:
     """Return a query function for the statement of that name."""
-    return lambda patient: (str(row[0]) for row in patient.ask(getattr(patient.sql, name)))
+    return lambda inspector: (str(row[0]) for row in inspector.ask(getattr(inspector.sql, name)))
 
 
 def telling(name: str) -> Callable[[StoreInspector], None]:
     """Return a repair function for the statement of that name."""
-    return lambda patient: patient.tell(getattr(patient.sql, name))
+    return lambda inspector: inspector.tell(getattr(inspector.sql, name))
 
 
-def _lost_sessions(patient: StoreInspector) -> Iterator[str]:
-    for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
+def _lost_sessions(inspector: StoreInspector) -> Iterator[str]:
+    for owner, session in inspector.ask(inspector.sql.LOST_SESSIONS):
         yield f"session {session} of owner {owner}"
 
 
-def _recover_sessions(patient: StoreInspector) -> None:
-    for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
-        number = patient.add_session((owner, session))
-        for statement in patient.sql.MOVE_ROWS:
-            patient.tell(statement, number, owner, session)
+def _recover_sessions(inspector: StoreInspector) -> None:
+    for owner, session in inspector.ask(inspector.sql.LOST_SESSIONS):
+        number = inspector.add_session((owner, session))
+        for statement in inspector.sql.MOVE_ROWS:
+            inspector.tell(statement, number, owner, session)
 
 
-def _renew_tails(patient: StoreInspector) -> None:
-    for _, owner, session, branch in patient.ask(patient.sql.LOST_TAILS):
-        patient.renew_tail((owner, session), branch)
+def _renew_tails(inspector: StoreInspector) -> None:
+    for _, owner, session, branch in inspector.ask(inspector.sql.LOST_TAILS):
+        inspector.renew_tail((owner, session), branch)
 
 
-def _baseless(patient: StoreInspector) -> list[tuple[int, Home]]:
+def _baseless(inspector: StoreInspector) -> list[tuple[int, Home]]:
     """Segments whose base is gone, is another session's, or in the end builds on them."""
-    rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
-    found: list[tuple[int, Home]] = []
-    sound: set[int] = set()
+    rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
+    baseless: list[tuple[int, Home]] = []
+    checked: set[int] = set()
     for first in rows:
-        at: int | None = first
+        current: int | None = first
         path: dict[int, None] = {}
-        while at is not None and at not in sound:
-            path[at] = None
-            base, home = rows[at]
+        while current is not None and current not in checked:
+            path[current] = None
+            base, home = rows[current]
             if base is not None and (base in path or base not in rows or rows[base][1] != home):
-                found.append((at, home))
+                baseless.append((current, home))
                 base = None
-            at = base
-        sound.update(path)
-    return found
+            current = base
+        checked.update(path)
+    return baseless
 
 
-def _bases(patient: StoreInspector) -> list[tuple[Any, ...]]:
-    return patient.ask(patient.sql.BASES)
+def _bases(inspector: StoreInspector) -> list[tuple[Any, ...]]:
+    return inspector.ask(inspector.sql.BASES)
 
 
-def _cut_loose(patient: StoreInspector) -> None:
-    for number, home in _baseless(patient):
-        patient.set_base(home, number, None, 0)
-        patient.tell(patient.sql.TOUCH_BRANCHES, *home)
+def _cut_loose(inspector: StoreInspector) -> None:
+    for number, home in _baseless(inspector):
+        inspector.set_base(home, number, None, 0)
+        inspector.tell(inspector.sql.TOUCH_BRANCHES, *home)
 
 
-def _relaying(name: str) -> Callable[[StoreInspector], None]:
+def _relay_sessions(name: str) -> Callable[[StoreInspector], None]:
     """Lay the histories anew, in all sessions where the question of that name finds something."""
 
-    def mend(patient: StoreInspector) -> None:
-        for owner, session in {row[1:] for row in patient.ask(getattr(patient.sql, name))}:
-            _relay(patient, (owner, session))
-            patient.tell(patient.sql.TOUCH_BRANCHES, owner, session)
+    def mend(inspector: StoreInspector) -> None:
+        for owner, session in {row[1:] for row in inspector.ask(getattr(inspector.sql, name))}:
+            _relay(inspector, (owner, session))
+            inspector.tell(inspector.sql.TOUCH_BRANCHES, owner, session)
 
     return mend
 
 
 @dataclass(slots=True)
-class _Laid:
+class _Relayed:
     """The old and new start of a segment, and the positions of its entries."""
 
     old: int
@@ -315,66 +315,71 @@ class _Laid:
         return self.new + bisect_left(self.places, start - self.old)
 
 
-def _relay(patient: StoreInspector, home: Home) -> None:
+def _relay(inspector: StoreInspector, home: Home) -> None:
     """Close up the entries of a session, and move what builds on them."""
-    rows = {row[0]: row for row in patient.ask(patient.sql.SEGMENTS_TO_RELAY, *home)}
-    laid: dict[int, _Laid] = {}
+    rows = {row[0]: row for row in inspector.ask(inspector.sql.SEGMENTS_TO_RELAY, *home)}
+    relayed: dict[int, _Relayed] = {}
     for first in rows:
         path: list[int] = []
-        at: int | None = first
-        while at is not None and at not in laid:
-            path.append(at)
-            at = rows[at][1]
+        current: int | None = first
+        while current is not None and current not in relayed:
+            path.append(current)
+            current = rows[current][1]
         for number in reversed(path):
             _, base, start = rows[number]
-            begins = 0 if base is None else laid[base].moved(start)
-            laid[number] = _Laid(start, begins, _close_up(patient, home, number))
-            patient.set_base(home, number, base, begins)
+            begins = 0 if base is None else relayed[base].moved(start)
+            relayed[number] = _Relayed(start, begins, _renumber_entries(inspector, home, number))
+            inspector.set_base(home, number, base, begins)
 
 
-def _close_up(patient: StoreInspector, home: Home, segment: int) -> list[int]:
+def _renumber_entries(inspector: StoreInspector, home: Home, segment: int) -> list[int]:
     """Number the sound entries of a segment from 0; gives the numbers they had."""
-    entries = patient.ask(patient.sql.ENTRIES_TO_RELAY, *home, segment)
-    patient.lay(home, segment, [message for _, message in entries])
-    return [place for place, _ in entries]
+    entries = inspector.ask(inspector.sql.ENTRIES_TO_RELAY, *home, segment)
+    inspector.lay(home, segment, [message for _, message in entries])
+    return [position for position, _ in entries]
 
 
-def _unused(patient: StoreInspector) -> list[tuple[Home, int]]:
+def _unused_segments(inspector: StoreInspector) -> list[tuple[Home, int]]:
     """Segments that no branch stands on."""
-    rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
-    bases = {no: base for no, (base, _) in rows.items()}
-    tails = [tail for (tail,) in patient.ask(patient.sql.TAILS)]
-    return [(rows[no][1], no) for no in unused(bases, tails)]
+    rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
+    bases = {number: base for number, (base, _) in rows.items()}
+    tails = [tail for (tail,) in inspector.ask(inspector.sql.TAILS)]
+    return [(rows[number][1], number) for number in unused(bases, tails)]
 
 
-def _attached(patient: StoreInspector) -> set[int]:
+def _attached_messages(inspector: StoreInspector) -> set[int]:
     """The messages on branches and in archives, by number, and all system messages."""
-    sql = patient.sql
-    starts = {no: (base, start) for no, base, start in patient.ask(sql.STARTS)}
-    rows = {no: (base if base in starts else None, at) for no, (base, at) in starts.items()}
-    reach = shown(rows, (tail for (tail,) in patient.ask(sql.TAILS) if tail in rows))
-    found = {
-        message for segment, pos, message in patient.ask(sql.ENTRIES) if pos < reach.get(segment, 0)
+    sql = inspector.sql
+    starts = {segment: (base, start) for segment, base, start in inspector.ask(sql.STARTS)}
+    rows = {
+        segment: (base if base in starts else None, offset)
+        for segment, (base, offset) in starts.items()
     }
-    return found.union(number for (number,) in patient.ask(sql.SYSTEMS_AND_ARCHIVED))
+    reach = shown(rows, (tail for (tail,) in inspector.ask(sql.TAILS) if tail in rows))
+    messages = {
+        message
+        for segment, position, message in inspector.ask(sql.ENTRIES)
+        if position < reach.get(segment, 0)
+    }
+    return messages.union(number for (number,) in inspector.ask(sql.SYSTEMS_AND_ARCHIVED))
 
 
-def _wrongly_detached(patient: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
+def _wrongly_detached(inspector: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
     """Messages, as owner, session and number, that are noted as detached and are not, or not so."""
-    attached = _attached(patient)
-    for owner, session, number, noted in patient.ask(patient.sql.DETACHED):
-        if (number in attached) == bool(noted):
-            yield owner, session, number, bool(noted)
+    attached = _attached_messages(inspector)
+    for owner, session, number, is_recorded in inspector.ask(inspector.sql.DETACHED):
+        if (number in attached) == bool(is_recorded):
+            yield owner, session, number, bool(is_recorded)
 
 
-def _mend_detached(patient: StoreInspector) -> None:
-    for owner, session, number, noted in list(_wrongly_detached(patient)):
-        statement = patient.sql.DROP_DETACHED if noted else patient.sql.ADD_DETACHED
-        patient.tell(statement, owner, session, number)
+def _mend_detached(inspector: StoreInspector) -> None:
+    for owner, session, number, is_recorded in list(_wrongly_detached(inspector)):
+        statement = inspector.sql.DROP_DETACHED if is_recorded else inspector.sql.ADD_DETACHED
+        inspector.tell(statement, owner, session, number)
 
 
-def _unreadable(patient: StoreInspector) -> Iterator[str]:
-    for uid, created, body, _ in patient.bodies():
+def _unreadable(inspector: StoreInspector) -> Iterator[str]:
+    for uid, created, body, _ in inspector.bodies():
         if not is_readable(uid, created, body):
             yield f"message {uid}"
 
@@ -388,23 +393,23 @@ def is_readable(uid: UUID, created: int, body: bytes) -> bool:
     return True
 
 
-def _unreadable_columns(patient: StoreInspector) -> Iterator[str]:
-    sql = patient.sql
+def _unreadable_columns(inspector: StoreInspector) -> Iterator[str]:
+    sql = inspector.sql
     rows: Iterable[tuple[Any, ...]] = chain(
-        patient.ask(sql.SESSION_COLUMNS),
-        patient.ask(sql.BRANCH_COLUMNS),
-        file_checks.asked(patient, file_checks.VERSION_COLUMNS),
+        inspector.ask(sql.SESSION_COLUMNS),
+        inspector.ask(sql.BRANCH_COLUMNS),
+        file_checks.asked(inspector, file_checks.VERSION_COLUMNS),
     )
     for name, metadata, *grants in rows:
         try:
-            sound = isinstance(loads(metadata), dict) and all(map(_is_names, grants))
+            is_valid = isinstance(loads(metadata), dict) and all(map(_is_name_list, grants))
         except SennitError:
-            sound = False
-        if not sound:
+            is_valid = False
+        if not is_valid:
             yield name
 
 
-def _is_names(column: str | None) -> bool:
+def _is_name_list(column: str | None) -> bool:
     if column is None:  # a branch that was never given grants
         return True
     names: Any = loads(column)
@@ -426,27 +431,27 @@ _CHECKS = (
     IntegrityCheck(
         "base",
         "Segments build on what is gone, or on themselves.",
-        lambda patient: (str(number) for number, _ in _baseless(patient)),
+        lambda inspector: (str(number) for number, _ in _baseless(inspector)),
         _cut_loose,
     ),
     IntegrityCheck(
         "entries",
         "Histories name messages that are gone.",
         asking("LOST_ENTRIES"),
-        _relaying("LOST_ENTRIES"),
+        _relay_sessions("LOST_ENTRIES"),
     ),
-    IntegrityCheck("gaps", "Histories have gaps.", asking("GAPS"), _relaying("GAPS")),
+    IntegrityCheck("gaps", "Histories have gaps.", asking("GAPS"), _relay_sessions("GAPS")),
     IntegrityCheck(
         "starts",
         "Segments begin where their base does not reach.",
         asking("WRONG_STARTS"),
-        _relaying("WRONG_STARTS"),
+        _relay_sessions("WRONG_STARTS"),
     ),
     IntegrityCheck(
         "unused",
         "No branch needs these segments.",
-        lambda patient: (str(number) for _, number in _unused(patient)),
-        lambda patient: patient.drop_segments(_unused(patient)),
+        lambda inspector: (str(number) for _, number in _unused_segments(inspector)),
+        lambda inspector: inspector.drop_segments(_unused_segments(inspector)),
     ),
     IntegrityCheck(
         "strays",
@@ -532,14 +537,14 @@ _CHECKS = (
     IntegrityCheck(
         "detached",
         "Messages on no branch are not noted as such, or others are.",
-        lambda patient: (f"message {number}" for _, _, number, _ in _wrongly_detached(patient)),
+        lambda inspector: (f"message {number}" for _, _, number, _ in _wrongly_detached(inspector)),
         _mend_detached,
     ),
     IntegrityCheck(
         "index",
         "The index of words is not complete, or has messages that stand nowhere.",
-        lambda patient: patient.index_faults(),
-        lambda patient: patient.mend_index(),
+        lambda inspector: inspector.index_faults(),
+        lambda inspector: inspector.mend_index(),
     ),
     IntegrityCheck("messages", _UNREADABLE, _unreadable),
     IntegrityCheck("columns", "Metadata or grants cannot be read.", _unreadable_columns),

@@ -30,10 +30,10 @@ from sennit.stores.doctor.checks import (
     telling,
 )
 from sennit.stores.postgres import statements as store_sql
-from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.postgres.session_writer import Connection, fetch_one
 from sennit.stores.postgres.store import PostgresStore
 
-_PAGE = 500
+_FETCH_ROWS = 500
 
 
 class PostgresInspector(StoreInspector):
@@ -76,7 +76,7 @@ class PostgresInspector(StoreInspector):
     def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
         """The id, time, body and checksum of every message, one by one."""
         with self._connection.cursor("bodies", binary=True) as cursor:
-            cursor.itersize = _PAGE
+            cursor.itersize = _FETCH_ROWS
             yield from cursor.execute(sql.BODIES)
 
     def key_of(self, uid: UUID) -> object:
@@ -86,36 +86,36 @@ class PostgresInspector(StoreInspector):
     def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
         """The owner, segment, position, message id and checksum of every entry, in order."""
         with self._connection.cursor("entries", binary=True) as cursor:
-            cursor.itersize = _PAGE
-            for owner, segment, place, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
-                yield owner, segment, place, uid.bytes, checksum
+            cursor.itersize = _FETCH_ROWS
+            for owner, segment, position, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
+                yield owner, segment, position, uid.bytes, checksum
 
     def rolled(self, before: Any, position: int, uid: bytes) -> Any:
         """The running checksum of an entry; that before the first is None."""
         return database_checksum(DATABASE_START if before is None else before, position, uid)
 
-    def roll_again(self, owner: int, segment: int) -> None:
+    def recompute_checksums(self, owner: int, segment: int) -> None:
         """Compute the checksums of a segment's entries anew."""
         for (session,) in self.ask(sql.SEGMENT_SESSION, owner, segment):
-            self._rolled((owner, session), segment)
+            self._recompute_checksums((owner, session), segment)
 
-    def _rolled(self, home: Home, segment: int) -> None:
+    def _recompute_checksums(self, home: Home, segment: int) -> None:
         owner, session = home
-        named = {"owner": owner, "session": session, "segment": segment, "first": 0}
-        self._connection.execute(store_sql.ROLL_AGAIN, named)
+        values = {"owner": owner, "session": session, "segment": segment, "first": 0}
+        self._connection.execute(store_sql.ROLL_AGAIN, values)
         self.tell(store_sql.SET_TAIL_CHECKSUM, owner, session, segment)
 
     def add_session(self, home: Home) -> int:
         """A new session for the rows that lost this one; gives its number."""
         owner, session = home
-        named = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
-        return one(self._connection.execute(sql.ADD_SESSION, named))[0]
+        values = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
+        return fetch_one(self._connection.execute(sql.ADD_SESSION, values))[0]
 
     def renew_tail(self, home: Home, branch: Any) -> None:
         """Let a branch end with a new empty segment."""
         uid = new_id()
         values = (*home, uid, None, 0)
-        segment = one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
+        segment = fetch_one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
         self.tell(sql.SET_TAIL, segment, uid, *home, branch)
 
     def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
@@ -127,7 +127,7 @@ class PostgresInspector(StoreInspector):
         owner, _ = home
         self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
         self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages, [b""] * len(messages))
-        self._rolled(home, segment)
+        self._recompute_checksums(home, segment)
 
     def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
         """Drop segments and their entries."""

@@ -24,20 +24,20 @@ from sennit.stores.postgres import statements as sql
 from sennit.stores.postgres.driver import ConnectionPool, PoolTimeout, conninfo_to_dict, pg, psycopg
 from sennit.stores.postgres.failpoints import connection_class
 from sennit.stores.postgres.prepared_connection import PreparedConnection
-from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.postgres.session_writer import Connection, fetch_one
 from sennit.stores.schema_version import SCHEMA_VERSION
 
 _T = TypeVar("_T")
 
-_WAIT_SECONDS = 15.0
-_CLASHES = 5
-_LOSSES = 4
-_RECEIPTS = 1000  # writes after which old receipts are thrown away
+_POOL_TIMEOUT_S = 15.0
+_MAX_CONFLICT_RETRIES = 5
+_MAX_RECONNECTS = 4
+_WRITES_PER_CLEANUP = 1000  # writes after which old receipts are thrown away
 # What no column can hold, or no index.
-_OF_VALUES = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
+_VALUE_ERRORS = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
 # Another writer was in the way, or the server has forgotten what was prepared: done anew.
-_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
-_OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
+_RETRYABLE_ERRORS = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
+_DRIVER_ERRORS = (*_VALUE_ERRORS, psycopg.Error, OSError)
 
 # Errors say what is wrong; what the pool notes besides goes to whoever set up logging, and else
 # nowhere, where Python would write it to stderr.
@@ -56,7 +56,7 @@ class Database:
         if pool_size < 1:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
         self._secrets = secrets_in(url)
-        self.name = _shown(url)
+        self.name = _public_name(url)
         self._closed = False
         self._forked = False
         self._changes = 0
@@ -69,13 +69,13 @@ class Database:
                 connection_class=kind,
                 min_size=1,
                 max_size=pool_size,
-                timeout=_WAIT_SECONDS,
+                timeout=_POOL_TIMEOUT_S,
                 kwargs=_options(url),
                 configure=_plan_once,
                 open=True,
             )
-        except _OF_DRIVER as error:
-            raise self._told(error) from self._cause(error)
+        except _DRIVER_ERRORS as error:
+            raise self._store_error(error) from self._cause(error)
         after_fork.watch(self)
 
     def disown(self) -> list[object]:
@@ -103,49 +103,49 @@ class Database:
             raise StoreError(f"The store {self.name!r} is closed; open it again.")
 
     def run(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        """Do something on a connection; if that dies, again on another."""
+        """Run work on a pooled connection, and again on another one if the connection is lost."""
         try:
             return self._run(work)
-        except _OF_DRIVER as error:
-            raise self._told(error) from self._cause(error)
+        except _DRIVER_ERRORS as error:
+            raise self._store_error(error) from self._cause(error)
 
     def _cause(self, error: Exception) -> Exception | None:
         """Return what was raised, unless it tells the password."""
-        told = str(error)
-        return error if without_secrets(told, self._secrets) == told else None
+        text = str(error)
+        return error if without_secrets(text, self._secrets) == text else None
 
     def _run(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        losses, clashes = 0, 0
+        reconnects, conflicts = 0, 0
         while True:
             self.refuse_if_closed()
             connection = self._pool.getconn()
             try:
                 return work(connection)
-            except _AGAIN:
-                clashes += 1
-                if clashes > _CLASHES:
+            except _RETRYABLE_ERRORS:
+                conflicts += 1
+                if conflicts > _MAX_CONFLICT_RETRIES:
                     raise
             except psycopg.Error as error:
-                losses += 1
-                if not _is_lost(connection, error) or losses > _LOSSES:
+                reconnects += 1
+                if not _is_lost(connection, error) or reconnects > _MAX_RECONNECTS:
                     raise
             finally:
                 self._pool.putconn(connection)
-            if losses:
+            if reconnects:
                 # The others have most likely died with it, or are just about to.
                 self._pool.check()
 
-    def _told(self, error: Exception) -> SennitError:
+    def _store_error(self, error: Exception) -> SennitError:
         """Return the driver's error as one of ours, with advice."""
-        if isinstance(error, _OF_VALUES):
-            told = without_secrets(str(error), self._secrets)
-            return ValidationError(f"PostgreSQL cannot store this value ({told}).")
+        if isinstance(error, _VALUE_ERRORS):
+            text = without_secrets(str(error), self._secrets)
+            return ValidationError(f"PostgreSQL cannot store this value ({text}).")
         self.refuse_if_closed()
-        said = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
-        return StoreError(f"The store {self.name!r} {_reason(error)} ({said}).")
+        message = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
+        return StoreError(f"The store {self.name!r} {_reason(error)} ({message}).")
 
     def read(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        """Do something in one snapshot."""
+        """Run work in one read-only snapshot."""
 
         def read(connection: PreparedConnection) -> _T:
             with connection.transaction():
@@ -155,16 +155,16 @@ class Database:
         return self.run(read)
 
     def change(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        """Do something in one transaction; whatever is raised inside undoes all of it."""
+        """Run work in one transaction, rolled back if it raises."""
         receipt = uuid4()  # not by `ids`, which tests may have give the same ones again
-        tried: list[_T] = []
+        results: list[_T] = []
 
         def change(connection: PreparedConnection) -> _T:
             with connection.transaction():
                 if not connection.execute(sql.ADD_RECEIPT, (receipt,)).rowcount:
-                    return tried[-1]  # it was made, and only its acknowledgement was lost
+                    return results[-1]  # it was made, and only its acknowledgement was lost
                 result = work(connection)
-                tried.append(result)
+                results.append(result)
             if connection.closed:  # then the driver leaves out the commit and says nothing
                 raise psycopg.OperationalError("the connection was lost before the commit")
             return result
@@ -174,14 +174,14 @@ class Database:
         return result
 
     def _drop_old_receipts(self) -> None:
-        """Now and then: a receipt is of use until its writer has an answer."""
+        """Delete old receipts every so many writes; a receipt is needed until its write returns."""
         self._changes += 1
-        if self._changes % _RECEIPTS == 1:
+        if self._changes % _WRITES_PER_CLEANUP == 1:
             self.run(lambda connection: connection.execute(sql.DROP_RECEIPTS))
 
 
-def _shown(url: str) -> str:
-    """The address without what is secret in it; raises StoreError if it is none."""
+def _public_name(url: str) -> str:
+    """Return the URL without its password; raises StoreError if it is invalid."""
     try:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
@@ -197,9 +197,9 @@ def _shown(url: str) -> str:
 def _options(url: str) -> dict[str, Any]:
     """Return the connection options; without BEGIN, each statement is its own transaction."""
     options: dict[str, Any] = {"autocommit": True}
-    given = conninfo_to_dict(url)
-    options |= {"connect_timeout": 10} if "connect_timeout" not in given else {}
-    options |= {"application_name": "sennit"} if "application_name" not in given else {}
+    parameters = conninfo_to_dict(url)
+    options |= {"connect_timeout": 10} if "connect_timeout" not in parameters else {}
+    options |= {"application_name": "sennit"} if "application_name" not in parameters else {}
     return options
 
 
@@ -231,7 +231,7 @@ def _reason(error: Exception) -> str:
         "deadlock": "is busy with other writers; try again",
         "serialize": "is busy with other writers; try again",
     }
-    if reason := next((said for sign, said in reasons.items() if sign in text), None):
+    if reason := next((advice for pattern, advice in reasons.items() if pattern in text), None):
         return reason
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
         return "cannot be reached; check the address, and that the server runs"
@@ -246,12 +246,12 @@ def _prepare(connection: Connection, name: str) -> None:
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(f"The store {name!r} must have the encoding UTF8, not {encoding!r}.")
-    if _found(connection) == SCHEMA_VERSION:
+    if _schema_version(connection) == SCHEMA_VERSION:
         return
     with connection.transaction():
         # Asked again behind the lock: many servers may start at once.
         connection.execute(sql.LOCK_SCHEMA)
-        version = _found(connection)
+        version = _schema_version(connection)
         if version is None:
             _create(connection, name)
         elif version != SCHEMA_VERSION:
@@ -262,7 +262,7 @@ def _create(connection: Connection, name: str) -> None:
     """Create the tables, inside a transaction."""
     from sennit.stores.postgres.job_queue import create  # imports all that a worker needs: late
 
-    if one(connection.execute(sql.IS_TAKEN))[0]:
+    if fetch_one(connection.execute(sql.IS_TAKEN))[0]:
         raise StoreError(
             f"The store {name!r} already has a schema 'sennit' of another program; choose another "
             f"database."
@@ -273,8 +273,8 @@ def _create(connection: Connection, name: str) -> None:
     connection.execute(sql.SET_VERSION, (SCHEMA_VERSION, queue))
 
 
-def _found(connection: Connection) -> int | None:
-    """The version of the tables, None if there are none of ours."""
-    if not one(connection.execute(sql.HAS_SCHEMA))[0]:
+def _schema_version(connection: Connection) -> int | None:
+    """Return the schema version of the database; None if it has no Sennit tables."""
+    if not fetch_one(connection.execute(sql.HAS_SCHEMA))[0]:
         return None
-    return one(connection.execute(sql.VERSION))[0]
+    return fetch_one(connection.execute(sql.VERSION))[0]

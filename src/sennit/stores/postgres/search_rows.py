@@ -28,9 +28,9 @@ def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
         for piece in _pieces(tokenizer.indexed(body, created))
     ]
     if pieces:
-        sessions, messages, said = map(list, zip(*pieces, strict=True))
-        named = {"owner": owner, "sessions": sessions, "messages": messages, "said": said}
-        connection.execute(sql.ADD_WORDS, named)
+        sessions, messages, texts = map(list, zip(*pieces, strict=True))
+        values = {"owner": owner, "sessions": sessions, "messages": messages, "said": texts}
+        connection.execute(sql.ADD_WORDS, values)
 
 
 def _pieces(text: str) -> list[str]:

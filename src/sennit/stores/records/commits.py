@@ -108,26 +108,26 @@ class CommitLog:
     uses: dict[UUID, UseRecord] = field(default_factory=dict[UUID, UseRecord])
 
     def all(self) -> CommitsRecord:
-        """All of them."""
+        """Return all commits and uses."""
         uses = sorted(self.uses.values(), key=lambda use: (use.created, use.id))
         return CommitsRecord(list(self.commits.values()), uses)
 
     def archived(self, after: int) -> list[ArchiveRecord]:
         """Return the archives of commits after a number."""
         return [
-            ArchiveRecord(one.number, one.id, one.entries)
-            for one in self.commits.values()
-            if one.number > after
+            ArchiveRecord(commit.number, commit.id, commit.entries)
+            for commit in self.commits.values()
+            if commit.number > after
         ]
 
     def numbered(self, numbers: Iterable[int]) -> list[CommitRecord]:
-        """Commits by their numbers, without their entries."""
-        wanted = set(numbers)
-        found = (one for one in self.commits.values() if one.number in wanted)
-        return [msgspec.structs.replace(one, entries=()) for one in found]
+        """Return the commits with these numbers, without their entries."""
+        wanted_numbers = set(numbers)
+        commits = (commit for commit in self.commits.values() if commit.number in wanted_numbers)
+        return [msgspec.structs.replace(commit, entries=()) for commit in commits]
 
     def uses_of(self, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts; with None those that none counts yet."""
+        """Return the uses that a commit counts; with None, those that no commit counts yet."""
         return [use for use in self.all().uses if use.commit == commit]
 
     def after(self, change: CommitChange) -> CommitLog:
@@ -137,32 +137,32 @@ class CommitLog:
             case AddCommit():
                 log._add_commit(change)
             case PutCommit():
-                there = log.commits.get(change.commit)
-                if there is None:
+                stored = log.commits.get(change.commit)
+                if stored is None:
                     raise no_commit(change.commit)
-                log.commits[there.id] = changed(there, change)
+                log.commits[stored.id] = changed(stored, change)
             case AddUses():
                 for use in change.uses:
                     log.uses.setdefault(use.id, msgspec.structs.replace(use, commit=None))
         return log
 
     def _add_commit(self, change: AddCommit) -> None:
-        new = change.commit
-        if new.id in self.commits:
+        commit = change.commit
+        if commit.id in self.commits:
             return
-        covered = {entry for one in self.commits.values() for entry in one.entries}
-        if new.number != len(self.commits) + 1 or not covered.isdisjoint(new.entries):
-            raise covered_already(new)
+        covered = {entry for other in self.commits.values() for entry in other.entries}
+        if commit.number != len(self.commits) + 1 or not covered.isdisjoint(commit.entries):
+            raise covered_already(commit)
         for uid in change.uses:
             use = self.uses.get(uid)
             if use is None or use.commit is not None:
-                raise covered_already(new)
-            self.uses[uid] = msgspec.structs.replace(use, commit=new.number)
-        self.commits[new.id] = msgspec.structs.replace(new, version=0)
+                raise covered_already(commit)
+            self.uses[uid] = msgspec.structs.replace(use, commit=commit.number)
+        self.commits[commit.id] = msgspec.structs.replace(commit, version=0)
 
-    def unnaming(self, named: bytes) -> CommitLog:
+    def unnaming(self, string: bytes) -> CommitLog:
         """The log without the uses that hold these bytes."""
-        uses = {uid: use for uid, use in self.uses.items() if named not in use.body}
+        uses = {uid: use for uid, use in self.uses.items() if string not in use.body}
         return CommitLog(dict(self.commits), uses)
 
     def renaming(self, old: bytes, new: bytes) -> CommitLog:
@@ -175,45 +175,47 @@ class CommitLog:
 
     def without(self, messages: Iterable[UUID]) -> CommitLog:
         """The log after these messages were erased."""
-        gone = set(messages)
+        removed = set(messages)
         return CommitLog(
             {
-                one.id: msgspec.structs.replace(one, entries=_less(one.entries, gone))
-                for one in self.commits.values()
+                commit.id: msgspec.structs.replace(
+                    commit, entries=_without(commit.entries, removed)
+                )
+                for commit in self.commits.values()
             },
             dict(self.uses),
         )
 
 
-def _less(entries: Sequence[UUID], gone: set[UUID]) -> tuple[UUID, ...]:
-    return tuple(entry for entry in entries if entry not in gone)
+def _without(entries: Sequence[UUID], removed: set[UUID]) -> tuple[UUID, ...]:
+    return tuple(entry for entry in entries if entry not in removed)
 
 
 def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
     """The uses that commits count, by the commit's number."""
-    found: dict[int, list[UUID]] = {}
+    uses_by_commit: dict[int, list[UUID]] = {}
     for use in uses:
         if use.commit is not None:
-            found.setdefault(use.commit, []).append(use.id)
-    return found
+            uses_by_commit.setdefault(use.commit, []).append(use.id)
+    return uses_by_commit
 
 
-def changed(there: CommitRecord, change: PutCommit) -> CommitRecord:
+def changed(stored: CommitRecord, change: PutCommit) -> CommitRecord:
     """The commit after a change; raises ConflictError if it was changed by someone else."""
-    wanted = msgspec.structs.replace(
-        there, state=change.state, body=change.body, version=change.version + 1
+    updated = msgspec.structs.replace(
+        stored, state=change.state, body=change.body, version=change.version + 1
     )
-    if wanted == there:  # made before, and its acknowledgement lost
-        return there
-    if there.version != change.version:
+    if updated == stored:  # a retry after a lost acknowledgement
+        return stored
+    if stored.version != change.version:
         raise ConflictError(
-            f"Commit {there.id} was changed by another process: it is {there.state!r} now."
+            f"Commit {stored.id} was changed by another process: it is {stored.state!r} now."
         )
-    return wanted
+    return updated
 
 
 def covered_already(commit: CommitRecord) -> ConflictError:
-    """The error for entries or a number that another commit has taken."""
+    """Return the error for a number, messages or uses that another commit has."""
     return ConflictError(
         f"Commit {commit.number} of this session was made by another process, or already covers "
         f"some of these messages or uses; refresh and commit the rest."
@@ -221,5 +223,5 @@ def covered_already(commit: CommitRecord) -> ConflictError:
 
 
 def no_commit(commit: UUID) -> NotFoundError:
-    """The error for a commit that is not in the session."""
+    """Return the error for a commit that is not in the session."""
     return NotFoundError(f"There is no commit {commit} here; its session may have been deleted.")

@@ -98,50 +98,52 @@ class TextSearchStore(Protocol):
     """The part of a store that finds by words; whatever was written before is found."""
 
     def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
-        """The best places for words among the owner's messages, the best first."""
+        """Return the best places for the words among the owner's messages, best first."""
         ...
 
     def at_places(self, owner: Owner, places: Sequence[int]) -> list[StoredMessage]:
-        """The messages at places that `hits` named, in their order, less those erased since."""
+        """Return the messages at places from `hits`, in that order, without erased ones."""
         ...
 
     def file_hits(self, asked: FileQuery) -> list[FileHit]:
-        """The best files for words, and those at the places that were named."""
+        """Return the best files for the words, and those at `asked.places`."""
         ...
 
 
 def part_of(archive: int | None, created: int) -> int:
-    """The part of its session in which a message stands: its archive, or else its day."""
+    """Return the part of a session that a message belongs to: its archive, or else its day."""
     return -archive if archive is not None else created // _DAY
 
 
-def near(places: Sequence[int], at: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The places before and after one, the nearest first."""
-    return tuple(reversed(places[max(0, at - NEAR) : at])), tuple(places[at + 1 : at + 1 + NEAR])
+def near(places: Sequence[int], index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the places before and after an index, nearest first."""
+    return tuple(reversed(places[max(0, index - NEAR) : index])), tuple(
+        places[index + 1 : index + 1 + NEAR]
+    )
 
 
-def in_order_of(places: Iterable[int], found: Iterable[StoredMessage]) -> list[StoredMessage]:
+def in_order_of(places: Iterable[int], messages: Iterable[StoredMessage]) -> list[StoredMessage]:
     """Return the messages at these places, in their order; erased ones are left out."""
-    by_place = {one.place: one for one in found}
+    by_place = {message.place: message for message in messages}
     return [by_place[place] for place in places if place in by_place]
 
 
 def file_place(file: FileRecord) -> int:
-    """The place of a file's version where no table gives it a number."""
+    """Return the place of a file's version in a store without row numbers."""
     return -(file.id.int << 32 | file.latest.number)
 
 
-def is_asked_for(asked: FileQuery, file: FileRecord, version: VersionRecord) -> bool:
+def matches_filters(query: FileQuery, file: FileRecord, version: VersionRecord) -> bool:
     """Return whether a version is one of those that are searched, whatever its words."""
-    if asked.at is None:
+    if query.at is None:
         holds = version.number == file.latest.number
     else:
         ends = [end for end in (version.replaced, version.valid_to) if end is not None]
-        holds = version.valid_from <= asked.at < min(ends, default=asked.at + 1)
+        holds = version.valid_from <= query.at < min(ends, default=query.at + 1)
     return (
         holds
-        and file.path.startswith(asked.under)
-        and (not asked.categories or file.category in asked.categories)
-        and (asked.since is None or version.valid_from >= asked.since)
-        and (asked.until is None or version.valid_from < asked.until)
+        and file.path.startswith(query.under)
+        and (not query.categories or file.category in query.categories)
+        and (query.since is None or version.valid_from >= query.since)
+        and (query.until is None or version.valid_from < query.until)
     )

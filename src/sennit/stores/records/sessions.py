@@ -104,37 +104,37 @@ class BranchRecord:
     """Counts every change of it but those that a list of branches shows: appends, another name."""
 
 
-def branch_name(given: Any) -> str:
-    """`given` as a name that a branch can have in every store; raises ValidationError."""
-    return _checked_name(given, "A branch's name", LONGEST_NAME)
+def branch_name(value: Any) -> str:
+    """Return a valid branch name; raises ValidationError."""
+    return _check_name(value, "A branch's name", LONGEST_NAME)
 
 
-def session_key(given: Any) -> str:
-    """`given` as a key that a session can have in every store; raises ValidationError."""
-    return _checked_name(given, "A session's key", LONGEST_NAME)
+def session_key(value: Any) -> str:
+    """Return a valid session key; raises ValidationError."""
+    return _check_name(value, "A session's key", LONGEST_NAME)
 
 
-def judge_name(given: Any) -> str:
-    """`given` as the name of a judge that every store takes; raises ValidationError."""
-    return _checked_name(given, "by", LONGEST_NAME)
+def judge_name(value: Any) -> str:
+    """Return a valid name of a judge; raises ValidationError."""
+    return _check_name(value, "by", LONGEST_NAME)
 
 
-def owner_name(given: Any, what: str) -> str:
+def owner_name(value: Any, what: str) -> str:
     """`given` as a name that a tenant, a user or an agent can have in every store, likewise.
 
     `what` it is to name is told in errors.
     """
-    return _checked_name(given, what, LONGEST_OWNER)
+    return _check_name(value, what, LONGEST_OWNER)
 
 
-def _checked_name(given: Any, what: str, longest: int) -> str:
-    name = text(given, what)
+def _check_name(value: Any, what: str, max_bytes: int) -> str:
+    name = text(value, what)
     if not name:
         raise ValidationError(f"{what} must not be empty; name one.")
-    size = len(name) if len(name) > longest else len(name.encode())
-    if size > longest:
+    size = len(name) if len(name) > max_bytes else len(name.encode())
+    if size > max_bytes:
         raise ValidationError(
-            f"{what} may have {longest} bytes, got {size}: {shown(name)}; shorten it."
+            f"{what} may have {max_bytes} bytes, got {size}: {shown(name)}; shorten it."
         )
     return name
 
@@ -370,7 +370,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     """The session, if it is to be made first; refused if it is there."""
 
 
-def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
+def single_append(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
     """The message and the branch, if the changes are one new message at the end of one branch.
 
     Nearly all writes are this one, and stores have a shorter way for it.
@@ -397,7 +397,7 @@ class BranchHead(msgspec.Struct, frozen=True, gc=False):
     """What taking its lease gave, if that was done."""
 
     def with_taken(self, taken: LeaseGrant) -> BranchHead:
-        """The same with what taking its lease gave."""
+        """Return a copy with the result of taking the lease."""
         return BranchHead(self.branch, self.segment, self.length, self.version, taken)
 
 

@@ -42,17 +42,17 @@ class VectorStore(Protocol):
         ...
 
     def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
-        """Keep vectors of things that are still there."""
+        """Store vectors; those of erased items are dropped."""
         ...
 
     def nearest(
         self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
     ) -> dict[int, float]:
-        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        """Return the cosines of the nearest places, and of those in `also` that have a vector."""
         ...
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """A vector of length 1 that points the same way; one without length stays as it is."""
+    """Return the vector scaled to length 1; a zero vector is returned unchanged."""
     length = sqrt(sum(value * value for value in vector))
     return [value / length for value in vector] if length else list(vector)
