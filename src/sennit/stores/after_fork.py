@@ -1,8 +1,8 @@
 """Detection of stores used in a forked child process.
 
-A child has copies of the parent's connections, but none of its threads. Using them would mix the
-answers of two processes on one socket, or wait for ever for a thread that is not there. So after a
-fork every open store of the child refuses to work; a client that is opened there works.
+A child has copies of the parent's connections, but none of its threads. Using them would mix two
+processes' traffic on one socket, or wait forever for a thread that does not exist. So after a fork
+every store that the parent opened raises StoreError in the child; a client opened there works.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class ForkGuard(Protocol):
     """A store that must not be used in a forked child."""
 
     def disown(self) -> list[object]:
-        """Refuse everything from now on; gives the connections, which the child never closes."""
+        """Refuse all calls from now on; return the connections, which the child must not close."""
         ...
 
 
 _open_stores: WeakSet[ForkGuard] = WeakSet()
-_inherited: list[object] = []  # closing one would speak for the parent
+_inherited: list[object] = []  # kept alive: closing one would affect the parent
 
 
 def watch(store: ForkGuard) -> None:
-    """Have a store refuse to work in a forked child."""
+    """Register a store, to be disowned in a forked child."""
     _open_stores.add(store)
 
 

@@ -1,9 +1,8 @@
-"""Database URLs, and how to show them without a password.
+"""Database URLs, and redaction of their passwords.
 
-An unescaped "@", "/" or "?" in a password makes parsers take a part of it for the host, the port or
-the database, and every error then repeats it. So an address that can be read in two ways is refused
-before any driver sees it, in words that do not repeat it, and the driver's own words are searched
-for the password.
+With an unescaped "@", "/" or "?" in a password, parsers take a part of it for the host, port or
+database, and every error then repeats it. So an ambiguous URL is refused before any driver sees it,
+by an error that does not repeat it, and the password is removed from the driver's messages.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ _URL = re.compile(
     (?:\?(?P<query>[^@?]*))?""",
     re.VERBOSE | re.DOTALL,
 )
-_MIN_SECRET_LENGTH = 4  # characters of a password that stand in other words by chance
+_MIN_SECRET_LENGTH = 4  # shorter passwords occur in other words by chance
 
 
 def shown_address(url: str) -> str:
-    """Return an address without its password and parameters; without all of it if in doubt."""
+    """Return a URL without its password and parameters; only the scheme if it is ambiguous."""
     if "://" not in url:
         return "postgresql://…" if is_database(url) else url
     scheme = url.partition("://")[0]
@@ -41,9 +40,9 @@ def is_database(address: str) -> bool:
 
 
 def secrets_in(url: str) -> list[str]:
-    """Return the password of a PostgreSQL address, as written and as meant.
+    """Return the passwords in a PostgreSQL URL, as written and percent-decoded.
 
-    Raises StoreError, which does not repeat it, for an address that can be read in several ways.
+    Raises StoreError, without repeating it, for an invalid or ambiguous URL.
     """
     if "://" not in url:  # parameters, such as "host=… password=…"
         return [match.strip("'") for match in re.findall(r"password\s*=\s*('[^']*'|\S+)", url)]
@@ -60,7 +59,7 @@ def secrets_in(url: str) -> list[str]:
 
 
 def without_secrets(text: str, secrets: list[str]) -> str:
-    """Return the words of a driver without any of these."""
+    """Return a driver's message with these secrets redacted."""
     for secret in secrets:
         if len(secret) >= _MIN_SECRET_LENGTH:
             text = text.replace(secret, "…")

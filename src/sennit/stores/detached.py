@@ -1,14 +1,13 @@
 """Detached messages: those on no branch, in one session, inside one transaction.
 
-A message is attached while it stands on a branch, is a branch's system message, or is in an
-archive. Detached messages are kept, with the time at which they were removed, but no search finds
-them.
+A message is attached while it is on a branch, is a branch's system message, or is in an archive.
+Detached messages stay stored, with the time of their removal, but search does not return them.
 
-A write names the segments that it is about to change (`watch`), and `settle` compares what branches
-show of these before and after. A segment is shown as a whole where a branch ends with it, and else
-up to where the highest of those that build on it begins; each of them begins in its base or at its
-end. So a look at a segment's own users is enough, by keys: the cost of a change grows with what it
-changes, not with the number of branches or the length of the session.
+A write registers the segments that it is about to change (`watch`), and `settle` compares which of
+their entries are visible before and after. A segment is visible as a whole if a branch ends with
+it, and else up to the highest start of the segments on top of it. So it is enough to look up the
+direct users of a segment by key: the cost of a change grows with its size, not with the number of
+branches or the length of the session.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ class SegmentUse(NamedTuple):
 
     base: int | None
     users: int
-    """How many branches end with it and how many segments build on it, each counted up to two."""
+    """The number of branches that end with it and of segments on top of it, each up to two."""
     shown: int
-    """How many of its own entries branches show."""
+    """The number of its own entries that are visible on branches."""
 
 
 def use_of(base: int | None, start: int, ends: int, above: int, highest: int | None) -> SegmentUse:
-    """Return the use of a segment, from the columns that both stores ask for."""
+    """Return the use of a segment, from the columns that both SQL stores query."""
     shown = ALL_ENTRIES if ends else max(0, (highest or 0) - start)
     return SegmentUse(base, ends + above, shown)
 
 
 class DetachedMessages(ABC):
-    """The messages of one session that stand on no branch, and what a write changes of them."""
+    """The detached messages of one session, and the changes of one write to them."""
 
     def __init__(self) -> None:
-        self._shown_before: dict[int, int] = {}  # how much segments showed before the write
-        self._left_branches: set[int] = set()  # messages that may have left their last branch
-        self._joined_branches: set[int] = set()  # messages that have come onto a branch
+        self._shown_before: dict[int, int] = {}  # visible entries of segments before the write
+        self._left_branches: set[int] = set()  # messages that may be on no branch now
+        self._joined_branches: set[int] = set()  # messages that are on a branch now
 
     @abstractmethod
     def any(self) -> bool:
@@ -95,7 +94,7 @@ class DetachedMessages(ABC):
             self._joined_branches.add(new)
 
     def settle(self) -> None:
-        """Drop segments that no branch needs, detach what has left its last branch, and attach."""
+        """Drop unused segments, detach messages that left their last branch, attach others."""
         if not self._shown_before and not self._left_branches and not self._joined_branches:
             return
         self._drop_unused()

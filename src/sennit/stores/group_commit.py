@@ -1,12 +1,12 @@
 """Group commit: many writers share one transaction.
 
-An async caller must not block its loop while a disk turns, and a thread per write costs more than
-the write. So async writes go to one thread per store, which takes all that has come in, makes it
-durable in one transaction, and tells everyone. While it waits for the disk, the next group gathers,
-and a loop wakes the thread when it has run all that was ready: so a group holds what all of that
-has to write, and the two threads have fewer turns.
-The writes of an owner who has a large one among them come after those of all others, in a group of
-their own, so that nobody waits for what another owner has to say at length.
+An async caller must not block its loop during an fsync, and a thread per write costs more than the
+write. So async writes go to one thread per store, which commits all pending writes in one
+transaction and completes their futures. Meanwhile the next group collects. A loop wakes the thread
+only after it has run all ready callbacks, so a group holds the writes of all of them, and the two
+threads switch less often.
+The writes of an owner with a large write are deferred to a group of their own, after those of all
+other owners, so that nobody waits for another owner's bulk write.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ _LARGE_WRITE_BYTES = 65_536
 
 
 class GroupCommitter:
-    """Writes for those who do not want to wait; each is told when its write is durable."""
+    """Writes in a background thread, and reports when each write is durable."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pending: list[tuple[Write, Done]] = []
-        self._deferred: list[tuple[Write, Done]] = []  # the next group, if there is anything in it
-        self._wakeups: SimpleQueue[None] = SimpleQueue()  # rung for all that wait, and at the end
-        self._last_scheduler: Callable[[Wake], None] | None = None  # whose loop rings it
+        self._deferred: list[tuple[Write, Done]] = []  # the next group, unless empty
+        self._wakeups: SimpleQueue[None] = SimpleQueue()  # one item wakes the thread
+        self._last_scheduler: Callable[[Wake], None] | None = None  # of the last submitting loop
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
         after_fork.watch(self)
 
     def disown(self) -> list[object]:
-        """Start anew in a forked child, where the thread is not; the store refuses the writes."""
+        """Reset in a forked child, which lacks the thread; the store refuses the writes."""
         self._pending, self._deferred, self._wakeups, self._lock = [], [], SimpleQueue(), Lock()
         self._thread = None
         return []
 
     def submit(self, write: Write, done: Done, soon: Callable[[Wake], None] | None) -> None:
-        """Have a write made; `done` is called in the writer's thread, in the order of commits.
+        """Queue a write; `done` is called in the writer's thread, in commit order.
 
-        `soon` wakes that thread once the caller's loop has run all that is ready; None if there is
-        no loop here. `done` gives what wakes whoever waits, which is called when all of a group
-        know, once for those it is the same for: woken one by one, they would come back one by one,
-        in smaller groups.
+        `soon` schedules a callback after all ready callbacks of the caller's loop; None without a
+        loop. `done` returns a function that wakes the waiter's loop, called once per loop after the
+        whole group is done: waiters woken one by one would submit again one by one, in smaller
+        groups.
         """
         with self._lock:
             if self._closed:
@@ -68,7 +68,7 @@ class GroupCommitter:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
             self._pending.append((write, done))
-            if soon is None or soon != self._last_scheduler:  # nobody waits for another loop
+            if soon is None or soon != self._last_scheduler:  # do not wait for another loop
                 self._wakeups.put(None)
             elif len(self._pending) == 1 and not self._deferred:
                 soon(partial(self._wakeups.put, None))
@@ -91,7 +91,7 @@ class GroupCommitter:
                 wake()
 
     def _next_group(self) -> list[tuple[Write, Done]] | None:
-        """Return the next group of writes, empty if it was taken already; None at the end."""
+        """Return the next group of writes, which may be empty; None when closed."""
         self._wakeups.get()
         with self._lock:
             group, self._deferred = self._deferred, []
@@ -101,7 +101,7 @@ class GroupCommitter:
                     self._pending[_MAX_GROUP_WRITES:],
                 )
                 group, self._deferred = _split_large(batch)
-            if self._pending or self._deferred or self._closed:  # or its loop has ended before
+            if self._pending or self._deferred or self._closed:  # the loop may have ended
                 self._wakeups.put(None)
             return None if self._closed and not group else group
 
@@ -110,7 +110,7 @@ class GroupCommitter:
             return list(self._store.write_many([write for write, _ in group])) if group else []
         except SennitError as error:
             return [error] * len(group)
-        except Exception as error:  # or this thread would end, and all would wait for ever
+        except Exception as error:  # or this thread would die, and all would wait forever
             failure = StoreError(
                 f"Unexpected error while writing to the store ({error!r}); please report it."
             )

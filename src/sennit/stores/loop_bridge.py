@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary, ref
 
 
 class LoopBridge:
-    """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
+    """Delivers results from a writer's thread to a loop, many per wake-up."""
 
     _bridges: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge]] = (
         WeakKeyDictionary()
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = ref(loop)  # or what is kept for a loop would keep it, long after it ended
+        self._loop = ref(loop)  # weak, so that a bridge does not keep its loop alive
         self._results: deque[tuple[asyncio.Future[None], Exception | None]] = deque()
 
     @classmethod

@@ -1,9 +1,9 @@
 """Retention: deletion of old sessions and of removed messages.
 
-The age of a session counts from its last change, that of a removed message from when it was removed
-from its last branch. The store looks at that again as they go, so that a session which was used
-meanwhile stays, and so does a message that was put on a branch again. A session that only says
-where another one is (its metadata names that one's key as `SHARES`) goes with it, not before.
+The age of a session counts from its last change, that of a removed message from its removal. The
+store checks it again in the deleting transaction, so a session that was used meanwhile stays, and
+so does a message that is on a branch again. A session that only refers to another one (its metadata
+has that one's key as `SHARES`) is deleted after it, not before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sennit.stores.session_ids import session_id
 _log = logging.getLogger(__name__)
 
 Erased: TypeAlias = Callable[[Owner, UUID, list[UUID]], object]
-"""Told the messages of a session that are erased."""
+"""Called with the erased messages of a session."""
 
 SHARES = "shares"
 _PAGE = 500
@@ -31,7 +31,7 @@ _LOWEST_ID = UUID(int=0)
 
 
 def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
-    """Delete the owner's sessions last changed before `older_than`; gives those that are gone."""
+    """Delete the owner's sessions last changed before `older_than`; return their ids."""
     limit = clock.from_datetime(older_than)
     before, deleted = (limit, _LOWEST_ID), list[UUID]()
     while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
@@ -44,7 +44,7 @@ def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
 
 
 def _is_alias(store: Store, owner: Owner, record: SessionRecord) -> bool:
-    """Return whether a session says where another is, which is still there."""
+    """Return whether a session refers to another one that still exists."""
     key = record.metadata.get(SHARES)
     return isinstance(key, str) and store.find_session(owner, session_id(owner, key)) is not None
 
@@ -64,9 +64,9 @@ def due(retention: timedelta) -> int:
 
 
 def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int:
-    """Erase messages that were removed from their last branch before a time; gives how many.
+    """Erase messages that were removed before a time, of one owner or of all; return how many.
 
-    Of one owner, or of all; `erased` is told which.
+    `erased` is called with them, session by session.
     """
     total = 0
     while messages_found := store.removed(owner, None, before, _PAGE):
@@ -76,7 +76,7 @@ def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int
             messages = store.erase_removed(*session, before)
             erased(*session, messages)
             count += len(messages)
-        if not count:  # somebody else did it in the same moment
+        if not count:  # another process erased them meanwhile
             break
         total += count
     if total:

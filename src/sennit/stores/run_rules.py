@@ -1,4 +1,4 @@
-"""Rules for runs and events, the same for every store, and the errors for whoever breaks them."""
+"""Rules for runs and events, the same for every store, and their errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sennit.stores.records.sessions import AddEvents, EventRecord
 def new_events(
     change: AddEvents, last: int, read_stored: Callable[[], Iterable[EventRecord]]
 ) -> list[EventRecord]:
-    """Those of a change that come past the `last` event of the branch, in order.
+    """Return the events of a change after the branch's `last` event, in order.
 
-    `there` gives what is stored from the first of them on. An earlier one has to be among that, or
-    was erased and stays so. Raises ConflictError for one that is another there.
+    `read_stored` returns the stored events from the first of them on. An earlier event must equal
+    the stored one, or was erased and stays so. Raises ConflictError if it differs.
     """
     if all(event.seq == seq for seq, event in enumerate(change.events, last + 1)):
-        return list(change.events)  # as nearly always
+        return list(change.events)  # the usual case
     if any(event.seq <= last for event in change.events):
         stored = {event.seq: event for event in read_stored()}
         for event in change.events:

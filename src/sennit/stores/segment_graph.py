@@ -1,8 +1,8 @@
 """The graph of segments: which branch needs which.
 
-For stores that keep segments as rows. It is worked out here rather than by recursive queries, whose
-plans depend on when tables were last analyzed and may be quadratic. Segments go by their numbers. A
-base may have a higher number than what builds on it: a segment that was taken over keeps its own.
+For stores that keep segments as rows. It is computed here rather than by recursive queries, whose
+plans depend on table statistics and may be quadratic. Segments are identified by number. A base may
+have a higher number than a segment on top of it: a segment that was taken over keeps its number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def needed(rows: Mapping[int, Any], tails: Iterable[int], known: Mapping[UUID, i
 def lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[int, int]:
     """Return the number of lost entries below each segment; rows are number, id, base, start.
 
-    `gaps` are the places of those that have gone, counted in their own segments.
+    `gaps` are the positions of the lost entries in their own segments.
     """
     lost: dict[int, int] = {}
     for first in rows:
@@ -77,7 +77,7 @@ def _count_lost_below(
 
 
 def source_of(branch: BranchRecord) -> UUID | None:
-    """Return the branch that a new one says it was forked from."""
+    """Return the id of the branch that a branch was forked from, or None."""
     origin: Any = branch.metadata.get("forked_from")
     try:
         return UUID(origin["branch_id"])
@@ -86,18 +86,18 @@ def source_of(branch: BranchRecord) -> UUID | None:
 
 
 MAIN = "main"
-"""The branch that is looked at first."""
+"""The branch that has priority if several hold a message."""
 ALL_ENTRIES = 2**31 - 1
-"""All entries of a segment: more than any has, and the greatest integer of PostgreSQL."""
+"""The number of entries that means all: the largest integer of PostgreSQL."""
 
 Range: TypeAlias = tuple[Any, int, int]
-"""Entries of a segment: its key, the first position, and the first that is no part of it."""
+"""A half-open range of a segment's entries: its key, first and end position."""
 
 
 def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any, int]:
-    """Return the number of own entries that each segment shows on branches with these tails.
+    """Return the number of visible entries of each segment, for branches with these tails.
 
-    Rows are base and start of each segment, by whatever key the store knows it.
+    Rows are base and start of each segment, by the store's key.
     """
     reach: dict[Any, int] = {}
     for tail in tails:
@@ -116,7 +116,7 @@ def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any
 
 @dataclass(frozen=True)
 class SegmentGraph:
-    """The segments of a session and its branches, by the store's keys, as they are at a moment."""
+    """A snapshot of a session's segments and branches, by the store's keys."""
 
     rows: Mapping[Any, tuple[Any, int]]
     """Base and start of each segment."""
@@ -125,7 +125,7 @@ class SegmentGraph:
 
     @cached_property
     def shown(self) -> dict[Any, int]:
-        """Return the number of own entries that each segment shows on any branch."""
+        """The number of visible entries of each segment on any branch."""
         return shown(self.rows, (segment for segment, _ in self.branches.values()))
 
     @cached_property
@@ -143,9 +143,9 @@ class SegmentGraph:
         ]
 
     def beside(self, branch: Any, before: SegmentGraph) -> list[Range]:
-        """The shown entries among which something may stand that was on one branch before.
+        """Return the visible entries that may repeat a message of one branch's former history.
 
-        A branch holds a message once, so what it showed before need not be looked through.
+        A branch holds a message once, so the entries of that history itself are left out.
         """
         previous = before.branches.get(branch)
         previously_shown = {} if previous is None else shown(before.rows, [previous[0]])
@@ -158,9 +158,9 @@ class SegmentGraph:
     def holding(
         self, names: Mapping[Any, str], places: Iterable[tuple[UUID, Any, int]]
     ) -> dict[UUID, str]:
-        """The branch that shows each of these places, as message, segment and position.
+        """Return the branch name of each message, given as message, segment and position.
 
-        Of several the one that comes first in `names`.
+        If several branches show it, the first in `names` wins.
         """
         branch_names: dict[UUID, str] = {}
         positions = list(places)
@@ -173,5 +173,5 @@ class SegmentGraph:
 
     @property
     def everything(self) -> list[Range]:
-        """All entries that are shown."""
+        """All visible entries."""
         return [(key, 0, count) for key, count in self.shown.items()]

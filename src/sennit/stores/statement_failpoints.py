@@ -1,6 +1,6 @@
 """Failpoints before and after each SQL statement.
 
-A point is named after its driver and the first words of the statement
+A failpoint is named after its driver and the first words of the statement
 (`sqlite.before: INSERT INTO messages`), or the table that a SELECT reads
 (`sqlite.after: SELECT FROM sessions`).
 """
@@ -20,7 +20,7 @@ _SELECT = re.compile(r"SELECT\b.*?\bFROM\s+([\w.]+)", re.DOTALL)
 
 
 def named(statement: str) -> str:
-    """The words of a statement that tell it from others, for people."""
+    """Return a readable name of a statement: its first words, or the table it reads."""
     text = _COMMENT.sub("", statement).strip()
     if match := _SELECT.match(text):
         return f"SELECT FROM {match[1]}"
@@ -29,7 +29,7 @@ def named(statement: str) -> str:
 
 @contextmanager
 def around(driver: str, statement: str) -> Generator[None]:
-    """Reach the point before a statement, and if it succeeds the one after it."""
+    """Trigger the failpoint before the block and, if it succeeds, the one after it."""
     name = named(statement)
     failpoints.reach(f"{driver}.before: {name}")
     yield

@@ -1,6 +1,6 @@
 """Commits and usage records of one session in PostgreSQL.
 
-Whoever changes them holds the lock of the session.
+Changes are made under the lock of the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 Numbers: TypeAlias = Callable[[Sequence[UUID]], list[int]]
-"""Gives the numbers of stored messages; raises NotFoundError."""
+"""Returns the numbers of stored messages; raises NotFoundError."""
 
 
 class CommitTable:
@@ -131,7 +131,7 @@ class CommitTable:
         return True
 
     def forget_messages(self, numbers: list[int]) -> None:
-        """Take messages out of the commits that cover them."""
+        """Remove messages from the commits that cover them."""
         self._connection.execute(sql.DELETE_ARCHIVED, (*self._key, numbers))
 
 

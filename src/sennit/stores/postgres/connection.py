@@ -1,10 +1,9 @@
 """Connections to PostgreSQL: pool, retry, errors and schema.
 
-A connection that dies in mid-write leaves open whether the write was made. So a write leaves a
-receipt, under an id of its own, in the same transaction: made again on a fresh connection, it finds
-its receipt and is left alone, waiting if need be for the first attempt to end. Old receipts are
-thrown away now and then. Whatever the driver raises becomes an error of ours, which names the
-database without its password.
+After a connection is lost during a write, it is unknown whether the write was committed. So each
+transaction inserts a receipt under an id of its own: a retry on a new connection that finds the
+receipt does nothing, waiting if need be for the first attempt to end. Old receipts are deleted now
+and then. Driver errors become Sennit errors, which name the database without its password.
 """
 
 from __future__ import annotations
@@ -32,25 +31,24 @@ _T = TypeVar("_T")
 _POOL_TIMEOUT_S = 15.0
 _MAX_CONFLICT_RETRIES = 5
 _MAX_RECONNECTS = 4
-_WRITES_PER_CLEANUP = 1000  # writes after which old receipts are thrown away
-# What no column can hold, or no index.
+_WRITES_PER_CLEANUP = 1000  # of old receipts
+# Values that no column or index can hold.
 _VALUE_ERRORS = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
-# Another writer was in the way, or the server has forgotten what was prepared: done anew.
+# Conflicts with another writer, or a prepared statement that the server has dropped.
 _RETRYABLE_ERRORS = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
 _DRIVER_ERRORS = (*_VALUE_ERRORS, psycopg.Error, OSError)
 
-# Errors say what is wrong; what the pool notes besides goes to whoever set up logging, and else
-# nowhere, where Python would write it to stderr.
+# Without logging configured, Python would write the pool's warnings to stderr; errors say enough.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Database:
-    """Runs work on connections, and again on another where one is lost."""
+    """A connection pool that retries work on another connection if one is lost."""
 
     def __init__(self, url: str, *, pool_size: int) -> None:
-        """Connect, and create the tables in the schema `sennit` if there are none.
+        """Connect, and create the schema `sennit` if there is none.
 
-        Raises StoreError if the server cannot be reached or refuses us, or if the tables are of
+        Raises StoreError if the server cannot be reached or rejects the login, or if the schema has
         another version.
         """
         if pool_size < 1:
@@ -79,13 +77,13 @@ class Database:
         after_fork.watch(self)
 
     def disown(self) -> list[object]:
-        """Refuse everything from now on, in a forked child; see `sennit.stores.after_fork`."""
+        """Refuse all calls in a forked child; see `sennit.stores.after_fork`."""
         self._forked = True
         return [self._pool]
 
     @property
     def address(self) -> str:
-        """The URL with its secrets; only the pool keeps it."""
+        """The URL with its password, which only the pool keeps."""
         return str(self._pool.conninfo)
 
     def close(self) -> None:
@@ -96,7 +94,7 @@ class Database:
         self._pool.close()
 
     def refuse_if_closed(self) -> None:
-        """Raise StoreError if it was closed, or opened before this process was forked."""
+        """Raise StoreError if the store was closed, or opened before a fork."""
         if self._forked:
             raise after_fork.forked(self.name)
         if self._closed:
@@ -110,7 +108,7 @@ class Database:
             raise self._store_error(error) from self._cause(error)
 
     def _cause(self, error: Exception) -> Exception | None:
-        """Return what was raised, unless it tells the password."""
+        """Return the error as a cause, or None if its text contains the password."""
         text = str(error)
         return error if without_secrets(text, self._secrets) == text else None
 
@@ -132,11 +130,11 @@ class Database:
             finally:
                 self._pool.putconn(connection)
             if reconnects:
-                # The others have most likely died with it, or are just about to.
+                # Other pooled connections are most likely lost too.
                 self._pool.check()
 
     def _store_error(self, error: Exception) -> SennitError:
-        """Return the driver's error as one of ours, with advice."""
+        """Return a Sennit error for a driver error, with advice and without the password."""
         if isinstance(error, _VALUE_ERRORS):
             text = without_secrets(str(error), self._secrets)
             return ValidationError(f"PostgreSQL cannot store this value ({text}).")
@@ -156,16 +154,16 @@ class Database:
 
     def change(self, work: Callable[[PreparedConnection], _T]) -> _T:
         """Run work in one transaction, rolled back if it raises."""
-        receipt = uuid4()  # not by `ids`, which tests may have give the same ones again
+        receipt = uuid4()  # not from `ids`, which tests may make deterministic
         results: list[_T] = []
 
         def change(connection: PreparedConnection) -> _T:
             with connection.transaction():
                 if not connection.execute(sql.ADD_RECEIPT, (receipt,)).rowcount:
-                    return results[-1]  # it was made, and only its acknowledgement was lost
+                    return results[-1]  # committed, only the acknowledgement was lost
                 result = work(connection)
                 results.append(result)
-            if connection.closed:  # then the driver leaves out the commit and says nothing
+            if connection.closed:  # then the driver silently skips the commit
                 raise psycopg.OperationalError("the connection was lost before the commit")
             return result
 
@@ -185,7 +183,7 @@ def _public_name(url: str) -> str:
     try:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
-        # What the driver says of it would show the address, and with it the password.
+        # The driver's message would repeat the URL with its password.
         raise StoreError("The PostgreSQL URL is invalid.") from None
     if "://" in url:
         return shown_address(url)
@@ -195,7 +193,7 @@ def _public_name(url: str) -> str:
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return the connection options; without BEGIN, each statement is its own transaction."""
+    """Return the connection options: autocommit, and defaults for those not in the URL."""
     options: dict[str, Any] = {"autocommit": True}
     parameters = conninfo_to_dict(url)
     options |= {"connect_timeout": 10} if "connect_timeout" not in parameters else {}
@@ -208,9 +206,7 @@ def _plan_once(connection: Connection) -> None:
 
 
 def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
-    """Return whether a connection is gone; then it is closed, so that the pool does not lend it
-    again.
-    """
+    """Return whether a connection is lost; close it then, so that the pool drops it."""
     lost = connection.closed or isinstance(error, (pg.AdminShutdown, pg.CrashShutdown))
     if lost:
         connection.close()
@@ -227,7 +223,7 @@ def _reason(error: Exception) -> str:
         "password": "refuses this user and password",
         'role "': "refuses this user and password",
         'database "': "has no such database; create it first",
-        "no space left": "has no room left on its disk; free some and try again",
+        "no space left": "has no space left on its disk; free some and try again",
         "deadlock": "is busy with other writers; try again",
         "serialize": "is busy with other writers; try again",
     }
@@ -239,9 +235,9 @@ def _reason(error: Exception) -> str:
 
 
 def _prepare(connection: Connection, name: str) -> None:
-    """Create the tables where there are none, one server at a time.
+    """Create the schema if there is none, under an advisory lock.
 
-    Raises StoreError for a database that is not ours, or of another version.
+    Raises StoreError for a database of another program or with another version.
     """
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -249,7 +245,7 @@ def _prepare(connection: Connection, name: str) -> None:
     if _schema_version(connection) == SCHEMA_VERSION:
         return
     with connection.transaction():
-        # Asked again behind the lock: many servers may start at once.
+        # Check again under the lock: many processes may start at once.
         connection.execute(sql.LOCK_SCHEMA)
         version = _schema_version(connection)
         if version is None:
@@ -259,8 +255,8 @@ def _prepare(connection: Connection, name: str) -> None:
 
 
 def _create(connection: Connection, name: str) -> None:
-    """Create the tables, inside a transaction."""
-    from sennit.stores.postgres.job_queue import create  # imports all that a worker needs: late
+    """Create the schema and its tables, inside a transaction."""
+    from sennit.stores.postgres.job_queue import create  # late: imports procrastinate
 
     if fetch_one(connection.execute(sql.IS_TAKEN))[0]:
         raise StoreError(

@@ -1,7 +1,7 @@
 """PostgreSQL connections whose every statement is a failpoint.
 
-Transactions are watched apart from statements, as the driver sends BEGIN and COMMIT by itself; one
-inside another is a savepoint and named so.
+Transactions have failpoints of their own, because the driver sends BEGIN and COMMIT itself; nested
+ones are named SAVEPOINT and RELEASE.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fast paths: the most frequent writes as one statement each.
 
-Nearly all writes are one of these, so they go to the server the short way: prepared once on each
-connection, their values packed here. Through a cursor the same statement takes a quarter longer.
-A statement either does all of its write or nothing, and then says so by giving no row or by being
-refused; what it cannot do, and why, is for `SessionWriter` to say, which sees more closely.
+Nearly all writes are one of these, so each is a statement that every connection prepares once, with
+values packed here: a cursor takes a quarter longer. A statement applies its write completely, or
+does nothing and returns no row or violates a constraint. `SessionWriter` then repeats the write the
+slow way and raises the error, if any.
 """
 
 from __future__ import annotations
@@ -47,25 +47,23 @@ _TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
 _NOTE = Statement("sennit_note", sql.NOTE, parameters=20)
 
 _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
-_BIGINT, _BYTEA, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
+_BIGINT, _BYTEA, _UUID = 20, 17, 2950  # type OIDs
 
 
 class FastPathWrite(Protocol):
-    """A write that is one statement."""
+    """A write as one prepared statement."""
 
     def asked(self) -> tuple[Statement, Packed]:
         """Return the statement, and its values in PostgreSQL's binary format."""
         ...
 
     def heads(self, answer: Answer) -> list[BranchHead] | None:
-        """Return the result of the write from the statement's rows; None if the fast path
-        failed.
-        """
+        """Return the heads from the statement's result; None if the fast path failed."""
         ...
 
 
 class FastAppend(NamedTuple):
-    """One new message at the end of one branch: the values of APPEND, in its order."""
+    """One new message on one branch: the parameters of APPEND, in order."""
 
     now: int
     owner: int
@@ -77,7 +75,7 @@ class FastAppend(NamedTuple):
     checksum: int
 
     def make(self, connection: PreparedConnection) -> BranchHead | None:
-        """Make it; None if it needs a closer look."""
+        """Apply the append; return its head, or None if it needs the slow path."""
         try:
             heads = self.heads(connection.ask(*self.asked()))
         except Refused:
@@ -102,7 +100,7 @@ class FastAppend(NamedTuple):
 
 
 class FastLease(NamedTuple):
-    """Taking the lease of a branch that nobody holds."""
+    """Acquisition of a free lease of a branch."""
 
     owner: int
     session: UUID

@@ -1,6 +1,6 @@
 """Files of all owners in PostgreSQL, inside one transaction.
 
-Whoever changes them locks the rows of their owners first, in one order.
+Changes first lock the rows of the owners, in one order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class FileReader:
-    """Reads files inside one snapshot; `number` gives an owner's number, 0 for nobody's."""
+    """Reads files inside one snapshot; `number` returns an owner's number, or 0."""
 
     def __init__(self, connection: _Connection, number: Callable[[Owner], int]) -> None:
         self._connection, self._number = connection, number

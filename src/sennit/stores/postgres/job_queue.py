@@ -1,9 +1,9 @@
 """The job queue in PostgreSQL, on procrastinate.
 
-This is the one module that imports it. Jobs are written by a trigger, in the transaction that opens
-a commit (`sql/postgres_schema.sql`); here are the queue's own tables, and the worker that takes
-jobs off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by
-the others. A worker outlives the server: when it has lost it, it comes back to it.
+The only module that imports procrastinate. A trigger adds jobs in the transaction that opens a
+commit (`schema.sql`); this module creates the queue's tables and runs the worker. Workers send
+heartbeats, and the jobs of a silent one are taken over by the others. A worker that loses its
+connection reconnects with backoff.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _CONNECT_TIMEOUT_S = (
 )
 
 Take = Callable[[int, UUID, int], object]
-"""Does a job, given the number of its owner, its commit and how often it was tried before."""
+"""Handles a job: the number of its owner, its commit and its failed attempts."""
 
 
 def create(connection: psycopg.Connection[Any]) -> str:
-    """Make the queue's tables, inside a transaction; gives their version."""
+    """Create the queue's tables, inside a transaction; return the last migration's name."""
     connection.execute(sql.FIND_HERE)
     connection.execute(SchemaManager.get_schema().encode())
     connection.execute(sql.FIND_AS_BEFORE)
@@ -55,7 +55,7 @@ def create(connection: psycopg.Connection[Any]) -> str:
 
 
 def bring_up_to_date(connection: psycopg.Connection[Any]) -> None:
-    """Take over what a newer procrastinate has changed about its tables, one worker at a time."""
+    """Apply pending migrations of procrastinate's tables, under the schema lock."""
     with connection.transaction():
         connection.execute(store_sql.LOCK_SCHEMA)
         row = connection.execute(sql.MARK).fetchone()
@@ -78,7 +78,7 @@ def _migrations() -> list[Path]:
 
 
 class QueueWorker:
-    """Takes jobs off the queue, until it is told to stop or none is left."""
+    """Processes jobs until it is stopped or, when draining, until none is left."""
 
     def __init__(self, url: str, take: Take, serving: WorkerOptions) -> None:
         self._url, self._take, self._serving = url, take, serving
@@ -88,12 +88,12 @@ class QueueWorker:
         )
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, and then finish what is under way.
+        """Process jobs until SIGTERM or SIGINT, then finish those in progress.
 
-        Raises StoreError if it is to drain the queue and cannot reach it.
+        Raises StoreError if the connection is lost while draining.
         """
         loop = asyncio.get_running_loop()
-        # Jobs run in threads, as many as may be under way at once.
+        # Jobs run in threads, one per concurrent job.
         loop.set_default_executor(ThreadPoolExecutor(self._serving.concurrency + 2))
         delay = 1.0
         with _on_signals(self._stopping.set):
@@ -185,7 +185,7 @@ class QueueWorker:
 
 
 class _Backoff(procrastinate.BaseRetryStrategy):
-    """A job that failed comes again, each time later; when it is enough is for the job to say."""
+    """Exponential backoff without limit; the handler decides when to give up."""
 
     def get_retry_decision(
         self, *, exception: BaseException, job: QueuedJob
@@ -208,7 +208,7 @@ def _first_line(error: BaseException) -> str:
 @contextmanager
 def _on_signals(callback: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
-    # Not every system has signals, and only the main thread of a program gets them.
+    # Not every platform has signal handlers, and only the main thread can set them.
     unsupported = (NotImplementedError, RuntimeError, ValueError)
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:

@@ -1,7 +1,4 @@
-"""The memory half of the PostgreSQL store: search, vectors, files, commits.
-
-A part of the store, which knows the database and its owners; sessions are written beside it.
-"""
+"""The memory half of the PostgreSQL store: search, vectors, files, commits."""
 
 from __future__ import annotations
 
@@ -120,7 +117,7 @@ class PostgresMemory(ABC):
         )
 
     def _prepare_vectors(self) -> None:
-        """Make their tables when they are first needed: not every server has the extension."""
+        """Create the vector table on first use: not every server has pgvector."""
         if not self._has_vectors:
             self._database.change(vectors.prepare)
             self._has_vectors = True

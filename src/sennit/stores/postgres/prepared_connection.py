@@ -1,7 +1,7 @@
 """A PostgreSQL connection with prepared statements for the most frequent writes.
 
-A cursor costs as much as the statement when the same short statement is sent again and again. Here
-each connection prepares such a statement once, and its values go and come in binary form.
+For a short statement that is sent very often, a cursor costs as much as the statement. Here each
+connection prepares such a statement once, and exchanges values in binary format.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SUCCESS = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 Answer: TypeAlias = pq.abc.PGresult
 Packed: TypeAlias = list[bytes | None]
-"""Values in PostgreSQL's binary form."""
+"""Parameters in PostgreSQL's binary format."""
 
 Refused = (pg.UniqueViolation, pg.NotNullViolation)
-"""What a statement raises that would have broken a key, or left a column empty."""
+"""Constraint violations that make a fast path fall back to the slow one."""
 
 
 class Statement:
@@ -44,26 +44,26 @@ class Statement:
 
 
 class PreparedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection with a short way for statements sent so often that a cursor would count."""
+    """A connection that runs prepared statements without a cursor."""
 
     @cached_property
     def _prepared_statements(self) -> set[Statement]:
         return set()
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        # After a rollback the driver has the server forget all statements, ours among them.
+        # After a rollback the driver deallocates all statements, including these.
         if name is None:
             self._prepared_statements.clear()
         return super()._deallocate(name)
 
     def ask(self, statement: Statement, values: Packed) -> Answer:
-        """The answer; values go and come in PostgreSQL's binary form."""
+        """Run a prepared statement and return its result, in binary format."""
         with self.lock:
             if statement in self._prepared_statements:
                 try:
                     return self._execute(statement, values)
                 except pg.InvalidSqlStatementName:
-                    pass  # somebody else has had the server forget it
+                    pass  # deallocated by another user of the connection
             self._prepare(statement)
             return self._execute(statement, values)
 
@@ -83,9 +83,9 @@ class PreparedConnection(psycopg.Connection[tuple[Any, ...]]):
         return result
 
     def ask_each(self, queries: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
-        """The answers to several, with one round trip for all; inside a transaction.
+        """Run statements in one round trip, inside a transaction; return their results.
 
-        Raises what the first one that fails raises, and then none after it was done.
+        Raises the error of the first one that fails; those after it are not run.
         """
         with self.lock:
             for statement in {statement for statement, _ in queries} - self._prepared_statements:
@@ -100,12 +100,12 @@ class PreparedConnection(psycopg.Connection[tuple[Any, ...]]):
             if answer.status not in _SUCCESS:
                 error = pg.error_from_result(answer)
                 if isinstance(error, pg.InvalidSqlStatementName):
-                    self._prepared_statements.discard(statement)  # the server has forgotten it
+                    self._prepared_statements.discard(statement)  # deallocated
                 raise error
         return answers
 
     def _send_pipelined(self, queries: Sequence[tuple[Statement, Packed]]) -> PQGen[list[Answer]]:
-        """Send all, and take in all answers."""
+        """Send all statements in pipeline mode, and fetch all results."""
         send, sync = self.pgconn.send_query_prepared, self.pgconn.pipeline_sync
         commands: deque[Callable[[], None]] = deque(
             partial(send, statement.name, values, statement.formats, _BINARY)
@@ -113,7 +113,7 @@ class PreparedConnection(psycopg.Connection[tuple[Any, ...]]):
         )
         commands.append(sync)
         results = yield from pipeline_communicate(self.pgconn, commands)
-        # It ends when all is queued: the server answers nothing until the rest is sent too.
+        # It ends when all is queued: the server answers only when the buffer has been flushed.
         while self.pgconn.flush():
             if (yield Wait.RW) & Ready.R:
                 self.pgconn.consume_input()

@@ -1,8 +1,7 @@
 """Runs and events of one session in PostgreSQL.
 
-Whoever writes holds the lock of the session, so what is read of leases and of the last event stays
-true until the end of the transaction. Each kind of change costs a few statements, however many
-events it brings.
+Writers hold the lock of the session, so leases and the last event that they read stay current until
+the end of the transaction. Each change costs a few statements, however many events it has.
 """
 
 from __future__ import annotations
@@ -85,14 +84,14 @@ def starts(
 
 
 class _LeasedJournal(NamedTuple):
-    """A branch's journal, and where it ends."""
+    """The key of a branch's journal, and the number of its last event."""
 
     key: Key
     last: int
 
 
 def lease_clock(connection: _Connection) -> int:
-    """The time by the server's clock, which all who share the database judge leases by."""
+    """Return the server's clock in microseconds, by which leases expire."""
     row = connection.execute(sql.LEASE_CLOCK).fetchone()
     assert row is not None
     return row[0]
@@ -113,7 +112,7 @@ class JournalWriter:
         journal, now = JournalReader(self._connection, branch), lease_clock(self._connection)
         lease = leases.taken(last, change.branch, change.holder, change.ttl, now)
         self._run(sql.PUT_LEASE, (*branch, lease.holder, lease.token, lease.expires))
-        self._leased_journal(change.branch, lease.token)  # so that there is a journal from now on
+        self._leased_journal(change.branch, lease.token)  # creates the journal
         return LeaseGrant(lease, journal.last(), next(iter(journal.runs(1)), None), commits)
 
     def put_run(self, change: PutRun) -> None:
@@ -182,7 +181,7 @@ class JournalWriter:
         return _LeasedJournal((owner, number), last)
 
     def forget_messages(self, messages: Iterable[UUID]) -> None:
-        """Erase what speaks of these."""
+        """Erase the events and starts of these messages."""
         uids = list(messages)
         self._run(sql.DELETE_STARTS_OF, (*self._key, uids))
         journals = [no for no, _ in self._run(sql.ALL_JOURNALS, self._key)]

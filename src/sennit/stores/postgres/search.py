@@ -1,9 +1,9 @@
 """The full-text index in PostgreSQL, updated before each search.
 
-To make a tsvector takes as long as the rest of an append, so a write only notes that its session
-has messages whose words are missing. A search first writes those, in batches, behind the mark of
-each session. A mark for the whole table would not do: numbers are given before commits, and a lower
-one may appear after a higher one. In one session they appear in order, as its writers hold its row.
+Building a tsvector takes as long as the rest of an append, so a write only flags its session as
+unindexed. A search first indexes those sessions in batches, past a mark per session. One mark for
+the whole table would not do: numbers are assigned before commit, so a lower one may become visible
+after a higher one. Within a session they become visible in order, as writers lock its row.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class MessageQuery:
     asked: TextQuery
 
     def is_unindexed(self, connection: Connection) -> bool:
-        """Return whether words may be missing where it looks."""
+        """Return whether a session in scope is not fully indexed."""
         return fetch_one(connection.execute(sql.IS_UNINDEXED, self._where()))[0]
 
     def index_more(self, connection: Connection) -> None:
-        """Write the words of the next messages, inside a transaction."""
+        """Index the next batch of messages, inside a transaction."""
         sessions = dict(
             connection.execute(sql.LOCK_UNINDEXED, {**self._where(), "limit": _BATCH_SESSIONS})
         )
@@ -65,7 +65,7 @@ class MessageQuery:
         marks = {session: number for session, number, *_ in rows}
         is_full = len(rows) == _BATCH
         last = rows[-1][0] if is_full else None
-        # A full batch may have ended within its last session, and says nothing of those after it.
+        # A full batch may have ended inside its last session, and says nothing about later ones.
         done = [number for number in sessions if last is None or number <= last]
         values = {
             "owner": self.owner,
@@ -92,7 +92,7 @@ class MessageQuery:
 
 
 def lexemes(words: Sequence[str]) -> list[str]:
-    """Words as tsqueries, less those that cannot be searched for."""
+    """Return the words as tsqueries, without those that have no lexemes."""
     return list(filter(None, map(_lexemes, words)))
 
 
@@ -108,7 +108,7 @@ def _hit(row: Any) -> Hit:
 
 
 def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list[StoredMessage]:
-    """The messages at these places, in their order."""
+    """Return the messages at these places, in that order."""
     values = {"owner": owner, "places": list(places)}
     rows = connection.execute(sql.AT_PLACES, values, binary=True)
     messages = (
@@ -119,7 +119,7 @@ def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list
 
 
 def index_files(connection: Connection, owners: Sequence[int]) -> bool:
-    """Write the words of the next files that have none; gives whether there were any."""
+    """Index the next batch of files; return whether there were any."""
     rows = connection.execute(sql.UNINDEXED_FILES, (list(owners), _BATCH), binary=True).fetchall()
     if rows:
         texts = [
@@ -150,7 +150,7 @@ def file_hits(
     rows = connection.execute(sql.FILE_HITS, values, binary=True).fetchall()
     reader = FileReader(connection, number)
     hits: dict[int, FileHit] = {}
-    for owner, place, score, *row in rows:  # the best first: what a place alone gives comes last
+    for owner, place, score, *row in rows:  # best first; matches by place alone come last
         if place not in hits:
             hits[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
     return list(hits.values())

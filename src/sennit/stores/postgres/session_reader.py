@@ -1,4 +1,4 @@
-"""Reading of one session in PostgreSQL, inside one snapshot."""
+"""The reader of one session in PostgreSQL, inside one snapshot."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class SessionReader:
 
 
 def labels(connection: Connection, owner: int, session: int) -> list[LabelRecord]:
-    """The labels of a session, the oldest first."""
+    """Return the labels of a session, oldest first."""
     rows = connection.execute(sql.LABELS, (owner, session)).fetchall()
     return [LabelRecord(*row) for row in rows]
 

@@ -1,12 +1,12 @@
 """The PostgreSQL store.
 
-A write locks the row of its session first, so writers of one session follow one another and what
-they number is numbered in the order of commits. The usual writes, new messages at the end of a
-branch and the steps of a run, are one statement each, and a group of them is one round trip.
-Readers see one snapshot. Words are written when somebody searches.
+A write first locks the row of its session, so writers of one session are serialized and numbers are
+assigned in commit order. The most frequent writes, appends and the steps of a run, are one
+statement each (see `fast_path`), and a group of them is one round trip. Readers see one snapshot.
+The full-text index is updated by the next search.
 
-A write whose connection dies is made again where it was not made, see `postgres_database`; the
-usual one is simply repeated, as ids are the writer's and what is there is found, not doubled.
+A write whose connection is lost is retried, see `connection`: a receipt tells whether it was
+committed. A fast append needs none, because ids are the writer's and a repetition changes nothing.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ from sennit.stores.sql_json import text_of
 
 _T = TypeVar("_T")
 
-_WITHOUT_LIMIT = (AFTER_ALL[0], 2**31 - 1)  # whenever it was, and however many
+_WITHOUT_LIMIT = (AFTER_ALL[0], 2**31 - 1)  # of time and number
 _SILENCE_S = WorkerOptions().silence
 
 
 class _FastPathFailedError(Exception):
-    """A group holds a write that needs a closer look."""
+    """A write of a group could not take the fast path."""
 
 
 class PostgresStore(PostgresMemory, Closing):
-    """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
+    """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for its guarantees."""
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
-        """Connect, and create the tables in the schema `sennit` if there are none.
+        """Connect, and create the schema `sennit` if there is none.
 
-        Raises StoreError if the server cannot be reached or refuses us, or if the tables are of
+        Raises StoreError if the server cannot be reached or rejects the login, or if the schema has
         another version.
         """
         super().__init__(Database(url, pool_size=pool_size))
@@ -111,7 +111,7 @@ class PostgresStore(PostgresMemory, Closing):
 
     @property
     def identity(self) -> Hashable:
-        """The key of this very store: others on the same server are not known to be."""
+        """The key of this object: stores on the same server are not recognised as the same."""
         return id(self)
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
@@ -134,7 +134,7 @@ class PostgresStore(PostgresMemory, Closing):
     def list_sessions(
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
-        """Return a page of sessions, last changed first, after `before`, the previous page's last."""
+        """Return a page of sessions, last changed first; `before` is the last one seen."""
         updated, uid = before or AFTER_ALL
 
         def read(connection: Connection) -> list[SessionRecord]:
@@ -167,7 +167,7 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.change(delete)
 
     def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
-        """Erase what was removed before a time from a session; gives the ids."""
+        """Erase the messages removed from a session before a time; return their ids."""
 
         def erase(connection: Connection) -> list[UUID]:
             number = self._owner(connection, owner)
@@ -188,9 +188,9 @@ class PostgresStore(PostgresMemory, Closing):
     def with_everything(
         self, work: Callable[[Iterator[SessionDump], Iterator[StoredFile]], _T]
     ) -> _T:
-        """Hand `work` all sessions and all files of all owners in one snapshot, one by one.
+        """Call `work` with iterators over all sessions and files of all owners, in one snapshot.
 
-        If the connection dies, `work` is called again with all of them.
+        If the connection is lost, `work` is called again from the start.
         """
 
         def read_sessions(connection: Connection) -> Iterator[SessionDump]:
@@ -246,7 +246,7 @@ class PostgresStore(PostgresMemory, Closing):
     def _try_fast_append(
         self, connection: PreparedConnection, write: Write
     ) -> list[BranchHead] | None:
-        """Make a write of the usual kind; None if it is another, or needs a closer look."""
+        """Apply a write as a fast append; return None if it has to take the slow path."""
         append = appending(write, self._owner(connection, write.owner))
         head = append and append.make(connection)
         return [head] if head else None
@@ -280,9 +280,9 @@ class PostgresStore(PostgresMemory, Closing):
     def _write_group(
         self, connection: PreparedConnection, writes: Sequence[Write]
     ) -> list[list[BranchHead] | SennitError]:
-        """Make writes in their order, usual ones that follow each other with one round trip.
+        """Apply writes in order; consecutive fast ones share one round trip.
 
-        Raises _FastPathFailedError if one of these needs a closer look.
+        Raises _FastPathFailedError if one of these needs the slow path.
         """
         self._lock(connection, writes)
         results: list[list[BranchHead] | SennitError] = []
@@ -312,7 +312,7 @@ class PostgresStore(PostgresMemory, Closing):
             if heads is not None:
                 results.append(heads)
             elif (
-                isinstance(fast_write, FastLease)  # somebody holds it, most likely
+                isinstance(fast_write, FastLease)  # most likely held by another
                 and all(later.session != write.session for _, later in group[len(results) + 1 :])
             ):
                 results.append(self._try_write(connection, write))
@@ -334,7 +334,7 @@ class PostgresStore(PostgresMemory, Closing):
             return error
 
     def _lock(self, connection: Connection, writes: Sequence[Write]) -> None:
-        """Lock all sessions in one order, so that two groups do not wait for each other."""
+        """Lock all sessions in one order, so that two groups cannot deadlock."""
         pairs = {(self._owner(connection, write.owner), write.session) for write in writes}
         owners, sessions = zip(*pairs, strict=True)
         connection.execute(sql.LOCK_SESSIONS, (list(owners), list(sessions)))
@@ -444,7 +444,7 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.read(read_snapshot)
 
     def scrub(self) -> None:
-        """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
+        """Do nothing: the server's VACUUM reclaims erased rows."""
         self._database.refuse_if_closed()
 
     def stored(self, owner: Owner) -> tuple[int, int]:
@@ -491,9 +491,10 @@ class PostgresStore(PostgresMemory, Closing):
         )
 
     def serve(self, handler: Handler, serving: WorkerOptions) -> None:
-        """Be a worker: have the open commits of all owners finished, until told to stop.
+        """Run a worker that finishes the open commits of all owners.
 
-        It ends in good order on SIGTERM and SIGINT, and when `serving` says to. Raises StoreError.
+        It shuts down gracefully on SIGTERM and SIGINT, or when the queue is drained if `serving`
+        says so. Raises StoreError.
         """
         from sennit.stores.postgres.job_queue import QueueWorker, bring_up_to_date
 

@@ -1,7 +1,7 @@
 """Vectors in PostgreSQL, on pgvector.
 
-The table is made when vectors are first wanted, as the extension is not on every server, and a
-store without an embedder needs none. A vector goes with its message or version by a foreign key.
+The table is created on first use, because not every server has the extension and a store without an
+embedder needs none. A vector is deleted with its message or version, by a foreign key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sennit.stores.search import tokenizer
 
 
 def prepare(connection: Connection) -> None:
-    """Make the table, if it is not there; raises StoreError if the server cannot have it."""
+    """Create the table if it does not exist; raises StoreError if pgvector is not available."""
     if fetch_one(connection.execute(sql.IS_PREPARED))[0]:
         return
     if not fetch_one(connection.execute(sql.IS_AVAILABLE))[0]:

@@ -1,16 +1,16 @@
 """Indexed text, query words and snippets.
 
-One place decides what of a message is text, for every store: what was said, asked, found and
-called, not ids or settings, and who said it on which day, as people ask for both. Words too common
-to tell messages apart are left out of questions. For an index that would split words by rules of
-its own, `plain` leaves nothing to split.
+This module decides for every store which text of a message is indexed: instructions, replies, tool
+calls and results, not ids or settings, and the sender and date, as people ask for both. Stop words
+are dropped from queries. `plain` leaves nothing to split to an index with tokenizer rules of its
+own.
 
-Chinese, Japanese, Thai and their neighbours put no space between words. There each letter is a word
-of its own, and a run of them in a question is a phrase: so any part of a text is found. A longer
-run is a sentence, of which every two letters are asked for, as every word is of others.
+Chinese, Japanese, Thai and related scripts put no spaces between words. There each letter is a
+token, and a run of letters in a query is a phrase, so that any substring is found. A longer run is
+a sentence, and is searched by its letter pairs.
 
-An index takes back a row by the text it was given, so that text must not change: whoever changes
-`indexed` or `apart` raises SCHEMA_VERSION.
+An index row is deleted by the text it was created with, so that text must not change: a change of
+`indexed` or `apart` requires a new SCHEMA_VERSION.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNSPACED = (
 )
 _LETTER = re.compile(f"[{_UNSPACED}]")
 _UNSPACED_LEAD_BYTES = (
-    b"\xe0\xe1\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xef\xf0"  # bytes with which all of them begin in UTF-8
+    b"\xe0\xe1\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xef\xf0"  # first bytes of these letters in UTF-8
 )
 _WORD = re.compile(f"[{_UNSPACED}]+|[^\\W{_UNSPACED}]+")
 _TEXT_FIELDS = (
@@ -54,9 +54,9 @@ _STOP_WORD_LIST = """
 """
 STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 LONGEST_QUESTION = 16_384
-"""Characters of a text that are looked at for the words of a question: it may be a whole file."""
+"""Maximum characters of a query that are tokenized: it may be a whole file."""
 MOST_WORDS = 64
-"""Of a question; more than people ask, and few enough for every index."""
+"""Maximum words of a query; more than people ask, and few enough for every index."""
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MONTHS = (
@@ -121,7 +121,7 @@ def _text_of(message: dict[str, Any]) -> str:
     if not isinstance(content, dict):
         return ""
     content = cast("dict[str, Any]", content)
-    # A content that a program defined itself is stored with its role: all its fields are words.
+    # A custom content type is stored with its role: all its fields are text.
     names = content if "role" in message else _TEXT_FIELDS
     return "\n".join(piece for name in names for piece in _texts(content.get(name)))
 
@@ -179,7 +179,7 @@ def bare(text: str) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Return whether it has letters of scripts that have no spaces between words."""
+    """Return whether a text has letters of an unspaced script."""
     return _may_be_unspaced(text) and _LETTER.search(text) is not None
 
 

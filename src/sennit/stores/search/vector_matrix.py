@@ -1,8 +1,8 @@
 """Exact vector search over one owner's vectors, in process.
 
-The one module that needs numpy, which comes with the extra `embed`. On the disk a vector takes one
-byte a number and four for its scale; in memory all vectors of an owner are one matrix, read once
-and then continued, and read anew after something was erased.
+The only module that needs numpy, from the extra `embed`. On disk a vector takes one byte per
+dimension and four for its scale; in memory all vectors of an owner are one matrix, which is loaded
+once, extended with new rows, and reloaded after an erasure.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def packed(vector: Sequence[float]) -> bytes:
 
 
 class VectorMatrix:
-    """The vectors of one owner and embedder, as they were when it was last continued."""
+    """The cached vectors of one owner and embedder."""
 
     def __init__(self) -> None:
         self.erased = -1
-        """How much had been erased when it was read."""
+        """The erasure counter when it was loaded."""
         self.last = 0
         """The number of the last row read."""
         self._places: list[int] = []

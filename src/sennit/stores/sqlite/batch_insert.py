@@ -40,7 +40,7 @@ class InsertBuffer:
         self.events.clear()
 
     def flush(self) -> None:
-        """Insert the buffered messages and entries; raises sqlite3.IntegrityError if an id exists."""
+        """Insert the buffered messages and entries; raises IntegrityError if an id exists."""
         for statement, rows in ((sql.ADD_MESSAGE, self.messages), (sql.ADD_ENTRY, self.entries)):
             add_rows(self.connection, statement, rows)
             rows.clear()

@@ -140,7 +140,7 @@ def _split_numbers(joined: str | None) -> tuple[int, ...]:
 def at_places(
     connection: sqlite3.Connection, owner: int, places: Sequence[int]
 ) -> list[StoredMessage]:
-    """The messages at these places, in their order."""
+    """Return the messages at these places, in that order."""
     rows = connection.execute(sql.AT_PLACES, (owner, dumps(list(places)).decode()))
     messages = (
         StoredMessage(

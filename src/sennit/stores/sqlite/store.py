@@ -338,7 +338,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
     def list_sessions(
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
-        """Return a page of sessions, last changed first, after `before`, the previous page's last."""
+        """Return a page of sessions, last changed first; `before` is the last one seen."""
         updated, uid = before or AFTER_ALL
         with self._snapshot() as connection:
             rows = connection.execute(

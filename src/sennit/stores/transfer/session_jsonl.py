@@ -126,7 +126,7 @@ def written(loaded: LoadedSession) -> Iterator[bytes]:
             yield dumps(line, MAX_LINE - 1) + b"\n"
         except CodecError as error:
             raise ArchiveError(
-                f"{_describe(line)} of session {shown(session)} does not fit into an archive. {error}"
+                f"{_describe(line)} of session {shown(session)} does not fit an archive. {error}"
             ) from error
 
 
