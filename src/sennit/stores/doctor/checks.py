@@ -1,16 +1,13 @@
 """Integrity checks of a store, and repairs.
 
-Sennit leaves none of this behind: a write is whole or not at all. Disks, other programs and people
-with an SQL prompt do. Each check asks one question of the whole store. Repair asks the same ones in
-the same order, inside one transaction, and mends as it goes, so that each check sees what the ones
-before have mended.
+Writes are atomic, so Sennit itself causes none of this damage; disks, other programs and manual SQL
+do. Each check is one query over the whole store. Repair runs the same checks in the same order,
+inside one transaction, and fixes as it goes, so that each check sees the fixes before it.
 
-Nothing that can be read is ever deleted. What points nowhere is cut off, what nobody needs is
-dropped, what was counted wrong is counted again, messages without a session get a new one, and so
-do versions without a file.
+No readable content is ever deleted. Dangling references are removed, unused rows dropped, wrong
+counts recomputed, and messages without a session or versions without a file get a new one.
 
-The checks and the thinking are here, for every kind of store; how to ask and tell one kind is a
-`StoreInspector`.
+The checks are the same for every store; a `StoreInspector` runs the SQL of one kind.
 """
 
 from __future__ import annotations
@@ -43,17 +40,17 @@ Home: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong."""
+    """A kind of damage found in a store."""
 
     kind: str
     said: str
-    """A sentence for people."""
+    """A sentence that describes it."""
     count: int
-    """How many rows are concerned."""
+    """The number of affected rows."""
     rows: tuple[str, ...]
     """The first few of them."""
     mendable: bool
-    """Whether repair mends it; if not, restore a backup."""
+    """Whether repair fixes it; if not, restore a backup."""
 
 
 def examine(store: Store) -> list[Finding]:
@@ -62,12 +59,12 @@ def examine(store: Store) -> list[Finding]:
 
 
 def repair(store: Store) -> list[Finding]:
-    """Mend what can be mended, all or nothing; gives what was wrong."""
+    """Repair what can be repaired, in one transaction; return what was wrong."""
     return _inspect(store, mend=True)
 
 
 def notes(store: Store) -> list[str]:
-    """Tell what is worth knowing of a store and is no damage, in sentences."""
+    """Return remarks about a store that are no damage, as sentences."""
     from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, SQLiteStore):
@@ -102,7 +99,7 @@ def _inspect(store: Store, *, mend: bool) -> list[Finding]:
 
 
 def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
-    """All that can go wrong where no disk, other program or SQL prompt is near."""
+    """Return unreadable messages: the only damage that an in-memory store can have."""
     rows = [
         f"message {message.id}"
         for dump in sessions
@@ -120,53 +117,53 @@ def _unsupported_store(store: Store) -> StoreError:
 
 
 class StoreInspector(ABC):
-    """A store inside one transaction, in which all is asked and mended."""
+    """A store inside one transaction, in which checks and repairs run."""
 
     sql: ModuleType
-    """Questions and statements, by names that are the same for all kinds; the first column of a
-    question is what to call the row."""
+    """Queries and statements, by names that all kinds share; the first column of a query names the
+    row."""
     dialect: Mapping[str, str]
-    """What statements about files say differently: `at` before tables, `new_id`, `given`."""
+    """Placeholders of the statements about files: `at` before tables, `new_id`, `given`."""
 
     @abstractmethod
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Run a query and return all rows."""
 
     @abstractmethod
     def tell(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Run a statement."""
 
     @abstractmethod
     def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """The id, time, body and checksum of every message, one by one."""
+        """Yield the id, time, body and checksum of every message."""
 
     @abstractmethod
     def key_of(self, uid: UUID) -> object:
-        """An id as its column holds it."""
+        """Return an id as a column value."""
 
     @abstractmethod
     def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """The owner, segment, position, message id and checksum of every entry, in order."""
+        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
 
     @abstractmethod
     def rolled(self, before: Any, position: int, uid: bytes) -> Any:
-        """The running checksum of an entry; that before the first is None."""
+        """Return the running checksum of an entry; `before` is None for the first."""
 
     @abstractmethod
     def recompute_checksums(self, owner: int, segment: int) -> None:
-        """Compute the checksums of a segment's entries anew."""
+        """Recompute the checksums of a segment's entries."""
 
     @abstractmethod
     def add_session(self, home: Home) -> int:
-        """A new session for the rows that lost this one; gives its number."""
+        """Add a session for the rows that lost this one; return its number."""
 
     @abstractmethod
     def renew_tail(self, home: Home, branch: Any) -> None:
-        """Let a branch end with a new empty segment."""
+        """Give a branch a new empty segment as its tail."""
 
     @abstractmethod
     def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Let a segment begin after the first `start` entries below it."""
+        """Set the base and the start of a segment."""
 
     @abstractmethod
     def lay(self, home: Home, segment: int, messages: list[int]) -> None:
@@ -178,14 +175,14 @@ class StoreInspector(ABC):
 
     @abstractmethod
     def index_faults(self) -> Iterable[str]:
-        """Return rows that are missing from the full-text index, or too many in it."""
+        """Yield rows that are missing from the full-text index, or wrongly in it."""
 
     @abstractmethod
     def mend_index(self) -> None:
-        """Make the index complete, or have the next search do it."""
+        """Complete the index, or have the next search do it."""
 
     def checks(self) -> Iterable[IntegrityCheck]:
-        """All checks, in the order in which they are made."""
+        """Return all checks, in the order in which they run."""
         from sennit.stores.doctor.checksums import CHECKS
 
         return (*_CHECKS, *CHECKS)
@@ -193,7 +190,7 @@ class StoreInspector(ABC):
 
 @dataclass(frozen=True, slots=True)
 class IntegrityCheck:
-    """Something that may be wrong, and how to mend it."""
+    """A query for one kind of damage, and its repair."""
 
     kind: str
     said: str
@@ -202,10 +199,10 @@ class IntegrityCheck:
 
 
 def findings(opened: AbstractContextManager[StoreInspector], *, mend: bool) -> list[Finding]:
-    """Make all checks; with `mend`, mend what each one finds."""
+    """Run all checks; with `mend`, repair what each one finds."""
     with opened as inspector:
         results = list(_run_checks(inspector, mend=mend))
-        if results and mend:  # who has a session open looks whether it was written to
+        if results and mend:  # clients reload an open session only if `updated` has grown
             touch = "UPDATE {at}sessions SET updated = updated + 1"
             inspector.tell(touch.format(**inspector.dialect))
         return results
@@ -222,7 +219,7 @@ def _run_checks(inspector: StoreInspector, *, mend: bool) -> Iterator[Finding]:
 
 
 def loose_messages(inspector: StoreInspector) -> list[str]:
-    """Tell of messages on no branch: they are kept, and neither searched nor recalled."""
+    """Return a remark about messages on no branch, which stay stored but are not searched."""
     rows = [str(row[0]) for row in inspector.ask(inspector.sql.LOOSE_MESSAGES)]
     if not rows:
         return []
@@ -263,7 +260,7 @@ def _renew_tails(inspector: StoreInspector) -> None:
 
 
 def _baseless(inspector: StoreInspector) -> list[tuple[int, Home]]:
-    """Segments whose base is gone, is another session's, or in the end builds on them."""
+    """Return segments whose base is missing, in another session, or part of a cycle."""
     rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
     baseless: list[tuple[int, Home]] = []
     checked: set[int] = set()
@@ -292,7 +289,7 @@ def _cut_loose(inspector: StoreInspector) -> None:
 
 
 def _relay_sessions(name: str) -> Callable[[StoreInspector], None]:
-    """Lay the histories anew, in all sessions where the question of that name finds something."""
+    """Return a repair that renumbers all sessions where the query of that name finds damage."""
 
     def mend(inspector: StoreInspector) -> None:
         for owner, session in {row[1:] for row in inspector.ask(getattr(inspector.sql, name))}:
@@ -316,7 +313,7 @@ class _Relayed:
 
 
 def _relay(inspector: StoreInspector, home: Home) -> None:
-    """Close up the entries of a session, and move what builds on them."""
+    """Renumber the entries of a session without gaps, and move the segments on top of them."""
     rows = {row[0]: row for row in inspector.ask(inspector.sql.SEGMENTS_TO_RELAY, *home)}
     relayed: dict[int, _Relayed] = {}
     for first in rows:
@@ -333,14 +330,14 @@ def _relay(inspector: StoreInspector, home: Home) -> None:
 
 
 def _renumber_entries(inspector: StoreInspector, home: Home, segment: int) -> list[int]:
-    """Number the sound entries of a segment from 0; gives the numbers they had."""
+    """Renumber the valid entries of a segment from 0; return their old positions."""
     entries = inspector.ask(inspector.sql.ENTRIES_TO_RELAY, *home, segment)
     inspector.lay(home, segment, [message for _, message in entries])
     return [position for position, _ in entries]
 
 
 def _unused_segments(inspector: StoreInspector) -> list[tuple[Home, int]]:
-    """Segments that no branch stands on."""
+    """Return segments that no branch uses."""
     rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
     bases = {number: base for number, (base, _) in rows.items()}
     tails = [tail for (tail,) in inspector.ask(inspector.sql.TAILS)]
@@ -348,7 +345,7 @@ def _unused_segments(inspector: StoreInspector) -> list[tuple[Home, int]]:
 
 
 def _attached_messages(inspector: StoreInspector) -> set[int]:
-    """The messages on branches and in archives, by number, and all system messages."""
+    """Return the numbers of messages on branches and in archives, and of system messages."""
     sql = inspector.sql
     starts = {segment: (base, start) for segment, base, start in inspector.ask(sql.STARTS)}
     rows = {
@@ -365,7 +362,7 @@ def _attached_messages(inspector: StoreInspector) -> set[int]:
 
 
 def _wrongly_detached(inspector: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
-    """Messages, as owner, session and number, that are noted as detached and are not, or not so."""
+    """Yield messages that are wrongly recorded as detached, or wrongly not recorded."""
     attached = _attached_messages(inspector)
     for owner, session, number, is_recorded in inspector.ask(inspector.sql.DETACHED):
         if (number in attached) == bool(is_recorded):

@@ -1,7 +1,7 @@
-"""Checksum checks.
+"""Integrity checks by checksum.
 
-Nobody can tell from the row what it was. A backup can; where there is none, repair takes the row as
-it is now, so that the session can be used again.
+A row does not tell what it was before; a backup does. Without one, repair accepts the row as it is
+now, so that the session can be used again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHANGED_ROWS = f"Rows do not match their checksums: something has changed them. 
 
 
 def _changed_messages(inspector: StoreInspector) -> Iterator[tuple[UUID, int, bytes]]:
-    """Messages that can be read and do not match their checksum."""
+    """Yield readable messages that do not match their checksum."""
     for uid, created, body, checksum in inspector.bodies():
         matches = checked_body(uid.bytes, created, body, checksum) is not DAMAGED
         if not matches and is_readable(uid, created, body):
@@ -31,7 +31,7 @@ def _accept_messages(inspector: StoreInspector) -> None:
 
 
 def _changed_histories(inspector: StoreInspector) -> Iterator[tuple[int, int, int, bytes]]:
-    """The first entry of each segment that does not match: owner, segment, position, message."""
+    """Yield the first mismatch of each segment: owner, segment, position, message."""
     last, previous, matches = None, None, True
     for owner, segment, position, uid, checksum in inspector.entries():
         if (owner, segment) != last:

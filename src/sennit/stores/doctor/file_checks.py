@@ -1,6 +1,6 @@
 """Integrity checks of files and commits.
 
-A statement says `{at}` before the name of a table, which stands for the schema where there is one.
+`{at}` before the name of a table stands for the schema, if there is one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ VERSION_COLUMNS = "SELECT 'version ' || no, info, '[]', '[]' FROM {at}versions"
 
 
 def asked(inspector: StoreInspector, question: str) -> list[tuple[object, ...]]:
-    """All rows that a question finds."""
+    """Run a query in the inspector's dialect and return all rows."""
     return inspector.ask(question.format(**inspector.dialect))
 
 

@@ -1,10 +1,10 @@
 """Integrity checks of a SQLite file.
 
-SQLite is asked first whether the file itself is sound: no other answer of a damaged file means
-anything. Keys that disagree with their rows are another matter, and can be made anew.
+`PRAGMA integrity_check` comes first: queries of a corrupt file mean nothing. Indexes that disagree
+with their tables are a separate finding, repaired by REINDEX.
 """
 
-# The doctor is the one friend that may look inside the store.
+# Integrity checks may use the private parts of the store.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class SQLiteInspector(StoreInspector):
 
     @classmethod
     def noted(cls, store: SQLiteStore) -> list[str]:
-        """Tell the version of SQLite, and of messages that stand on no branch."""
+        """Return remarks about SQLite's version and messages on no branch."""
         with cls._open(store, mend=False) as inspector:
             return [_version_note(), *loose_messages(inspector)]
 
     @classmethod
     @contextmanager
     def _open(cls, store: SQLiteStore, *, mend: bool) -> Generator[SQLiteInspector]:
-        """The file without deleted sessions, which may hold anything while they are erased."""
+        """Open the file once deleted sessions are erased: half-erased ones look damaged."""
         while True:
             store._erase_hidden_sessions()
             with store._transaction() if mend else store._snapshot() as connection:
@@ -77,47 +77,47 @@ class SQLiteInspector(StoreInspector):
                     return
 
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Run a query and return all rows."""
         return self._connection.execute(question, values).fetchall()
 
     def tell(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Run a statement."""
         self._connection.execute(statement, values)
 
     def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """The id, time, body and checksum of every message, one by one."""
+        """Yield the id, time, body and checksum of every message."""
         for uid, *row in self._connection.execute(sql.BODIES):
             yield (id_from_bytes(uid), *row)
 
     def key_of(self, uid: UUID) -> object:
-        """An id as its column holds it."""
+        """Return an id as a column value."""
         return uid.bytes
 
     def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """The owner, segment, position, message id and checksum of every entry, in order."""
+        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
         yield from self._connection.execute(sql.ENTRY_CHECKSUMS)
 
     def rolled(self, before: Any, position: int, uid: bytes) -> Any:
-        """The running checksum of an entry; that before the first is None."""
-        del position  # it is no part of the checksum here: gaps are looked for apart
+        """Return the running checksum of an entry; `before` is None for the first."""
+        del position  # not part of the checksum here: gaps have a check of their own
         return entry_checksum(START if before is None else before, uid)
 
     def recompute_checksums(self, owner: int, segment: int) -> None:
-        """Compute the checksums of a segment's entries anew."""
+        """Recompute the checksums of a segment's entries."""
         recompute_checksums(self._connection, owner, segment, 0)
 
     def add_session(self, home: Home) -> int:
-        """A new session for the rows that lost this one; gives its number."""
+        """Add a session for the rows that lost this one; return its number."""
         now = clock.now_us()
         return self.ask(sql.ADD_SESSION, home[0], new_id().bytes, now, now)[0][0]
 
     def renew_tail(self, home: Home, branch: Any) -> None:
-        """Let a branch end with a new empty segment."""
+        """Give a branch a new empty segment as its tail."""
         segment = self.ask(store_sql.ADD_SEGMENT, *home, new_id().bytes, None, 0)[0][0]
         self.tell(sql.SET_TAIL, segment, *home, branch)
 
     def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Let a segment begin after the first `start` entries below it."""
+        """Set the base and the start of a segment."""
         del home  # a segment's number is the key of its row
         if base is None:
             self.tell(sql.CUT_LOOSE, segment)
@@ -139,7 +139,7 @@ class SQLiteInspector(StoreInspector):
         self._connection.executemany(store_sql.DELETE_SEGMENT, keys)
 
     def index_faults(self) -> Iterator[str]:
-        """Return rows that are missing from the full-text index, or too many in it."""
+        """Yield rows that are missing from the full-text index, or wrongly in it."""
         if self.ask(sql.MARKS)[0][0] != 1:
             yield "the mark"
         for uid, body in self._connection.execute(sql.UNINDEXED):
@@ -149,7 +149,7 @@ class SQLiteInspector(StoreInspector):
             yield name
 
     def mend_index(self) -> None:
-        """Make the index anew."""
+        """Rebuild the index."""
         self.tell(sql.EMPTY_INDEX)
         self.tell(sql.DROPPED)
         self._connection.executemany(ADD_WORDS, self._indexed_rows())
@@ -164,7 +164,7 @@ class SQLiteInspector(StoreInspector):
             yield file_words(version, body)
 
     def checks(self) -> Iterable[IntegrityCheck]:
-        """All checks; the first is whether keys are to be trusted."""
+        """Yield all checks; indexes first, because the others rely on them."""
         yield IntegrityCheck(
             "keys",
             "Keys disagree with their rows.",
@@ -202,7 +202,7 @@ def _integrity_errors(connection: sqlite3.Connection) -> list[str]:
     try:
         rows = [row[0] for row in connection.execute("PRAGMA integrity_check")]
     except sqlite3.OperationalError:
-        raise  # a lock or a lost disk says nothing of the file
+        raise  # a lock or a lost disk says nothing about the file
     except sqlite3.DatabaseError as error:
         rows = [str(error)]
     return [] if rows == ["ok"] else rows

@@ -1,7 +1,6 @@
 """Files of the in-memory store.
 
-A change works on copies, and only when all have been made do the copies take the place of what was
-there; so one that is refused leaves nothing behind.
+Changes are applied to a copy, which replaces the original when all succeeded.
 """
 
 from __future__ import annotations

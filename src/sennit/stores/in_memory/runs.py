@@ -1,7 +1,7 @@
 """Runs, events and leases in memory, also for sessions without a store.
 
-Both follow the rules every store follows: only the holder of a branch's last lease writes, what is
-repeated changes nothing, and what speaks of an erased message goes with it.
+The rules of every store apply: only the holder of a branch's last lease writes, repeated writes
+change nothing, and events about an erased message are erased with it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class RunLog:
     """By branch, in order."""
     leases: dict[UUID, Lease] = field(default_factory=dict[UUID, Lease])
     starts: dict[UUID, int] = field(default_factory=dict[UUID, int])
-    """How often tool calls were started, on whichever branch, by the messages that ask for them."""
+    """The number of starts of tool calls on any branch, by request message."""
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
-        """Take a branch's lease; raises ConflictError if someone else has it."""
+        """Acquire a branch's lease; raises ConflictError if another holder has it."""
         lease = leases.taken(self.leases.get(branch), branch, holder, ttl, leases.ticks())
         self.leases[branch] = lease
         return lease
@@ -60,7 +60,7 @@ class RunLog:
             self.leases[lease.branch] = leases.ended(lease)
 
     def check(self, changes: Iterable[PutRun | AddEvents]) -> None:
-        """Raise ConflictError or NotFoundError unless all of these may be made."""
+        """Raise ConflictError or NotFoundError unless all of these can be applied."""
         new_runs: set[tuple[UUID, UUID]] = set()
         for change in changes:
             branch = change.run.branch if isinstance(change, PutRun) else change.branch
@@ -80,7 +80,7 @@ class RunLog:
                     raise no_run(event.run)
 
     def apply(self, change: PutRun | AddEvents) -> None:
-        """Make a change that was checked."""
+        """Apply a change that was checked."""
         if isinstance(change, PutRun):
             self.runs.setdefault(change.run.branch, {})[change.run.id] = change.run
             if change.release:
@@ -129,18 +129,18 @@ class RunLog:
         ]
 
     def forget_message(self, message: UUID) -> None:
-        """Erase what speaks of a message."""
+        """Erase the events and starts of a message."""
         self.starts.pop(message, None)
         for branch, events in self.events.items():
             self.events[branch] = [event for event in events if event.message != message]
 
     def forget_naming(self, string: bytes) -> None:
-        """Erase what holds these bytes."""
+        """Erase the events whose body contains these bytes."""
         for branch, events in self.events.items():
             self.events[branch] = [event for event in events if string not in event.body]
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """Put other bytes in place of these."""
+        """Replace bytes in the bodies of events."""
         for branch, events in self.events.items():
             self.events[branch] = [
                 msgspec.structs.replace(event, body=event.body.replace(old, new))
@@ -148,6 +148,6 @@ class RunLog:
             ]
 
     def forget_branch(self, branch: UUID) -> None:
-        """Erase what happened on a branch."""
+        """Erase the events, lease and runs of a branch."""
         for table in (self.events, self.leases, self.runs):
             table.pop(branch, None)

@@ -1,9 +1,7 @@
 """Full-text search of the in-memory store.
 
-A word fits another that begins with it, if it is long enough to mean something. Accents and
-capitals make no difference, and what is asked for as one word but stands as several is a phrase.
-Rare words count more than common ones, a word said often counts a little more than one said once,
-and a long text less than a short one that says the same.
+BM25 over words that match if one is a long enough prefix of the other. Case and accents are
+ignored, and a query word that splits into several tokens is a phrase.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ _BM25_B = 0.75
 def scored(
     texts: Sequence[tuple[_T, str]], words: Sequence[str], others: Sequence[str] = ()
 ) -> list[tuple[float, _T]]:
-    """Those of the texts that hold a wanted word, with their score, in their order.
+    """Return the BM25 scores of the texts that contain a word, in their order.
 
-    How rare a word is, and how long a text is usually, is counted over `others` too, so that scores
-    of different kinds of texts can be compared.
+    Document frequency and average length include `others`, so that scores of different kinds of
+    texts can be compared.
     """
     phrases = [phrase for phrase in map(_split, words) if phrase]
     documents = [(item, _words_of(text)) for item, text in texts]
@@ -54,7 +52,7 @@ def scored(
 
 
 class _Words:
-    """The words of a text, and how often each stands there; not to be changed."""
+    """The words of a text and their frequencies; immutable, because it is cached."""
 
     __slots__ = ("_counts", "_text", "total")
 

@@ -1,8 +1,8 @@
 """A session of the in-memory store.
 
-A write changes the data in place and notes down how to take each change back, so that one that
-fails half-way leaves nothing behind and one that succeeds copies nothing. Metadata passes through
-the codec, as on a disk, so that changing a record in hand changes nothing here.
+A write changes the data in place and keeps an undo log, so that a failed write is rolled back and a
+successful one copies nothing. Metadata is copied through the codec, as on disk, so that changing a
+record outside changes nothing here.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _V = TypeVar("_V")
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """A segment; `where` is the first place of each of its own entries."""
+    """A segment; `where` is the first position of each of its own entries."""
 
     id: UUID
     base: UUID | None
@@ -119,7 +119,7 @@ class _Segment:
 
 
 class InMemorySession:
-    """All that is kept of one session, and the changes it takes."""
+    """The data of one session, and the changes to it."""
 
     def __init__(self, session: SessionRecord) -> None:
         self.session = session
@@ -131,9 +131,9 @@ class InMemorySession:
         self.commits = CommitLog()
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self.detached: dict[UUID, int | None] = {}  # see `stores.base`, promise 7
-        self._unplaced: dict[UUID, None] = {}  # what a write has added that stands nowhere yet
+        self._unplaced: dict[UUID, None] = {}  # messages that a write added to no branch yet
         self._undo: list[Callable[[], object]] = []
-        self._saved: set[int] = set()  # tables that this write has a copy of
+        self._saved: set[int] = set()  # ids of tables that the undo log has a copy of
 
     def all(self) -> Snapshot:
         """Return the whole session."""
@@ -200,7 +200,7 @@ class InMemorySession:
         return [self.messages[uid] for uid in dict.fromkeys([*systems, *entries])]
 
     def make(self, changes: Sequence[Change]) -> list[BranchHead]:
-        """Make all changes, or take back those already made."""
+        """Apply all changes, or roll back those already applied."""
         try:
             heads: list[BranchHead] = []
             for change in changes:
@@ -306,7 +306,7 @@ class InMemorySession:
         head = BranchHead(branch.id, segment.id, len(segment.entries), branch.version)
         present = self._entries_in_history(segment, change.entries)
         if len(present) == len(change.entries):
-            # One that stands below the own segment begins before it, at no place of its own.
+            # An entry below the own segment has no position in it.
             positions = [segment.where.get(entry, -1) for entry in change.entries[:1]]
             return msgspec.structs.replace(head, length=positions[0]) if positions else head
         if present or len(set(change.entries)) < len(change.entries):
@@ -457,7 +457,7 @@ class InMemorySession:
         return {uid: since for uid, since in detached if since is not None and since < before}
 
     def erase_removed(self, before: int) -> list[UUID]:
-        """Erase those."""
+        """Erase them; return their ids."""
         removed, session = sorted(self.removed(before)), self.session
         self.make([RemoveMessages(tuple(removed))])
         self.session = session
@@ -508,7 +508,7 @@ class InMemorySession:
                 self.log.starts[message] = times
 
     def _remove_entries(self, removed: set[UUID]) -> dict[UUID, list[int]]:
-        """Take messages out of all segments; gives where they stood in the history of each."""
+        """Remove messages from all segments; return their positions in the history of each."""
         positions: dict[UUID, list[int]] = {}
         for segment in sorted(self._segments.values(), key=lambda item: item.depth):
             below = [] if segment.base is None else positions[segment.base]
@@ -548,7 +548,7 @@ class InMemorySession:
         self._drop(self._segments, [uid for uid in self._segments if uid not in needed])
 
     def _visible(self) -> dict[UUID, int]:
-        """Return the number of own entries that each needed segment shows."""
+        """Return the number of visible entries of each used segment."""
         limits = {
             branch.segment: self._segments[branch.segment].total
             for branch in self._branches.values()
@@ -605,7 +605,7 @@ class InMemorySession:
     def _drop(self, table: dict[_K, _V], keys: Iterable[_K]) -> None:
         present = [key for key in keys if key in table]
         if present and id(table) not in self._saved:
-            # Put back one by one they would stand at the end; their order is the order of adding.
+            # Restored one by one they would come last, but dicts keep the order of insertion.
             previous = table.copy()
             self._saved.add(id(table))
             self._undo.append(lambda: (table.clear(), table.update(previous)))

@@ -1,7 +1,7 @@
 """The in-memory store, for tests and data that need not last.
 
-It keeps every promise of a Store except that of surviving the process. One lock makes each call one
-step; what a session is made of and takes is in `memory_session`.
+It keeps every guarantee of a Store except durability. One lock makes each call atomic; the data of
+a session is in `session`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 
 class MemoryStore(Closing):
-    """A Store that keeps everything in this process and forgets it with the process."""
+    """A Store in the memory of this process."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -118,7 +118,7 @@ class MemoryStore(Closing):
     def with_everything(
         self, work: Callable[[Iterable[SessionDump], Iterable[StoredFile]], _T]
     ) -> _T:
-        """Hand `work` all sessions and all files of all owners, as they are at this moment."""
+        """Call `work` with a snapshot of all sessions and files of all owners."""
         with self._locked():
             all_sessions = [
                 SessionDump(
@@ -359,7 +359,7 @@ class MemoryStore(Closing):
             state = self._find(end.owner, end.session)
             commits = state.commits.after(end.change)
             uid = end.change.commit
-            if commits.commits[uid] is not state.commits.commits[uid]:  # else it was made before
+            if commits.commits[uid] is not state.commits.commits[uid]:  # else a retry
                 self._files = self._files.after(changes)
                 state.commits = commits
 
@@ -461,7 +461,7 @@ class MemoryStore(Closing):
 
     def scrub(self) -> None:
         with self._locked():
-            pass  # what was erased is nowhere
+            pass  # erased data leaves no trace
 
     def is_served(self) -> bool:
         """Return False: the process that opens a commit finishes it."""

@@ -1,11 +1,11 @@
 """Records of commits and usage.
 
-A commit covers entries of a branch that no commit before has covered, and keeps their order. What
-is done with them afterwards (a summary, memories) is noted in its body, whose form is not the
-store's business. A commit counts its changes: whoever changes it says which one they saw, so two
-who finish the same commit do not both count.
+A commit covers entries of a branch that no earlier commit covers, in their order. What is derived
+from them (a summary, memories) is stored in its body, which is opaque to the store. A commit has a
+version for optimistic locking, so that of two processes that finish the same commit only one
+succeeds.
 
-The records are here, and the twin in memory of the tables; other stores keep them in rows.
+The records are here, with their in-memory implementation; other stores keep them in rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from sennit.errors import ConflictError, NotFoundError
 
 CommitState: TypeAlias = Literal["open", "committed", "partial", "failed", "undone"]
-"""Open until its memories are written; what it has come to then."""
+"""Open until its memories are written, then the outcome."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class CommitRecord(msgspec.Struct, frozen=True, gc=False):
     created: int
     state: CommitState
     entries: tuple[UUID, ...]
-    """Its messages in order, less those that were erased since."""
+    """Its messages in order, without those erased since."""
     body: bytes = b"{}"
     version: int = 0
     """Counts its changes."""
@@ -63,8 +63,8 @@ class UseRecord(msgspec.Struct, frozen=True, gc=False):
 class AddCommit(msgspec.Struct, frozen=True, gc=False):
     """Archive entries under the next number, and count these uses with them.
 
-    The number must be the next one, the entries must be there and in no other commit, and the uses
-    in none, or it is refused with ConflictError: refresh, and choose again.
+    Raises ConflictError unless the number is the next one and no other commit covers the entries or
+    counts the uses: refresh and try again. Raises NotFoundError if an entry does not exist.
     """
 
     commit: CommitRecord
@@ -72,17 +72,17 @@ class AddCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutCommit(msgspec.Struct, frozen=True, gc=False):
-    """Note how far a commit has come; refused if it was changed since it was seen."""
+    """Update a commit's state and body; refused if it has another version."""
 
     commit: UUID
     state: CommitState
     body: bytes
     version: int
-    """The one it was seen in."""
+    """The version it was read with."""
 
 
 class AddUses(msgspec.Struct, frozen=True, gc=False):
-    """Keep what was used; what is there already is left alone."""
+    """Store uses; existing ones are left unchanged."""
 
     uses: tuple[UseRecord, ...]
 
@@ -131,7 +131,7 @@ class CommitLog:
         return [use for use in self.all().uses if use.commit == commit]
 
     def after(self, change: CommitChange) -> CommitLog:
-        """The log as it is after a change; raises ConflictError, NotFoundError."""
+        """Return a copy with a change applied; raises ConflictError, NotFoundError."""
         log = CommitLog(dict(self.commits), dict(self.uses))
         match change:
             case AddCommit():
@@ -161,12 +161,12 @@ class CommitLog:
         self.commits[commit.id] = msgspec.structs.replace(commit, version=0)
 
     def unnaming(self, string: bytes) -> CommitLog:
-        """The log without the uses that hold these bytes."""
+        """Return a copy without the uses that contain these bytes."""
         uses = {uid: use for uid, use in self.uses.items() if string not in use.body}
         return CommitLog(dict(self.commits), uses)
 
     def renaming(self, old: bytes, new: bytes) -> CommitLog:
-        """The log with other bytes in place of these, in its uses."""
+        """Return a copy with bytes replaced in the bodies of uses."""
         uses = {
             uid: msgspec.structs.replace(use, body=use.body.replace(old, new))
             for uid, use in self.uses.items()
@@ -174,7 +174,7 @@ class CommitLog:
         return CommitLog(dict(self.commits), uses)
 
     def without(self, messages: Iterable[UUID]) -> CommitLog:
-        """The log after these messages were erased."""
+        """Return a copy without these messages."""
         removed = set(messages)
         return CommitLog(
             {
@@ -192,7 +192,7 @@ def _without(entries: Sequence[UUID], removed: set[UUID]) -> tuple[UUID, ...]:
 
 
 def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
-    """The uses that commits count, by the commit's number."""
+    """Return the ids of counted uses, by commit number."""
     uses_by_commit: dict[int, list[UUID]] = {}
     for use in uses:
         if use.commit is not None:
@@ -201,7 +201,7 @@ def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
 
 
 def changed(stored: CommitRecord, change: PutCommit) -> CommitRecord:
-    """The commit after a change; raises ConflictError if it was changed by someone else."""
+    """Return the changed commit; raises ConflictError if it has another version."""
     updated = msgspec.structs.replace(
         stored, state=change.state, body=change.body, version=change.version + 1
     )

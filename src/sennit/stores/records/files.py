@@ -1,11 +1,11 @@
 """Records of files and their versions.
 
-A file has one path and one or more versions. The last one is what it says now; older ones say what
-it said before. Each knows from which messages it came, which commit wrote it, and when it held
-true. A version that is replaced ends where the next one begins to hold.
+A file has one path and one or more versions; the last one is its current content. Each version
+records its source messages, the commit that wrote it, and its validity period, which ends where
+that of the next version begins.
 
-Changes of several owners are made together, all or none, and together with the commit they come
-from, if they come from one: whoever finishes a commit a second time is refused and changes nothing.
+Changes to files of several owners are applied in one transaction, together with the end of the
+commit they come from, if any: finishing a commit a second time changes nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from sennit.stores.records.sessions import MessageRecord, Owner
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
-    """A message that something came from."""
+    """A source message of a version."""
 
     owner: Owner
-    """Whose session it stands in."""
+    """The owner of its session."""
     session: UUID
     message: UUID
 
@@ -45,23 +45,23 @@ class VersionRecord:
     number: int
     """1, 2, 3 in its file."""
     written: int
-    """When it was learnt, in microseconds like all times here."""
+    """The time of writing, in microseconds like all times here."""
     valid_from: int
     body: bytes
     valid_to: int | None = None
-    """When it ceased to be true, if that is known."""
+    """The end of its validity, if known."""
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     evidence: tuple[EvidenceRecord, ...] = ()
     """In the order of owner, session and message."""
     replaced: int | None = None
-    """When the next version begins to hold; set by the store."""
+    """The start of the next version's validity; set by the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file as it is now."""
+    """A file with its latest version."""
 
     owner: Owner
     id: UUID
@@ -70,7 +70,7 @@ class FileRecord:
     category: str | None
     created: int
     active: int
-    """How often it was used, as far as commits have counted."""
+    """The number of uses that commits have counted."""
     latest: VersionRecord
 
 
@@ -85,8 +85,8 @@ class StoredFile:
 class PutFile(msgspec.Struct, frozen=True, gc=False):
     """Write the next version of a file, or its first one.
 
-    A version's number is that of the one it follows and 1. ConflictError if another one has that
-    number, or another file has the path. One that is there just so is left alone.
+    The version's number must be the next one. Raises ConflictError if another version has that
+    number, or another file has the path. Repeating an identical version changes nothing.
     """
 
     owner: Owner
@@ -97,7 +97,7 @@ class PutFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class MoveFile(msgspec.Struct, frozen=True, gc=False):
-    """Give a file another path; ConflictError if that is taken."""
+    """Move a file to another path; raises ConflictError if that is taken."""
 
     owner: Owner
     id: UUID
@@ -106,14 +106,14 @@ class MoveFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class RemoveFile(msgspec.Struct, frozen=True, gc=False):
-    """Erase a file with all its versions; one that is gone already is no error."""
+    """Erase a file with all its versions, if it exists."""
 
     owner: Owner
     id: UUID
 
 
 class RemoveVersions(msgspec.Struct, frozen=True, gc=False):
-    """Erase versions of a file; the last one left is what it says, and without any it is gone."""
+    """Erase versions of a file; the last remaining one becomes current, and none erases it."""
 
     owner: Owner
     id: UUID
@@ -121,7 +121,7 @@ class RemoveVersions(msgspec.Struct, frozen=True, gc=False):
 
 
 class CountUses(msgspec.Struct, frozen=True, gc=False):
-    """Count that a file was used; one that is not there is not counted."""
+    """Add to a file's use count, if it exists."""
 
     owner: Owner
     path: str
@@ -140,7 +140,7 @@ class EndCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Derived(msgspec.Struct, frozen=True, gc=False):
-    """A version of a file that came from certain messages, or was written by a certain commit."""
+    """A version of a file, found by its source messages or its commit."""
 
     owner: Owner
     file: UUID
@@ -154,7 +154,7 @@ class FileStore(Protocol):
         """Apply file changes and the end of their commit, all in one transaction.
 
         Raises ConflictError if a file or the commit was changed by someone else, NotFoundError if
-        the commit or a file to move is not there. Repeating changes that end a commit is a no-op.
+        the commit or a file to move does not exist. Repeating changes that end a commit is a no-op.
         """
         ...
 
@@ -195,7 +195,7 @@ class FileStore(Protocol):
     def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
         """Return the archives of commits after a number, in order; raises as `commits` does.
 
-        Where there is no such commit this costs next to nothing, however much is archived.
+        Cheap if there is no such commit, however much is archived.
         """
         ...
 
@@ -243,13 +243,13 @@ class FileStore(Protocol):
 
 
 def in_order(evidence: Iterable[EvidenceRecord]) -> tuple[EvidenceRecord, ...]:
-    """Each once, in the order in which stores give them."""
+    """Return the evidence without duplicates, sorted by owner, session and message."""
     by_key = {(*item.owner.key, item.session, item.message): item for item in evidence}
     return tuple(by_key[key] for key in sorted(by_key))
 
 
 def as_stored(version: VersionRecord) -> VersionRecord:
-    """A version as a store gives it back before anything follows it."""
+    """Return a version as a store returns it while it is the latest."""
     info: dict[str, Any] = loads(dumps(version.info)) if version.info else {}
     return replace(version, info=info, evidence=in_order(version.evidence), replaced=None)
 

@@ -1,11 +1,11 @@
 """Queries and hits of full-text search.
 
-A search has two steps, so that it costs what it finds and no more. `hits` gives the best places by
-their words alone, each with the places before and after it in its session, without reading a
-single message. Whoever ranks them shares scores among neighbours, and asks `at_places` for the few
-that are shown. A place is a number that means something only to the store that gave it.
+A search has two steps. `hits` returns the best places by their words alone, each with the places
+before and after it in its session, without reading any message. The ranking shares scores among
+neighbours, and `at_places` reads the few messages that are shown. A place is a number that only the
+store that returned it can interpret.
 
-Files are few beside messages, so `file_hits` gives them whole.
+Files are far fewer than messages, so `file_hits` returns them in one step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sennit.stores.records.files import FileRecord, VersionRecord
 from sennit.stores.records.sessions import MessageRecord, Owner
 
 NEAR = 2
-"""How many places before and after a hit are named."""
+"""The number of places before and after a hit that are returned."""
 _DAY = 86_400_000_000
 
 
@@ -37,65 +37,65 @@ class TextQuery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """A message that holds some of the words."""
+    """A message that contains some of the words."""
 
     place: int
     group: tuple[int, int]
     """Its session, and the part of it: an archive, or else a day."""
     created: int
     score: float
-    """How well its own words fit; higher is better, comparable within one search."""
+    """The rank of its own words; higher is better, comparable within one search."""
     before: tuple[int, ...]
-    """The places just before it in its session, the nearest first."""
+    """The places just before it in its session, nearest first."""
     after: tuple[int, ...]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message and where it stands."""
+    """A message with its place and session."""
 
     place: int
     session: UUID
     key: str | None
-    """What people know the session by."""
+    """The key of the session."""
     archive: int | None
-    """The number of the commit that has archived it."""
+    """The number of the commit that archived it."""
     message: MessageRecord
     branched: bool = False
     """Whether its session has several branches."""
 
 
 class FileQuery(msgspec.Struct, frozen=True, gc=False):
-    """The files to search."""
+    """A text query among files and its filters."""
 
     words: tuple[str, ...]
     owners: tuple[Owner, ...]
     under: str = ""
-    """Only those whose path begins so."""
+    """Only files whose path starts with it."""
     categories: tuple[str, ...] = ()
-    """Only these; all if there are none."""
+    """Only files of these categories; all if empty."""
     since: int | None = None
-    """Only what holds true since this time or later."""
+    """Only versions valid from this time or later."""
     until: int | None = None
     at: int | None = None
-    """What held true at that time; None for what files say now."""
+    """The versions valid at that time; None for the latest ones."""
     limit: int = 50
     places: tuple[int, ...] = ()
-    """Versions that are given as well, whatever their words, if they are within the limits."""
+    """Versions to return regardless of their words, if they pass the filters."""
 
 
 class FileHit(msgspec.Struct, frozen=True, gc=False):
-    """A file that holds some of the words."""
+    """A file that contains some of the words."""
 
     file: FileRecord
-    """Its `latest` is the version that was asked for."""
+    """Its `latest` is the version that matched."""
     place: int
-    """Of that version; always negative."""
+    """The place of that version; always negative."""
     score: float
-    """0 for one that was found by its place alone."""
+    """0 for a match by place alone."""
 
 
 class TextSearchStore(Protocol):
-    """The part of a store that finds by words; whatever was written before is found."""
+    """The full-text search of a store, which includes every acknowledged write."""
 
     def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
         """Return the best places for the words among the owner's messages, best first."""
@@ -123,7 +123,7 @@ def near(places: Sequence[int], index: int) -> tuple[tuple[int, ...], tuple[int,
 
 
 def in_order_of(places: Iterable[int], messages: Iterable[StoredMessage]) -> list[StoredMessage]:
-    """Return the messages at these places, in their order; erased ones are left out."""
+    """Return the messages at these places, in that order, without erased ones."""
     by_place = {message.place: message for message in messages}
     return [by_place[place] for place in places if place in by_place]
 
@@ -134,7 +134,7 @@ def file_place(file: FileRecord) -> int:
 
 
 def matches_filters(query: FileQuery, file: FileRecord, version: VersionRecord) -> bool:
-    """Return whether a version is one of those that are searched, whatever its words."""
+    """Return whether a version passes the filters of a query, regardless of its words."""
     if query.at is None:
         holds = version.number == file.latest.number
     else:

@@ -1,13 +1,12 @@
 """Backup of a whole store into one SQLite file.
 
-A SQLite file is copied as it is. From another store all sessions and files are read in one
-snapshot, while others go on writing, and written to a new file: with what branches were granted,
-with versions and times, with commits, and with what runs have noted, so that nothing tells the copy
-from the original. Leases are not copied, as whoever holds one holds it in the original. The file
-appears when it is complete.
+A SQLite file is copied as it is. From another store all sessions and files are read in one snapshot
+and written to a new file, with grants, versions, times, commits, runs and events, so that the copy
+equals the original. Leases are not copied: they are held in the original. The file appears when it
+is complete.
 """
 
-# What a store sets by itself, such as the time of a change, is put back behind its back.
+# Columns that a store sets itself, such as the time of a change, are restored by SQL.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def backup(store: Store, path: Path) -> None:
 
 def _write_copy(sessions: Sessions, files: Files, path: Path) -> None:
     with whole(path) as temporary:
-        copy = SQLiteStore(temporary, durability="normal")  # it is brought to the disk at the end
+        copy = SQLiteStore(temporary, durability="normal")  # synced at the end
         try:
             with reporting_corruption():
                 for dump in sessions:

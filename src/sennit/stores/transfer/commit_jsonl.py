@@ -1,8 +1,7 @@
 """Commits and usage records as JSON lines of an archive.
 
-They come after the session they belong to. Of what a commit has come to, its summary is written;
-what it did to memories is not, as memories are no part of an archive of sessions. A commit that was
-not finished is finished where it is imported.
+They follow their session. Of a commit's result only the summary is exported, not its changes to
+memories, which are not part of a session archive. An unfinished commit is finished after import.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class CommitLine(msgspec.Struct, tag_field="kind", tag="commit", forbid_unknown_
 
 
 class UseLine(msgspec.Struct, tag_field="kind", tag="use", forbid_unknown_fields=True):
-    """Something that was used."""
+    """A use."""
 
     id: UUID
     branch: UUID
@@ -56,7 +55,7 @@ class UseLine(msgspec.Struct, tag_field="kind", tag="use", forbid_unknown_fields
 
 
 def written(record: CommitsRecord) -> Iterator[CommitLine | UseLine]:
-    """The lines of commits and uses."""
+    """Yield the lines of commits and uses."""
     for commit in record.commits:
         body: dict[str, Any] = loads(commit.body)
         state: _State = "open" if commit.state == "failed" else commit.state
@@ -71,7 +70,7 @@ def written(record: CommitsRecord) -> Iterator[CommitLine | UseLine]:
 
 
 class CommitReader:
-    """Takes in lines of commits and uses, and refuses what does not fit those before."""
+    """Parses lines of commits and uses, and refuses those that contradict earlier ones."""
 
     def __init__(self) -> None:
         self._commits: dict[UUID, CommitRecord] = {}
@@ -109,7 +108,7 @@ class CommitReader:
         self._uses[line.id] = UseRecord(*columns)
 
     def finished(self) -> CommitsRecord:
-        """All that was taken in."""
+        """Return the commits and uses read so far."""
         return CommitsRecord(list(self._commits.values()), list(self._uses.values()))
 
 

@@ -1,12 +1,12 @@
 """The archive container: a folder or .zip file with a manifest and checksums.
 
-    manifest.json              what is in it, with checksums, sizes and counts
+    manifest.json              the contents, with checksums, sizes and counts
     sessions/<id>.jsonl        one session each, one JSON object per line
 
-It is written to another name and appears when it is complete. Reading trusts nothing: the files
-must be exactly those of the manifest, plain, within the limits, and have the sizes and checksums
-it says, before the first line is looked at. Nothing is ever unpacked to a disk, and files are
-looked up by names we made, never by names an archive gives.
+It is written under a temporary name and renamed when complete. Archives are untrusted: before the
+first line is parsed, the files must be exactly those of the manifest, regular, within the limits,
+and have its sizes and checksums. Nothing is unpacked to disk, and files are opened by names that
+are generated here, never by names from the archive.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MANIFEST = "manifest.json"
 _FOLDER = "sessions"
 _CHUNK_BYTES = 1 << 20
 MAX_LINE = MAX_BYTES + (1 << 20)
-"""Of a line, in bytes: the largest record that can be stored, and what a line says besides."""
+"""Maximum bytes of a line: the largest record, and the other fields of a line."""
 _READ_ERRORS = (
     OSError,
     EOFError,
@@ -65,7 +65,7 @@ class ArchiveLimits:
     ratio_from: int = 2 * MAX_BYTES
     """... when it unpacks to more than this."""
     listing_bytes: int = 32 << 20
-    """The list of names at the end of a zip."""
+    """Maximum bytes of a zip's central directory."""
 
 
 LIMITS = ArchiveLimits()
@@ -76,7 +76,7 @@ Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_
 
 
 class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file, and how to tell that it is as it was written."""
+    """A file with its checksum and size."""
 
     name: str
     sha256: str
@@ -85,7 +85,7 @@ class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArchivedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A session, for whoever wants to know what is inside."""
+    """A session with its counts."""
 
     id: UUID
     key: str | None
@@ -95,7 +95,7 @@ class ArchivedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The list of all there is."""
+    """The manifest: all files and sessions of an archive."""
 
     format: str
     version: int
@@ -105,12 +105,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def file_of(session: UUID) -> str:
-    """The name of a session's file."""
+    """Return the name of a session's file."""
     return f"{_FOLDER}/{session}.jsonl"
 
 
 class ArchiveWriter:
-    """Puts sessions into an archive, one after the other."""
+    """Writes sessions into an archive."""
 
     def __init__(self, sink: _Sink) -> None:
         self._sink = sink
@@ -138,7 +138,7 @@ class ArchiveWriter:
         self._sessions.append(session)
 
     def finish(self) -> Manifest:
-        """Write the manifest; gives what it says."""
+        """Write the manifest and return it."""
         created = clock.to_iso(clock.now_us())
         manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions)
         with self._sink.create(_MANIFEST) as stream:
@@ -148,7 +148,7 @@ class ArchiveWriter:
 
 @contextmanager
 def writing(path: Path) -> Generator[ArchiveWriter]:
-    """An archive that appears at `path` when the block ends well; `finish` it first.
+    """Yield a writer whose archive appears at `path` if the block succeeds; call `finish` first.
 
     It is a zip if the name ends with ".zip", else a folder.
     """
@@ -187,7 +187,7 @@ class _ZipSink:
         self._packed = packed
 
     def create(self, name: str) -> IO[bytes]:
-        info = zipfile.ZipInfo(name)  # with no time of its own: the same content, the same bytes
+        info = zipfile.ZipInfo(name)  # without a time: the same content gives the same bytes
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (stat.S_IFREG | 0o600) << 16
         return self._packed.open(info, "w", force_zip64=True)
@@ -197,7 +197,7 @@ class Archive:
     """An archive whose files are those its manifest names, with the checksums it gives."""
 
     def __init__(self, source: _Source) -> None:
-        """Check all of it; raises ArchiveError."""
+        """Check all files; raises ArchiveError."""
         self._source = source
         _check_sizes(source)
         self.manifest = _read_manifest(source)
@@ -217,7 +217,7 @@ class Archive:
             raise _modified_file(file)
 
     def lines(self, file: ArchivedFile) -> Iterator[bytes]:
-        """The lines of a file; raises ArchiveError if it is not as the manifest says."""
+        """Yield the lines of a file; raises ArchiveError if it does not match the manifest."""
         digest, count = hashlib.sha256(), 0
         with self._source.open(file.name) as stream:
             while line := _next_line(stream, file.name):
@@ -239,7 +239,7 @@ def _next_line(stream: IO[bytes], name: str) -> bytes:
 
 @contextmanager
 def reading(path: Path) -> Generator[Archive]:
-    """The archive at `path`, checked; raises ArchiveError."""
+    """Open and check the archive at `path`; raises ArchiveError."""
     with _translate_errors(path):
         is_folder = path.is_dir()
     if is_folder:
@@ -266,7 +266,7 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
 
 @contextmanager
 def _translate_errors(name: str | Path) -> Generator[None]:
-    """Turn what reading raises into an error that says which file it was."""
+    """Turn errors of reading into an ArchiveError that names the file."""
     try:
         yield
     except SennitError:
@@ -280,9 +280,9 @@ def _translate_errors(name: str | Path) -> Generator[None]:
 
 class _Source(Protocol):
     sizes: dict[str, int]
-    """The files there are, and how large each says it is."""
+    """The files, and the size that each declares."""
     packed: int
-    """How many bytes they take together as they are."""
+    """The total size of the files, compressed in a zip."""
 
     def open(self, name: str) -> IO[bytes]: ...
 
@@ -346,7 +346,7 @@ def _check_file_count(sizes: dict[str, int]) -> None:
 
 
 def _check_directory_size(path: Path) -> None:
-    """The list of names is read whole before a name can be looked at, so its size comes first."""
+    """Raise ArchiveError if the central directory is too large: zipfile reads all of it."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - 98))
         tail = stream.read()
@@ -374,9 +374,7 @@ def _check_sizes(source: _Source) -> None:
 
 
 def _is_zip_bomb(total: int, packed: int) -> bool:
-    """Return whether so few bytes that unpack to so many are more likely made to harm than to
-    keep.
-    """
+    """Return whether the compression ratio is that of a zip bomb."""
     return total > LIMITS.ratio_from and total > packed * LIMITS.ratio
 
 
@@ -412,7 +410,7 @@ def _check_format(value: Any) -> None:
 
 
 def _check_manifest(manifest: Manifest, sizes: dict[str, int]) -> None:
-    """The manifest agrees with itself, and with the files there are."""
+    """Raise ArchiveError unless the manifest is consistent and matches the files."""
     names = [file.name for file in manifest.files]
     if names != [file_of(session.id) for session in manifest.sessions]:
         raise ArchiveError("The manifest's files are not those of its sessions.")

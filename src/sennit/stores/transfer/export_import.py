@@ -1,13 +1,13 @@
 """Export and import of sessions.
 
-`export_sessions` writes an archive (see `archive` and `lines` for its form), `import_sessions`
-takes one in, both through the Store protocol alone, so that any store can take what any other gave.
-One session at a time is in memory.
+`export_sessions` writes an archive (see `container` and `session_jsonl` for its format),
+`import_sessions` reads one, both through the Store protocol alone, so that any store can import
+from any other. One session at a time is in memory.
 
-An import changes nothing until all of the archive has been checked, and compared with what is
-there. Then each session is written in one step. What is there already is left alone, what has grown
-since grows, and what differs is refused: an import never overwrites. The archive's sessions become
-the importing owner's; what branches were granted is not imported.
+An import changes nothing until the whole archive has been checked and compared with the stored
+sessions. Then each session is written in one transaction. Existing content is left unchanged,
+branches that have grown are extended, and differences are refused: an import never overwrites. The
+sessions become the importing owner's; grants are not imported.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how many sessions are done, and of how many."""
+"""Called with the number of sessions done, and of all."""
 
 _PAGE = 500
 _NO_LIMIT = 2**31 - 1
@@ -78,7 +78,7 @@ class ExportSummary:
     sessions: int
     messages: int
     bytes: int
-    """Of the session files, before packing."""
+    """The size of the session files, uncompressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def export_sessions(
     """Write the owner's sessions, or those named, to a new archive.
 
     `path` becomes a zip file if it ends with ".zip", else a folder, and appears when complete.
-    Raises ExistsError if it is there already, NotFoundError if a named session is not.
+    Raises ExistsError if it exists, NotFoundError if a named session does not.
     """
     uids = all_sessions(store, owner) if sessions is None else list(dict.fromkeys(sessions))
     with writing(path) as archive:
@@ -133,7 +133,7 @@ def export_sessions(
 def _without_removed(
     loaded: session_jsonl.LoadedSession, removed: set[UUID]
 ) -> session_jsonl.LoadedSession:
-    """A session less the messages that were removed from their last branch."""
+    """Return a session without its removed messages."""
     if not removed:
         return loaded
     snapshot = loaded.snapshot
@@ -144,7 +144,7 @@ def _without_removed(
     attached = {
         uid for item in snapshot.segments for uid in item.entries[: reach.get(item.id, 0)]
     } | {branch.system for branch in snapshot.branches}
-    detached = removed - attached  # less what was put on a branch again since it was asked for
+    detached = removed - attached  # some may have been attached again meanwhile
     segments = [
         replace(item, entries=item.entries[: reach.get(item.id, 0)]) for item in snapshot.segments
     ]
@@ -153,7 +153,7 @@ def _without_removed(
 
 
 def _without_missing(loaded: session_jsonl.LoadedSession) -> session_jsonl.LoadedSession:
-    """A session with no word of messages that are not there: a reader would refuse it whole."""
+    """Drop references to missing messages, which an import would refuse."""
     present = {item.id for item in loaded.snapshot.messages}
     commits = [
         structs.replace(item, entries=tuple(uid for uid in item.entries if uid in present))
@@ -167,7 +167,7 @@ def _without_missing(loaded: session_jsonl.LoadedSession) -> session_jsonl.Loade
 
 
 def all_sessions(store: Store, owner: Owner) -> list[UUID]:
-    """All ids. A session that changes moves to the front, so it is asked until nothing is new."""
+    """Return all session ids; list again until none is new, as changed ones move to the front."""
     uids: dict[UUID, None] = {}
     count = -1
     while len(uids) > count:
@@ -199,9 +199,9 @@ def _export_session(archive: ArchiveWriter, loaded: session_jsonl.LoadedSession)
 
 
 def needed_segments(snapshot: Snapshot) -> list[SegmentRecord]:
-    """The segments that branches stand on, each after its base, the same from every store.
+    """Return the segments that branches use, bases first, in the same order for every store.
 
-    Raises StoreError if one builds on itself.
+    Raises StoreError if there is a cycle.
     """
     by_id = {segment.id: segment for segment in snapshot.segments}
     depths: dict[UUID, int] = {}
@@ -221,10 +221,10 @@ def needed_segments(snapshot: Snapshot) -> list[SegmentRecord]:
 def import_sessions(
     store: Store, owner: Owner, path: Path, progress: Progress | None = None
 ) -> ImportSummary:
-    """Take in an archive as sessions of the owner; doing it again changes nothing.
+    """Import an archive as sessions of the owner; repeating it changes nothing.
 
-    Raises ArchiveError if the archive is not sound, and ExistsError if a session is here with
-    another content; nothing is imported then.
+    Raises ArchiveError if the archive is invalid, and ExistsError if a session exists with a
+    different content; nothing is imported then.
     """
     with reading(path) as archive:
         total = len(archive.manifest.sessions)
@@ -258,7 +258,7 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.LoadedS
 
 
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
-    """All is sound, and nothing that is here already differs."""
+    """Raise ArchiveError if the archive is invalid, ExistsError if it contradicts the store."""
     seen: set[UUID] = set()
     for snapshot, commits, *_ in _snapshots(archive, owner):
         if snapshot.session.id in seen:
@@ -292,7 +292,7 @@ def _new_commits(
 def _import_session(
     store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
 ) -> tuple[bool, int]:
-    """Write what is not there yet; gives whether the session is new, and how many messages."""
+    """Write missing content; return whether the session is new, and the number of messages."""
     snapshot, commits, labels, starts = loaded
     stored = _load_if_stored(store, owner, snapshot)
     changes = additions(snapshot, stored)
@@ -356,7 +356,7 @@ def _is_same(message: MessageRecord, other: MessageRecord) -> bool:
 
 
 def _new_branches(snapshot: Snapshot, existing: Snapshot) -> list[Change]:
-    """A segment comes with its branch or, if none ends with it, with one that goes at once."""
+    """Return changes that add segments, each with its branch or with a temporary one."""
     _refuse_other_branches(snapshot, existing)
     known = {segment.id: segment for segment in existing.segments}
     branches_by_segment = {branch.segment: branch for branch in snapshot.branches}
@@ -376,7 +376,7 @@ def _new_branches(snapshot: Snapshot, existing: Snapshot) -> list[Change]:
 
 
 def _refuse_other_branches(snapshot: Snapshot, existing: Snapshot) -> None:
-    """A branch that is here must be the same one; one that is not must find its place free."""
+    """Raise ExistsError if a branch differs from the stored one, or its name is taken."""
     known = {branch.id: branch for branch in existing.branches}
     names = {branch.name for branch in existing.branches}
     segments = {segment.id for segment in existing.segments}

@@ -4,9 +4,9 @@ First the session, then its messages, segments and branches, then its commits, w
 labels, and how often its tool calls were started; each line says its kind, and whatever a line
 refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
 
-Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
-be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
-is given as a whole, or an ArchiveError names the line that is wrong.
+Lines are untrusted: messages are validated like new ones, ids and names must be unique, references
+must resolve, and no branch may contain a message twice. A session is read as a whole, or an
+ArchiveError names the wrong line.
 
 The grants of a branch are written for people who read the file, and dropped when it is read back:
 an archive grants nothing. A branch that was given grants comes back with empty ones, so that it
@@ -109,17 +109,17 @@ _parse = reader(object, MAX_LINE)
 
 
 class LoadedSession(NamedTuple):
-    """A session as it was read, with what was noted of it."""
+    """A session with its commits, labels and starts."""
 
     snapshot: Snapshot
     commits: CommitsRecord
     labels: list[LabelRecord]
     starts: dict[UUID, int]
-    """How often tool calls were started, by the messages that ask for them."""
+    """The number of starts of tool calls, by request message."""
 
 
 def written(loaded: LoadedSession) -> Iterator[bytes]:
-    """The lines of a session; the segments must stand after their bases. Raises ArchiveError."""
+    """Yield the lines of a session, whose segments must follow their bases."""
     session = loaded.snapshot.session.key or str(loaded.snapshot.session.id)
     for line in _lines(loaded):
         try:
@@ -170,7 +170,7 @@ def _branch_line(branch: BranchRecord) -> _BranchLine:
 
 
 def read(lines: Iterable[bytes], owner: Owner) -> LoadedSession:
-    """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
+    """Return the session in these lines, as a session of the owner; raises ArchiveError."""
     reader = _Reader(owner)
     number = 0
     for number, line in enumerate(lines, 1):
@@ -185,7 +185,7 @@ def read(lines: Iterable[bytes], owner: Owner) -> LoadedSession:
 
 
 class _Reader:
-    """Takes in one line after the other and refuses what does not fit those before."""
+    """Parses lines in order, and refuses those that contradict earlier ones."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -202,7 +202,7 @@ class _Reader:
         self._starts: dict[UUID, int] = {}
 
     def take(self, line: _Line) -> None:
-        """Add what a line says; raises ValidationError."""
+        """Add the record of a line; raises ValidationError."""
         kind = _ORDER.index(type(line))
         if kind < self._kind or (kind > 0) == (self._session is None):
             raise ValidationError(
@@ -229,7 +229,7 @@ class _Reader:
                 self._take_starts(line)
 
     def finished(self) -> LoadedSession:
-        """The whole session, when no more lines come; raises ValidationError."""
+        """Return the whole session after the last line; raises ValidationError."""
         if self._session is None:
             raise ValidationError("It is empty.")
         segments = list(self._segments.values())
@@ -250,7 +250,7 @@ class _Reader:
         _refuse_duplicate(line.id, self._messages, "message")
         if line.body.keys() & {"id", "created_at"}:
             raise ValidationError("A message's body has neither 'id' nor 'created_at'.")
-        # from_record would trust it: what a store gives back was checked when it was made.
+        # Not from_record, which trusts its input.
         checked = Message.from_dict(
             {**line.body, "id": str(line.id), "created_at": clock.to_iso(line.created)}
         )
@@ -332,7 +332,7 @@ def _refuse_duplicate(uid: UUID, existing: dict[UUID, Any], noun: str) -> None:
 
 
 def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
-    """A segment that no branch stands on would vanish when it is stored."""
+    """Raise ValidationError for a segment that no branch uses: a store would drop it."""
     used = set(tails)
     for segment in reversed(segments):
         if segment.id not in used:
@@ -342,11 +342,11 @@ def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
 
 
 def _refuse_repeats(segments: list[SegmentRecord]) -> None:
-    """No history may hold a message twice.
+    """Raise ValidationError if a history contains a message twice.
 
-    Walks the tree of segments once, with the places where each message stands on the way from the
-    root. Offsets never shrink on the way up, so a place is seen from above if the next segment
-    after its own lets it through.
+    Walks the tree of segments once, depth first, with the positions of each message on the path
+    from the root. Offsets never shrink on the way up, so an entry is visible from above if the next
+    segment's offset lies after it.
     """
     children: dict[UUID | None, list[SegmentRecord]] = {}
     for segment in segments:
