@@ -37,7 +37,7 @@ def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
     while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
         before = (page[-1].updated, page[-1].id)
         old = (record.id for record in page if not _is_alias(store, owner, record))
-        deleted += [record for record in old if store.delete_session(owner, record, limit)]
+        deleted += [uid for uid in old if store.delete_session(owner, uid, limit)]
     if deleted:
         store.scrub()
     return deleted
@@ -69,8 +69,8 @@ def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int
     `erased` is called with them, session by session.
     """
     total = 0
-    while messages_found := store.removed(owner, None, before, _PAGE):
-        sessions = dict.fromkeys((removed.owner, removed.session) for removed in messages_found)
+    while page := store.removed(owner, None, before, _PAGE):
+        sessions = dict.fromkeys((removed.owner, removed.session) for removed in page)
         count = 0
         for session in sessions:
             messages = store.erase_removed(*session, before)

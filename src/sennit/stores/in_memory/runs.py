@@ -93,10 +93,10 @@ class RunLog:
     def _new(self, change: AddEvents) -> list[EventRecord]:
         events, branch = change.events, change.branch
 
-        def there() -> list[EventRecord]:
+        def stored_events() -> list[EventRecord]:
             return self.after(branch, min(event.seq for event in events) - 1)
 
-        return new_events(change, self.last_seq(branch), there)
+        return new_events(change, self.last_seq(branch), stored_events)
 
     def after(self, branch: UUID, seq: int) -> list[EventRecord]:
         """Return the events of a branch after event number `seq`."""

@@ -293,20 +293,20 @@ class MemoryStore(Closing):
         """Return everything that can have a vector: attached messages and file versions."""
         messages = [
             Unembedded(
-                kept.place(message.id), message.id, tokenizer.told(message.body, message.created)
+                state.place(message.id), message.id, tokenizer.told(message.body, message.created)
             )
-            for kept in self._sessions_of(owner).values()
-            for message in kept.messages.values()
-            if message.id not in kept.detached
+            for state in self._sessions_of(owner).values()
+            for message in state.messages.values()
+            if message.id not in state.detached
         ]
         return messages + [
             Unembedded(
-                file_place(replace(kept.file, latest=version)),
-                kept.file.id,
+                file_place(replace(stored.file, latest=version)),
+                stored.file.id,
                 version.body.decode(errors="replace"),
             )
-            for kept in self._files.of(owner)
-            for version in kept.versions
+            for stored in self._files.of(owner)
+            for version in stored.versions
         ]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
