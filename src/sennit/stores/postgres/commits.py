@@ -93,29 +93,22 @@ class CommitTable:
                     self._connection.execute(sql.ADD_USE, (*self._key, *columns))
 
     def _add_commit(self, change: AddCommit, numbers: Numbers) -> None:
-        run, commit = self._connection.execute, change.commit
-        if self._rows(sql.COMMIT_BY_ID, commit.id):
+        run, new = self._connection.execute, change.commit
+        if self._rows(sql.COMMIT_BY_ID, new.id):
             return  # a retry after a lost acknowledgement
-        if commit.number != self.last() + 1:
-            raise covered_already(commit)
-        messages = numbers(commit.entries)
+        if new.number != self.last() + 1:
+            raise covered_already(new)
+        messages = numbers(new.entries)
         if self._rows(sql.COVERED, messages)[0][0]:
-            raise covered_already(commit)
-        values = (
-            commit.number,
-            commit.id,
-            commit.branch,
-            commit.created,
-            commit.state,
-            commit.body,
-        )
+            raise covered_already(new)
+        values = (new.number, new.id, new.branch, new.created, new.state, new.body)
         run(sql.ADD_COMMIT, (*self._key, *values))
-        run(sql.ADD_ARCHIVED, (*self._key, commit.number, messages))
+        run(sql.ADD_ARCHIVED, (*self._key, new.number, messages))
         DetachedTable(self._connection, *self._key).attach(messages)
         if change.uses:
-            claimed = run(sql.CLAIM_USES, (commit.number, *self._key, list(change.uses)))
+            claimed = run(sql.CLAIM_USES, (new.number, *self._key, list(change.uses)))
             if claimed.rowcount < len(change.uses):
-                raise covered_already(commit)
+                raise covered_already(new)
 
     def put_commit(self, change: PutCommit) -> bool:
         """Update a commit's state and body; return False if that was done before."""

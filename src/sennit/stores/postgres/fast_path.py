@@ -226,18 +226,12 @@ def _as_journal_write(write: Write, owner: int) -> FastJournalWrite | None:
         case _:
             pass
     puts = [change for change in rest if isinstance(change, PutRun)]
-    event_changes = [change for change in rest if isinstance(change, AddEvents)]
-    if (
-        not 1 <= len(puts) + len(event_changes) == len(rest)
-        or len(puts) > 1
-        or len(event_changes) > 1
-    ):
+    adds = [change for change in rest if isinstance(change, AddEvents)]
+    if not 1 <= len(puts) + len(adds) == len(rest) or len(puts) > 1 or len(adds) > 1:
         return None
-    events, starts = (
-        (event_changes[0].events, event_changes[0].starts) if event_changes else ((), ())
-    )
+    events, starts = (adds[0].events, adds[0].starts) if adds else ((), ())
     leases = {(put.run.branch, put.token) for put in puts} | {
-        (change.branch, change.token) for change in event_changes
+        (add.branch, add.token) for add in adds
     }
     runs = {put.run.id for put in puts} | {event.run for event in events}
     if len(leases) > 1 or len(runs) != 1 or not _are_consecutive(events):

@@ -98,26 +98,19 @@ class CommitTable:
                 self._many(sql.ADD_USE, [(*self._key, *_use_row(use)) for use in change.uses])
 
     def _add_commit(self, change: AddCommit) -> None:
-        commit = change.commit
-        if self._run(sql.COMMIT_BY_ID, (*self._key, commit.id.bytes)).fetchone():
+        new = change.commit
+        if self._run(sql.COMMIT_BY_ID, (*self._key, new.id.bytes)).fetchone():
             return  # a retry after a lost acknowledgement
-        if commit.number != self.last() + 1:
-            raise covered_already(commit)
-        values = (
-            commit.number,
-            commit.id.bytes,
-            commit.branch.bytes,
-            commit.created,
-            commit.state,
-            commit.body,
-        )
+        if new.number != self.last() + 1:
+            raise covered_already(new)
+        values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
         self._run(sql.ADD_COMMIT, (*self._key, *values))
-        self._last = commit.number
-        self._cover(commit)
+        self._last = new.number
+        self._cover(new)
         for use in change.uses:
-            claimed = self._run(sql.CLAIM_USE, (commit.number, *self._key, use.bytes))
+            claimed = self._run(sql.CLAIM_USE, (new.number, *self._key, use.bytes))
             if not claimed.rowcount:
-                raise covered_already(commit)
+                raise covered_already(new)
 
     def _cover(self, commit: CommitRecord) -> None:
         """Record which messages a commit covers; raises ConflictError, NotFoundError."""
