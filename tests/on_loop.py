@@ -10,7 +10,7 @@ import pytest
 
 from sennit.stores.sqlite.store import SQLiteStore
 
-_DOORS = ("_reading", "_writing", "_unhurried", "_write_all")
+_DOORS = ("_snapshot", "_transaction", "_unsynced_transaction", "_write_all")
 """All that a SQLite store does goes through one of them."""
 
 

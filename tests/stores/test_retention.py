@@ -190,7 +190,7 @@ def test_expiry_merges_the_index_once_and_only_if_it_held_what_goes(tmp_path: Pa
 def test_who_reads_meanwhile_delays_no_writer_and_the_next_erasure_empties_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite, "_CHECKPOINT_TIMEOUT_S", 0.05)
     with sennit.open(tmp_path / "s.db") as client:
         at(NOON, client, "zanzibar")
         with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as reader:

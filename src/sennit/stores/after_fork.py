@@ -1,8 +1,8 @@
 """Detection of stores used in a forked child process.
 
-A child has copies of the parent's connections, but none of its threads. Using them would mix the
-answers of two processes on one socket, or wait for ever for a thread that is not there. So after a
-fork every open store of the child refuses to work; a client that is opened there works.
+A child has copies of the parent's connections, but none of its threads. Using them would mix two
+processes' traffic on one socket, or wait forever for a thread that does not exist. So after a fork
+every store that the parent opened raises StoreError in the child; a client opened there works.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ class ForkGuard(Protocol):
     """A store that must not be used in a forked child."""
 
     def disown(self) -> list[object]:
-        """Refuse everything from now on; gives the connections, which the child never closes."""
+        """Refuse all calls from now on; return the connections, which the child must not close."""
         ...
 
 
-_open: WeakSet[ForkGuard] = WeakSet()
-_inherited: list[object] = []  # closing one would speak for the parent
+_open_stores: WeakSet[ForkGuard] = WeakSet()
+_inherited: list[object] = []  # kept alive: closing one would affect the parent
 
 
 def watch(store: ForkGuard) -> None:
-    """Have a store refuse to work in a forked child."""
-    _open.add(store)
+    """Register a store, to be disowned in a forked child."""
+    _open_stores.add(store)
 
 
 def _disown_all() -> None:
-    for store in list(_open):
+    for store in list(_open_stores):
         _inherited.extend(store.disown())
-    _open.clear()
+    _open_stores.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -42,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def forked(name: str) -> StoreError:
-    """The error for a child that uses a store of its parent."""
+    """Return the error for using a parent's store in a forked child."""
     return StoreError(
         f"The store {name!r} was opened before this process was forked, and belongs to its parent. "
         f"Open a client in the child: sennit.open(...)."

@@ -1,16 +1,15 @@
 """Checksums of stored rows.
 
-A disk, a cable or another program may change a byte of what is stored, and the result often still
-reads as a sound conversation. So a message carries a checksum of its id, time and body, and each
-entry of a segment carries one that runs over the message ids up to it: appending needs the last one
-alone, and erasing a body changes none.
+A disk, a cable or another program may change a stored byte, and the result often still reads as a
+valid conversation. So a message has a checksum of its id, time and body, and each entry of a
+segment has a running checksum over the message ids up to it: appending needs only the last one, and
+erasing a body changes none.
 
-CRC-32 finds every change of up to 32 bits in a row, and all others but one in four billion. It was
-chosen by measurement: BLAKE2 and SHA-256 cost an append several times as much. In a file the
-running checksum is the CRC-32 of the ids one after another, so that one call checks a long segment;
-that positions follow one another is looked at beside it. PostgreSQL has no CRC before version 18,
-and computes the running checksum itself, inside the statement that appends: there it is the first
-eight bytes of SHA-256, over positions and ids.
+CRC-32 detects every burst error of up to 32 bits, and all but one in four billion others. Measured,
+BLAKE2 and SHA-256 make an append several times as expensive. In SQLite the running checksum is the
+CRC-32 of the concatenated ids, so that one call checks a long segment; consecutive positions are
+checked separately. PostgreSQL has no CRC before version 18, and computes the running checksum in
+the statement that appends: the first eight bytes of SHA-256 over positions and ids.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from typing import Final
 from zlib import crc32
 
 START: Final = 0
-"""The running checksum of a segment that has no entries, in a file."""
+"""The running checksum of an empty segment in SQLite."""
 DATABASE_START: Final = bytes(8)
-"""The same in a database."""
+"""The running checksum of an empty segment in PostgreSQL."""
 DAMAGED: Final = b"\x00damaged"
-"""The body given for a message whose checksum does not match: no JSON, so nobody can read it."""
+"""The body returned for a message whose checksum does not match; invalid JSON on purpose."""
 
-_place = Struct("!i").pack
-_PRIME = 4_294_967_291  # the greatest below 2**32: a time that changes in one bit changes modulo it
-_LONG = 4096  # bytes or characters of a value
+_pack_position = Struct("!i").pack
+_PRIME = 4_294_967_291  # the largest below 2**32: flipping one bit of a time changes the remainder
+_MAX_REPR_LENGTH = 4096  # bytes or characters of a value
 
 
 def message_checksum(uid: bytes, created: int, body: bytes) -> int:
@@ -41,16 +40,16 @@ def message_checksum(uid: bytes, created: int, body: bytes) -> int:
 def checked_body(uid: bytes, created: int, body: bytes, checksum: int) -> bytes:
     """Return the body of a message, or DAMAGED if its checksum does not match."""
     try:
-        sound = message_checksum(uid, created, body) == checksum
-    except TypeError:  # a column that is not even of its type
+        matches = message_checksum(uid, created, body) == checksum
+    except TypeError:  # a column of another type
         return DAMAGED
-    return body if sound else DAMAGED
+    return body if matches else DAMAGED
 
 
 def checked_bodies(
     uids: Sequence[bytes], times: Sequence[int], bodies: Sequence[bytes], checksums: Sequence[int]
 ) -> list[bytes]:
-    """Do the same for the columns of many rows: a long history at once."""
+    """Return the checked bodies of many rows, given by column."""
     columns = zip(uids, times, bodies, checksums, strict=True)
     try:
         return [
@@ -80,7 +79,7 @@ def segment_checksum(uids: Iterable[bytes]) -> int:
 
 def database_checksum(before: bytes, position: int, uid: bytes) -> bytes:
     """Return the running checksum of a segment up to an entry, as PostgreSQL computes it."""
-    return sha256(before + _place(position) + uid).digest()[:8]
+    return sha256(before + _pack_position(position) + uid).digest()[:8]
 
 
 def database_checksums(before: bytes, first: int, uids: Iterable[bytes]) -> Iterator[bytes]:
@@ -92,16 +91,20 @@ def database_checksums(before: bytes, first: int, uids: Iterable[bytes]) -> Iter
 
 def row_checksum(*values: object) -> int:
     """Return the checksum of the columns of a row, as SQLite gives them."""
-    if not [one for one in values if isinstance(one, (bytes, str)) and len(one) > _LONG]:
+    if not [
+        value
+        for value in values
+        if isinstance(value, (bytes, str)) and len(value) > _MAX_REPR_LENGTH
+    ]:
         return crc32(repr(values).encode())
-    found = 0
-    rest: list[object] = []
+    checksum = 0
+    short_values: list[object] = []
     for value in values:
         # repr would hold the GIL for milliseconds over a long value; crc32 releases it.
-        if isinstance(value, (bytes, str)) and len(value) > _LONG:
+        if isinstance(value, (bytes, str)) and len(value) > _MAX_REPR_LENGTH:
             data = value if isinstance(value, bytes) else value.encode()
-            found = crc32(data, found)
-            rest.append((type(value).__name__, len(data)))
+            checksum = crc32(data, checksum)
+            short_values.append((type(value).__name__, len(data)))
         else:
-            rest.append(value)
-    return crc32(repr(tuple(rest)).encode(), found)
+            short_values.append(value)
+    return crc32(repr(tuple(short_values)).encode(), checksum)

@@ -1,9 +1,8 @@
-"""Database URLs, and how to show them without a password.
+"""Database URLs, and redaction of their passwords.
 
-An unescaped "@", "/" or "?" in a password makes parsers take a part of it for the host, the port or
-the database, and every error then repeats it. So an address that can be read in two ways is refused
-before any driver sees it, in words that do not repeat it, and the driver's own words are searched
-for the password.
+With an unescaped "@", "/" or "?" in a password, parsers take a part of it for the host, port or
+database, and every error then repeats it. So an ambiguous URL is refused before any driver sees it,
+by an error that does not repeat it, and the password is removed from the driver's messages.
 """
 
 from __future__ import annotations
@@ -13,55 +12,55 @@ from urllib.parse import parse_qsl, unquote
 
 from sennit.errors import StoreError
 
-_ADDRESS = re.compile(
+_URL = re.compile(
     r"""(?P<scheme>postgres(?:ql)?)://
     (?:(?P<user>[^:@/?\s]*)(?::(?P<password>[^@/?]*))?@)?
     (?P<place>(?:\[[^\]@/?]*\]|[^:@/?,\[\]]*)(?::\d*)?(?:,[^:@/?,]*(?::\d*)?)*(?:/[^@/?]*)?)
     (?:\?(?P<query>[^@?]*))?""",
     re.VERBOSE | re.DOTALL,
 )
-_SHORT = 4  # characters of a password that stand in other words by chance
+_MIN_SECRET_LENGTH = 4  # shorter passwords occur in other words by chance
 
 
 def shown_address(url: str) -> str:
-    """Return an address without its password and parameters; without all of it if in doubt."""
+    """Return a URL without its password and parameters; only the scheme if it is ambiguous."""
     if "://" not in url:
         return "postgresql://…" if is_database(url) else url
     scheme = url.partition("://")[0]
-    found = _ADDRESS.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         return f"{scheme}://…"
-    user = f"{found['user']}@" if found["user"] else ""
-    return f"{scheme}://{user}{found['place']}"
+    user = f"{match['user']}@" if match["user"] else ""
+    return f"{scheme}://{user}{match['place']}"
 
 
 def is_database(address: str) -> bool:
-    """Tell whether an address is meant for a database, however it is mistyped."""
+    """Return whether an address looks like a PostgreSQL URL, even a mistyped one."""
     return re.match(r"\s*postgres(ql)?\s*:", address, re.IGNORECASE) is not None
 
 
 def secrets_in(url: str) -> list[str]:
-    """Return the password of a PostgreSQL address, as written and as meant.
+    """Return the passwords in a PostgreSQL URL, as written and percent-decoded.
 
-    Raises StoreError, which does not repeat it, for an address that can be read in several ways.
+    Raises StoreError, without repeating it, for an invalid or ambiguous URL.
     """
     if "://" not in url:  # parameters, such as "host=… password=…"
-        return [found.strip("'") for found in re.findall(r"password\s*=\s*('[^']*'|\S+)", url)]
-    found = _ADDRESS.fullmatch(url)
-    if found is None:
+        return [match.strip("'") for match in re.findall(r"password\s*=\s*('[^']*'|\S+)", url)]
+    match = _URL.fullmatch(url)
+    if match is None:
         raise StoreError(
             "The PostgreSQL URL is invalid; it should look like "
             "postgresql://user:password@host:5432/database, with special characters in the "
             "password percent-encoded: '@' as %40, '/' as %2F, '?' as %3F."
         )
-    given = dict(parse_qsl(found["query"] or ""))
-    written = [found["password"] or "", given.get("password", "")]
-    return [one for word in written for one in (word, unquote(word)) if one]
+    parameters = dict(parse_qsl(match["query"] or ""))
+    passwords = [match["password"] or "", parameters.get("password", "")]
+    return [secret for password in passwords for secret in (password, unquote(password)) if secret]
 
 
 def without_secrets(text: str, secrets: list[str]) -> str:
-    """Return the words of a driver without any of these."""
+    """Return a driver's message with these secrets redacted."""
     for secret in secrets:
-        if len(secret) >= _SHORT:
+        if len(secret) >= _MIN_SECRET_LENGTH:
             text = text.replace(secret, "…")
     return text

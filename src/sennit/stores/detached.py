@@ -1,14 +1,13 @@
 """Detached messages: those on no branch, in one session, inside one transaction.
 
-A message is attached while it stands on a branch, is a branch's system message, or is in an
-archive. Detached messages are kept, with the time at which they were removed, but no search finds
-them.
+A message is attached while it is on a branch, is a branch's system message, or is in an archive.
+Detached messages stay stored, with the time of their removal, but search does not return them.
 
-A write names the segments that it is about to change (`watch`), and `settle` compares what branches
-show of these before and after. A segment is shown as a whole where a branch ends with it, and else
-up to where the highest of those that build on it begins; each of them begins in its base or at its
-end. So a look at a segment's own users is enough, by keys: the cost of a change grows with what it
-changes, not with the number of branches or the length of the session.
+A write registers the segments that it is about to change (`watch`), and `settle` compares which of
+their entries are visible before and after. A segment is visible as a whole if a branch ends with
+it, and else up to the highest start of the segments on top of it. So it is enough to look up the
+direct users of a segment by key: the cost of a change grows with its size, not with the number of
+branches or the length of the session.
 """
 
 from __future__ import annotations
@@ -27,107 +26,107 @@ class SegmentUse(NamedTuple):
 
     base: int | None
     users: int
-    """How many branches end with it and how many segments build on it, each counted up to two."""
+    """The number of branches that end with it and of segments on top of it, each up to two."""
     shown: int
-    """How many of its own entries branches show."""
+    """The number of its own entries that are visible on branches."""
 
 
 def use_of(base: int | None, start: int, ends: int, above: int, highest: int | None) -> SegmentUse:
-    """Return the use of a segment, from the columns that both stores ask for."""
+    """Return the use of a segment, from the columns that both SQL stores query."""
     shown = ALL_ENTRIES if ends else max(0, (highest or 0) - start)
     return SegmentUse(base, ends + above, shown)
 
 
 class DetachedMessages(ABC):
-    """The messages of one session that stand on no branch, and what a write changes of them."""
+    """The detached messages of one session, and the changes of one write to them."""
 
     def __init__(self) -> None:
-        self._had: dict[int, int] = {}  # how much segments showed before the write
-        self._left: set[int] = set()  # messages that may have left their last branch
-        self._joined: set[int] = set()  # messages that have come onto a branch
+        self._shown_before: dict[int, int] = {}  # visible entries of segments before the write
+        self._left_branches: set[int] = set()  # messages that may be on no branch now
+        self._joined_branches: set[int] = set()  # messages that are on a branch now
 
     @abstractmethod
     def any(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether any message of the session is detached."""
 
     @abstractmethod
     def detach(self, messages: Iterable[int], since: int | None) -> None:
-        """Keep messages without finding them, unless they are on a branch or in an archive."""
+        """Exclude messages from search, unless they are on a branch or in an archive."""
 
     @abstractmethod
     def attach(self, messages: Iterable[int]) -> None:
-        """Have messages found again, those of them that were detached."""
+        """Include detached messages in search again."""
 
     @abstractmethod
     def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
-        """Return the uses of those of these segments that are there."""
+        """Return the uses of these segments, without those that do not exist."""
 
     @abstractmethod
     def _messages_in(self, ranges: Sequence[Range]) -> set[int]:
-        """Return the messages at these places."""
+        """Return the messages in these ranges of entries."""
 
     @abstractmethod
     def _delete(self, segments: Sequence[int]) -> None:
         """Delete segments and their entries."""
 
     def begin(self) -> None:
-        """Forget what a write that failed has named."""
-        self._had.clear()
-        self._left.clear()
-        self._joined.clear()
+        """Reset the state of a previous write."""
+        self._shown_before.clear()
+        self._left_branches.clear()
+        self._joined_branches.clear()
 
     def watch(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
-        """Name segments of which branches may soon show more or less; gives their uses."""
+        """Record segments whose visible entries may change; return their current uses."""
         uses = self._uses(segments)
         for number, use in uses.items():
-            self._had.setdefault(number, use.shown)
+            self._shown_before.setdefault(number, use.shown)
         return uses
 
     def shows(self, segment: int) -> None:
-        """Name a new segment, of which nothing was shown before."""
-        self._had.setdefault(segment, 0)
+        """Record a new segment, none of whose entries were visible before."""
+        self._shown_before.setdefault(segment, 0)
 
     def replaced(self, old: int | None, new: int | None) -> None:
-        """Name a system message that a branch no longer has, and the one it has now."""
+        """Record that a branch replaced one system message with another."""
         if old is not None and old != new:
-            self._left.add(old)
+            self._left_branches.add(old)
         if new is not None and old != new:
-            self._joined.add(new)
+            self._joined_branches.add(new)
 
     def settle(self) -> None:
-        """Drop segments that no branch needs, detach what has left its last branch, and attach."""
-        if not self._had and not self._left and not self._joined:
+        """Drop unused segments, detach messages that left their last branch, attach others."""
+        if not self._shown_before and not self._left_branches and not self._joined_branches:
             return
         self._drop_unused()
-        now = self._uses(self._had)
-        fewer, more = list[Range](), list[Range]()
-        for number, had in self._had.items():
-            shown = now[number].shown
-            if shown < had:
-                fewer.append((number, shown, had))
-            elif shown > had:
-                more.append((number, had, shown))
-        if left := self._left | self._messages_in(fewer):
-            self.detach(left, clock.now_us())
-        if (more or self._joined) and self.any():
-            self.attach(self._joined | self._messages_in(more))
+        uses = self._uses(self._shown_before)
+        hidden, revealed = list[Range](), list[Range]()
+        for number, before in self._shown_before.items():
+            shown = uses[number].shown
+            if shown < before:
+                hidden.append((number, shown, before))
+            elif shown > before:
+                revealed.append((number, before, shown))
+        if detached := self._left_branches | self._messages_in(hidden):
+            self.detach(detached, clock.now_us())
+        if (revealed or self._joined_branches) and self.any():
+            self.attach(self._joined_branches | self._messages_in(revealed))
         self.begin()
 
     def _drop_unused(self) -> None:
-        waiting: Iterable[int] = list(self._had)
-        while waiting:
-            uses = self._uses(waiting)
+        pending: Iterable[int] = list(self._shown_before)
+        while pending:
+            uses = self._uses(pending)
             unused = {number: use for number, use in uses.items() if not use.users}
             if not unused:
                 return
-            waiting = {use.base for use in unused.values() if use.base is not None}
-            self.watch(waiting - self._had.keys())
-            shown = [(number, 0, self._had.pop(number)) for number in unused]
-            self._left |= self._messages_in(shown)
+            pending = {use.base for use in unused.values() if use.base is not None}
+            self.watch(pending - self._shown_before.keys())
+            shown = [(number, 0, self._shown_before.pop(number)) for number in unused]
+            self._left_branches |= self._messages_in(shown)
             self._delete(list(unused))
 
     @abstractmethod
-    def _layout(self) -> SegmentGraph: ...
+    def _graph(self) -> SegmentGraph: ...
 
     @abstractmethod
     def _names(self) -> list[tuple[str, UUID, UUID | None]]:
@@ -135,24 +134,29 @@ class DetachedMessages(ABC):
 
     @abstractmethod
     def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
-        """Return where messages stand, as message, segment and position."""
+        """Return the entries of messages, as message, segment and position."""
 
     def branches_holding(self, messages: Sequence[UUID]) -> dict[UUID, str]:
-        """The branch on which each message stands."""
+        """Return the branch name of each message."""
         rows = sorted(self._names(), key=lambda row: row[0] != MAIN)
         names = {uid: name for name, uid, _ in rows}
-        found = self._layout().holding(names, self._places(messages))
+        branch_names = self._graph().holding(names, self._places(messages))
         for name, _, system in rows:
             if system is not None:
-                found.setdefault(system, name)
-        return {uid: found[uid] for uid in messages if uid in found}
+                branch_names.setdefault(system, name)
+        return {uid: branch_names[uid] for uid in messages if uid in branch_names}
 
 
 def alone(uses: Mapping[int, SegmentUse], tail: int) -> set[int]:
-    """Those of these segments, from `tail` down, that only the one branch needs that ends there."""
-    found: set[int] = set()
-    at: int | None = tail
-    while at is not None and at in uses and uses[at].users == 1 and at not in found:
-        found.add(at)
-        at = uses[at].base
-    return found
+    """Return the segments from `tail` down that only the branch ending there uses."""
+    exclusive: set[int] = set()
+    current: int | None = tail
+    while (
+        current is not None
+        and current in uses
+        and uses[current].users == 1
+        and current not in exclusive
+    ):
+        exclusive.add(current)
+        current = uses[current].base
+    return exclusive

@@ -1,7 +1,7 @@
 """The job queue protocol of stores with workers.
 
-A job is a commit that is open. It is handed out at least once: a worker that dies has its jobs
-taken over, so what comes of a job must be the same however often it is done.
+A job is an open commit. Delivery is at least once: the jobs of a dead worker are taken over, so a
+handler must be idempotent.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from sennit.stores.records.sessions import Owner
 
 @dataclass(frozen=True, slots=True)
 class CommitJob:
-    """A commit to be finished."""
+    """An open commit to finish."""
 
     owner: Owner
     commit: UUID
     attempts: int
-    """How often it was tried before, with no success."""
+    """The number of failed attempts so far."""
 
 
 Handler: TypeAlias = Callable[[CommitJob], object]
-"""Does a job. If it raises, the job comes again later, as often as that happens."""
+"""Handles a job; if it raises, the job is retried later, without limit."""
 
 
 @runtime_checkable
 class StoreWithWorkers(Protocol):
-    """A store that has workers."""
+    """A store with a job queue for workers."""
 
     def serve(self, handler: Handler, serving: WorkerOptions) -> None:
-        """Be a worker: have the open commits of all owners finished, until told to stop."""
+        """Run a worker that finishes the open commits of all owners, until it is stopped."""
         ...
 
 
@@ -43,13 +43,13 @@ class WorkerOptions:
     """Options of a worker."""
 
     concurrency: int = 1
-    """How many jobs are done at once."""
+    """The number of jobs that run at once."""
     drain: bool = False
-    """Whether to end when no job is left, rather than wait for more."""
+    """Whether to stop when the queue is empty, rather than wait for more jobs."""
     heartbeat: float = 10.0
-    """Seconds after which it says again that it lives."""
+    """Seconds between heartbeats."""
     silence: float = 30.0
-    """Seconds without a sign of life after which a worker's jobs are taken over."""
+    """Seconds without a heartbeat after which a worker's jobs are taken over."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

@@ -1,11 +1,10 @@
 """Lease rules, the same for every store.
 
-A lease is held until it expires or is released. Its token grows with each holder and is never used
-again, so that whoever lost a lease without noticing can be refused.
+A lease is held until it expires or is released. Its token is a fencing token: it grows with each
+holder, so that a writer that lost its lease without noticing is refused.
 
-`now` and `expires` are microseconds of one clock that all who share the store can read: that of the
-server on PostgreSQL, the monotonic clock of the machine elsewhere. The wall clocks of two programs
-may differ by more than a lease lasts.
+`now` and `expires` are microseconds of one clock that all users of the store share: the server's on
+PostgreSQL, the machine's monotonic clock elsewhere. Wall clocks may differ by more than a lease.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from sennit.stores.records.sessions import Lease
 
 
 def ticks() -> int:
-    """Microseconds of the machine's monotonic clock."""
+    """Return the machine's monotonic clock in microseconds."""
     return int(clock.monotonic() * 1_000_000)
 
 
 def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> Lease:
-    """The lease for a new holder, after `last`; raises ConflictError while another holds it."""
+    """Return the lease that follows `last`; raises ConflictError while another holder has it."""
     if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
@@ -35,24 +34,24 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
 
 
 def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
-    """The same lease for longer; raises ConflictError if it was lost or given back."""
+    """Return an extended lease; raises ConflictError if it was lost or released."""
     if not is_held(last, lease):
         raise ConflictError("The lease of the branch was lost; stop writing, or acquire it again.")
     return Lease(lease.branch, lease.holder, lease.token, now + ttl)
 
 
 def is_held(last: Lease | None, lease: Lease) -> bool:
-    """Return whether nobody has taken the lease since, and it was not given back."""
+    """Return whether a lease is still the last one, and was not released."""
     if last is None or last.expires == 0:
         return False
     return (last.holder, last.token) == (lease.holder, lease.token)
 
 
 def is_live(last: Lease | None, now: int) -> bool:
-    """Return whether anyone holds a branch whose last lease is this one."""
+    """Return whether the last lease of a branch has not expired."""
     return last is not None and last.expires > now
 
 
 def ended(lease: Lease) -> Lease:
-    """A lease that was given back: nobody holds it, and its token stays used."""
+    """Return a lease as released: it expires at 0 and keeps its token."""
     return Lease(lease.branch, lease.holder, lease.token, 0)

@@ -11,22 +11,24 @@ from weakref import WeakKeyDictionary, ref
 
 
 class LoopBridge:
-    """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
+    """Delivers results from a writer's thread to a loop, many per wake-up."""
 
-    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge]] = WeakKeyDictionary()
+    _bridges: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge]] = (
+        WeakKeyDictionary()
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = ref(loop)  # or what is kept for a loop would keep it, long after it ended
-        self._letters: deque[tuple[asyncio.Future[None], Exception | None]] = deque()
+        self._loop = ref(loop)  # weak, so that a bridge does not keep its loop alive
+        self._results: deque[tuple[asyncio.Future[None], Exception | None]] = deque()
 
     @classmethod
     def of_running_loop(cls) -> LoopBridge:
-        """The running loop's own mailbox."""
+        """Return the bridge of the running loop."""
         loop = asyncio.get_running_loop()
-        found = cls._all.get(loop)
-        if found is None:
-            found = cls._all[loop] = cls(loop)
-        return found
+        bridge = cls._bridges.get(loop)
+        if bridge is None:
+            bridge = cls._bridges[loop] = cls(loop)
+        return bridge
 
     def promise(self) -> asyncio.Future[None] | None:
         """Return a future, to be completed with `put`; None if another loop is running."""
@@ -34,26 +36,26 @@ class LoopBridge:
         return loop.create_future() if loop is self._loop() else None
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Have work done when all that is ready has run; called on the loop, as `promise` is."""
+        """Schedule work on the running loop, after all callbacks that are ready."""
         asyncio.get_running_loop().call_soon(work)
 
-    def put(self, finished: asyncio.Future[None], error: Exception | None) -> None:
-        """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""
-        self._letters.append((finished, error))
+    def put(self, future: asyncio.Future[None], error: Exception | None) -> None:
+        """Queue a result in the writer's thread; `ring` later delivers it."""
+        self._results.append((future, error))
 
     def ring(self) -> None:
-        """Have the loop look at what was left; if it has ended, nobody waits any more."""
+        """Schedule delivery of the queued results on the loop; do nothing if it is closed."""
         loop = self._loop()
         if loop is not None:
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._deliver)
+                loop.call_soon_threadsafe(self._deliver_results)
 
-    def _deliver(self) -> None:
-        while self._letters:
-            finished, error = self._letters.popleft()
-            if finished.cancelled():
+    def _deliver_results(self) -> None:
+        while self._results:
+            future, error = self._results.popleft()
+            if future.cancelled():
                 continue
             if error is None:
-                finished.set_result(None)
+                future.set_result(None)
             else:
-                finished.set_exception(error)
+                future.set_exception(error)

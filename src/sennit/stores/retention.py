@@ -1,9 +1,9 @@
 """Retention: deletion of old sessions and of removed messages.
 
-The age of a session counts from its last change, that of a removed message from when it was removed
-from its last branch. The store looks at that again as they go, so that a session which was used
-meanwhile stays, and so does a message that was put on a branch again. A session that only says
-where another one is (its metadata names that one's key as `SHARES`) goes with it, not before.
+The age of a session counts from its last change, that of a removed message from its removal. The
+store checks it again in the deleting transaction, so a session that was used meanwhile stays, and
+so does a message that is on a branch again. A session that only refers to another one (its metadata
+has that one's key as `SHARES`) is deleted after it, not before.
 """
 
 from __future__ import annotations
@@ -23,69 +23,69 @@ from sennit.stores.session_ids import session_id
 _log = logging.getLogger(__name__)
 
 Erased: TypeAlias = Callable[[Owner, UUID, list[UUID]], object]
-"""Told the messages of a session that are erased."""
+"""Called with the erased messages of a session."""
 
 SHARES = "shares"
 _PAGE = 500
-_LOWEST = UUID(int=0)
+_LOWEST_ID = UUID(int=0)
 
 
 def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
-    """Delete the owner's sessions last changed before `older_than`; gives those that are gone."""
+    """Delete the owner's sessions last changed before `older_than`; return their ids."""
     limit = clock.from_datetime(older_than)
-    before, gone = (limit, _LOWEST), list[UUID]()
+    before, deleted = (limit, _LOWEST_ID), list[UUID]()
     while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
         before = (page[-1].updated, page[-1].id)
-        old = (one.id for one in page if not _is_shared(store, owner, one))
-        gone += [one for one in old if store.delete_session(owner, one, limit)]
-    if gone:
+        old = (record.id for record in page if not _is_alias(store, owner, record))
+        deleted += [uid for uid in old if store.delete_session(owner, uid, limit)]
+    if deleted:
         store.scrub()
-    return gone
+    return deleted
 
 
-def _is_shared(store: Store, owner: Owner, one: SessionRecord) -> bool:
-    """Return whether a session says where another is, which is still there."""
-    key = one.metadata.get(SHARES)
+def _is_alias(store: Store, owner: Owner, record: SessionRecord) -> bool:
+    """Return whether a session refers to another one that still exists."""
+    key = record.metadata.get(SHARES)
     return isinstance(key, str) and store.find_session(owner, session_id(owner, key)) is not None
 
 
-def checked_retention(given: Any) -> timedelta:
-    """`given`, if it is a time that removed messages can be kept for; raises ValidationError."""
-    if not isinstance(given, timedelta):
-        raise InvalidTypeError(f"retention must be a timedelta, got {shown(given)}.")
-    if given < timedelta():
-        raise ValidationError(f"retention must not be negative, got {shown(given)}.")
-    return given
+def checked_retention(retention: Any) -> timedelta:
+    """Return a valid retention period; raises ValidationError."""
+    if not isinstance(retention, timedelta):
+        raise InvalidTypeError(f"retention must be a timedelta, got {shown(retention)}.")
+    if retention < timedelta():
+        raise ValidationError(f"retention must not be negative, got {shown(retention)}.")
+    return retention
 
 
 def due(retention: timedelta) -> int:
-    """The time before which messages have to be removed to be erased now."""
+    """Return the time before which removed messages are due for erasure."""
     return clock.now_us() + 1 - int(retention.total_seconds() * 1_000_000)
 
 
 def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int:
-    """Erase messages that were removed from their last branch before a time; gives how many.
+    """Erase messages that were removed before a time, of one owner or of all; return how many.
 
-    Of one owner, or of all; `erased` is told which.
+    `erased` is called with them, session by session.
     """
-    gone = 0
-    while found := store.removed(owner, None, before, _PAGE):
-        homes = dict.fromkeys((one.owner, one.session) for one in found)
+    total = 0
+    while page := store.removed(owner, None, before, _PAGE):
+        sessions = dict.fromkeys((removed.owner, removed.session) for removed in page)
         count = 0
-        for home in homes:
-            messages = store.erase_removed(*home, before)
-            erased(*home, messages)
+        for session in sessions:
+            messages = store.erase_removed(*session, before)
+            erased(*session, messages)
             count += len(messages)
-        if not count:  # somebody else did it in the same moment
+        if not count:  # another process erased them meanwhile
             break
-        gone += count
-    if gone:
+        total += count
+    if total:
         store.scrub()
-    return gone
+    return total
 
 
 def purge_if_possible(store: Store, owner: Owner | None, before: int, erased: Erased) -> None:
-    """Do so, or log why it was not possible: whoever comes next tries again."""
+    """Purge, or log why it failed; the next purge tries again."""
     try:
         purge(store, owner, before, erased)
     except SennitError as error:

@@ -1,4 +1,4 @@
-"""Rules for runs and events, the same for every store, and the errors for whoever breaks them."""
+"""Rules for runs and events, the same for every store, and their errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sennit.stores.records.sessions import AddEvents, EventRecord
 
 
 def new_events(
-    change: AddEvents, last: int, there: Callable[[], Iterable[EventRecord]]
+    change: AddEvents, last: int, read_stored: Callable[[], Iterable[EventRecord]]
 ) -> list[EventRecord]:
-    """Those of a change that come past the `last` event of the branch, in order.
+    """Return the events of a change after the branch's `last` event, in order.
 
-    `there` gives what is stored from the first of them on. An earlier one has to be among that, or
-    was erased and stays so. Raises ConflictError for one that is another there.
+    `read_stored` returns the stored events from the first of them on. An earlier event must equal
+    the stored one, or was erased and stays so. Raises ConflictError if it differs.
     """
     if all(event.seq == seq for seq, event in enumerate(change.events, last + 1)):
-        return list(change.events)  # as nearly always
+        return list(change.events)  # the usual case
     if any(event.seq <= last for event in change.events):
-        stored = {one.seq: one for one in there()}
+        stored = {event.seq: event for event in read_stored()}
         for event in change.events:
             if stored.get(event.seq, event) != event:
                 raise other_event(change.branch, event.seq)
@@ -32,14 +32,14 @@ def new_events(
 
 
 def lost_lease(branch: UUID) -> ConflictError:
-    """The error for a writer whose lease another one has taken."""
+    """Return the error for a writer that has lost its lease."""
     return ConflictError(
         f"The lease of branch {branch} was lost: another run has taken it. Nothing was written."
     )
 
 
 def started_elsewhere(message: UUID) -> ConflictError:
-    """The error for a tool call that was started more often than its writer knows."""
+    """Return the error for a tool call that was started more often than the writer knows."""
     return ConflictError(
         f"Another process has started the tool call of message {message}, on this branch or "
         f"another one. Nothing was written; read its starts and decide again.",
@@ -48,10 +48,10 @@ def started_elsewhere(message: UUID) -> ConflictError:
 
 
 def other_event(branch: UUID, seq: int) -> ConflictError:
-    """The error for an event whose number another one has."""
+    """Return the error for an event whose number another event has."""
     return ConflictError(f"Event {seq} of branch {branch} already exists with a different content.")
 
 
 def no_run(run: UUID) -> NotFoundError:
-    """The error for an event of a run that was never noted on its branch."""
+    """Return the error for an event of a run that is not stored on its branch."""
     return NotFoundError(f"There is no run {run} on this branch; store it first with PutRun.")

@@ -1,8 +1,8 @@
 """The graph of segments: which branch needs which.
 
-For stores that keep segments as rows. It is worked out here rather than by recursive queries, whose
-plans depend on when tables were last analyzed and may be quadratic. Segments go by their numbers. A
-base may have a higher number than what builds on it: a segment that was taken over keeps its own.
+For stores that keep segments as rows. It is computed here rather than by recursive queries, whose
+plans depend on table statistics and may be quadratic. Segments are identified by number. A base may
+have a higher number than a segment on top of it: a segment that was taken over keeps its number.
 """
 
 from __future__ import annotations
@@ -18,66 +18,66 @@ from sennit.stores.records.sessions import BranchRecord
 
 
 def unused(bases: Mapping[int, int | None], tails: Iterable[int]) -> list[int]:
-    """The segments that no branch needs, given where branches end."""
+    """Return the segments that no branch with one of these tails uses."""
     used: set[int] = set()
     for tail in tails:
-        at: int | None = tail
-        while at is not None and at not in used:
-            used.add(at)
-            at = bases.get(at)
-    return [no for no in bases if no not in used]
+        current: int | None = tail
+        while current is not None and current not in used:
+            used.add(current)
+            current = bases.get(current)
+    return [number for number in bases if number not in used]
 
 
 def needed(rows: Mapping[int, Any], tails: Iterable[int], known: Mapping[UUID, int]) -> list[int]:
-    """The segments under these tails, down to known ones; rows begin with number, id and base."""
-    found: set[int] = set()
-    waiting = list(tails)
-    while waiting:
-        no = waiting.pop()
-        if no in found:
+    """Return the segments under these tails, down to known ones; rows are number, id, base, …"""
+    segments: set[int] = set()
+    pending = list(tails)
+    while pending:
+        number = pending.pop()
+        if number in segments:
             continue
-        found.add(no)
-        _, uid, base, *_ = rows[no]
+        segments.add(number)
+        _, uid, base, *_ = rows[number]
         if base is not None and (uid not in known or rows[base][1] not in known):
-            waiting.append(base)
-    return sorted(found)
+            pending.append(base)
+    return sorted(segments)
 
 
 def lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[int, int]:
     """Return the number of lost entries below each segment; rows are number, id, base, start.
 
-    `gaps` are the places of those that have gone, counted in their own segments.
+    `gaps` are the positions of the lost entries in their own segments.
     """
     lost: dict[int, int] = {}
     for first in rows:
         path: dict[int, None] = {}
-        at: int | None = first
-        while at is not None and at not in lost:
-            if at in path:
-                raise circular(at)
-            path[at] = None
-            at = rows[at][2]
-        for no in reversed(path):
-            lost[no] = _lost_below(no, rows, gaps, lost)
+        current: int | None = first
+        while current is not None and current not in lost:
+            if current in path:
+                raise circular(current)
+            path[current] = None
+            current = rows[current][2]
+        for number in reversed(path):
+            lost[number] = _count_lost_below(number, rows, gaps, lost)
     return lost
 
 
-def _lost_below(
-    no: int, rows: Mapping[int, Any], gaps: Mapping[int, list[int]], lost: Mapping[int, int]
+def _count_lost_below(
+    number: int, rows: Mapping[int, Any], gaps: Mapping[int, list[int]], lost: Mapping[int, int]
 ) -> int:
-    _, _, base, upto = rows[no]
+    _, _, base, end = rows[number]
     count = 0
     while base is not None:
-        _, _, below, start = rows[base]
-        count += sum(start + place < upto for place in gaps.get(base, ()))
-        if upto >= start:
+        _, _, next_base, start = rows[base]
+        count += sum(start + position < end for position in gaps.get(base, ()))
+        if end >= start:
             return count + lost[base]
-        base = below
+        base = next_base
     return count
 
 
 def source_of(branch: BranchRecord) -> UUID | None:
-    """Return the branch that a new one says it was forked from."""
+    """Return the id of the branch that a branch was forked from, or None."""
     origin: Any = branch.metadata.get("forked_from")
     try:
         return UUID(origin["branch_id"])
@@ -86,37 +86,37 @@ def source_of(branch: BranchRecord) -> UUID | None:
 
 
 MAIN = "main"
-"""The branch that is looked at first."""
+"""The branch that has priority if several hold a message."""
 ALL_ENTRIES = 2**31 - 1
-"""All entries of a segment: more than any has, and the greatest integer of PostgreSQL."""
+"""The number of entries that means all: the largest integer of PostgreSQL."""
 
 Range: TypeAlias = tuple[Any, int, int]
-"""Entries of a segment: its key, the first position, and the first that is no part of it."""
+"""A half-open range of a segment's entries: its key, first and end position."""
 
 
 def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any, int]:
-    """Return the number of own entries that each segment shows on branches with these tails.
+    """Return the number of visible entries of each segment, for branches with these tails.
 
-    Rows are base and start of each segment, by whatever key the store knows it.
+    Rows are base and start of each segment, by the store's key.
     """
     reach: dict[Any, int] = {}
     for tail in tails:
-        at, upto = tail, ALL_ENTRIES
-        while reach.get(at, -1) < upto:
-            reach[at] = upto
-            base, start = rows[at]
+        current, end = tail, ALL_ENTRIES
+        while reach.get(current, -1) < end:
+            reach[current] = end
+            base, start = rows[current]
             if base is None:
                 break
-            at, upto = base, min(upto, start)
+            current, end = base, min(end, start)
     return {
-        no: ALL_ENTRIES if upto == ALL_ENTRIES else max(0, upto - rows[no][1])
-        for no, upto in reach.items()
+        key: ALL_ENTRIES if end == ALL_ENTRIES else max(0, end - rows[key][1])
+        for key, end in reach.items()
     }
 
 
 @dataclass(frozen=True)
 class SegmentGraph:
-    """The segments of a session and its branches, by the store's keys, as they are at a moment."""
+    """A snapshot of a session's segments and branches, by the store's keys."""
 
     rows: Mapping[Any, tuple[Any, int]]
     """Base and start of each segment."""
@@ -125,7 +125,7 @@ class SegmentGraph:
 
     @cached_property
     def shown(self) -> dict[Any, int]:
-        """Return the number of own entries that each segment shows on any branch."""
+        """The number of visible entries of each segment on any branch."""
         return shown(self.rows, (segment for segment, _ in self.branches.values()))
 
     @cached_property
@@ -134,36 +134,44 @@ class SegmentGraph:
         return {system for _, system in self.branches.values() if system is not None}
 
     def more_than(self, other: SegmentGraph) -> list[Range]:
-        """The entries that are shown here and not there."""
-        there = other.shown
-        return [(no, there.get(no, 0), n) for no, n in self.shown.items() if there.get(no, 0) < n]
+        """Return the entries that are visible here and not in `other`."""
+        other_shown = other.shown
+        return [
+            (key, other_shown.get(key, 0), count)
+            for key, count in self.shown.items()
+            if other_shown.get(key, 0) < count
+        ]
 
     def beside(self, branch: Any, before: SegmentGraph) -> list[Range]:
-        """The shown entries among which something may stand that was on one branch before.
+        """Return the visible entries that may repeat a message of one branch's former history.
 
-        A branch holds a message once, so what it showed before need not be looked through.
+        A branch holds a message once, so the entries of that history itself are left out.
         """
-        held = before.branches.get(branch)
-        own = {} if held is None else shown(before.rows, [held[0]])
-        return [(no, own.get(no, 0), n) for no, n in self.shown.items() if own.get(no, 0) < n]
+        previous = before.branches.get(branch)
+        previously_shown = {} if previous is None else shown(before.rows, [previous[0]])
+        return [
+            (key, previously_shown.get(key, 0), count)
+            for key, count in self.shown.items()
+            if previously_shown.get(key, 0) < count
+        ]
 
     def holding(
         self, names: Mapping[Any, str], places: Iterable[tuple[UUID, Any, int]]
     ) -> dict[UUID, str]:
-        """The branch that shows each of these places, as message, segment and position.
+        """Return the branch name of each message, given as message, segment and position.
 
-        Of several the one that comes first in `names`.
+        If several branches show it, the first in `names` wins.
         """
-        found: dict[UUID, str] = {}
-        where = list(places)
+        branch_names: dict[UUID, str] = {}
+        positions = list(places)
         for branch, name in names.items():
-            own = shown(self.rows, [self.branches[branch][0]])
-            for message, segment, pos in where:
-                if pos < own.get(segment, 0):
-                    found.setdefault(message, name)
-        return found
+            branch_shown = shown(self.rows, [self.branches[branch][0]])
+            for message, segment, position in positions:
+                if position < branch_shown.get(segment, 0):
+                    branch_names.setdefault(message, name)
+        return branch_names
 
     @property
     def everything(self) -> list[Range]:
-        """All entries that are shown."""
-        return [(no, 0, n) for no, n in self.shown.items()]
+        """All visible entries."""
+        return [(key, 0, count) for key, count in self.shown.items()]

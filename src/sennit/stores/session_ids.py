@@ -1,7 +1,7 @@
 """Session ids, derived from owner and key.
 
-A session's id follows from its owner and key: two processes that say "chat_001" mean the same
-session, two users who say it do not, and an archive that another user imports becomes theirs.
+So two processes that open "chat_001" get the same session, two users do not, and an archive that
+another user imports becomes theirs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ _NAMESPACE = id_from_bytes(bytes.fromhex("01a1e0d5e6da7422bcb7dce1d1ae1244"))
 
 
 def session_id(owner: Owner, key: str) -> UUID:
-    """The id of the owner's session with that key."""
-    # NUL can stand in none of them, so no two owners and keys run together.
+    """Return the id of the owner's session with that key."""
+    # None of them can contain NUL, so the joined text is unambiguous.
     return uuid5(_NAMESPACE, "\0".join((owner.tenant, owner.name, key)))

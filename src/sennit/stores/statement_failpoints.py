@@ -1,6 +1,6 @@
 """Failpoints before and after each SQL statement.
 
-A point is named after its driver and the first words of the statement
+A failpoint is named after its driver and the first words of the statement
 (`sqlite.before: INSERT INTO messages`), or the table that a SELECT reads
 (`sqlite.after: SELECT FROM sessions`).
 """
@@ -13,23 +13,23 @@ from contextlib import contextmanager
 
 from sennit import failpoints
 
-_WORDS = 3
+_MAX_NAME_WORDS = 3
 _COMMENT = re.compile(r"--[^\n]*")
-_SIGNS = re.compile(r"[(),;=\s]+")
-_TABLE = re.compile(r"SELECT\b.*?\bFROM\s+([\w.]+)", re.DOTALL)
+_PUNCTUATION = re.compile(r"[(),;=\s]+")
+_SELECT = re.compile(r"SELECT\b.*?\bFROM\s+([\w.]+)", re.DOTALL)
 
 
 def named(statement: str) -> str:
-    """The words of a statement that tell it from others, for people."""
-    bare = _COMMENT.sub("", statement).strip()
-    if found := _TABLE.match(bare):
-        return f"SELECT FROM {found[1]}"
-    return " ".join(_SIGNS.sub(" ", bare).split()[:_WORDS])
+    """Return a readable name of a statement: its first words, or the table it reads."""
+    text = _COMMENT.sub("", statement).strip()
+    if match := _SELECT.match(text):
+        return f"SELECT FROM {match[1]}"
+    return " ".join(_PUNCTUATION.sub(" ", text).split()[:_MAX_NAME_WORDS])
 
 
 @contextmanager
 def around(driver: str, statement: str) -> Generator[None]:
-    """Reach the point before a statement, and if it succeeds the one after it."""
+    """Trigger the failpoint before the block and, if it succeeds, the one after it."""
     name = named(statement)
     failpoints.reach(f"{driver}.before: {name}")
     yield

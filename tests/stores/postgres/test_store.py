@@ -541,7 +541,7 @@ def test_a_long_tail_of_many_sessions_is_indexed_in_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sennit.stores.postgres.search._BATCH", 7)
-    monkeypatch.setattr("sennit.stores.postgres.search._SESSIONS", 3)
+    monkeypatch.setattr("sennit.stores.postgres.search._BATCH_SESSIONS", 3)
     store = opened()
     places = [started(store) for _ in range(8)]
     for number, (session, branch) in enumerate(places):
@@ -646,7 +646,7 @@ def test_killed_connections_are_replaced_between_writes(
 def test_a_server_that_stays_away_is_a_clear_error_and_the_store_goes_on(
     own_server: OwnServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.postgres.connection._WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("sennit.stores.postgres.connection._POOL_TIMEOUT_S", 0.3)
     store = PostgresStore(url)
     session = Client(store).session("chat")
     own_server.stop("fast")

@@ -20,7 +20,7 @@ from sennit.stores.schema_version import SCHEMA_VERSION
 from sennit.stores.sqlite import search
 from sennit.stores.sqlite import statements as sql
 from sennit.stores.sqlite import store as sqlite
-from sennit.stores.sqlite.connection import lengthen, log_of
+from sennit.stores.sqlite.connection import preallocate_wal, wal_path_of
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ToolCall, faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, ConformanceCheck, DurableCheck
@@ -132,7 +132,7 @@ def test_a_file_that_was_taken_out_of_wal_returns_to_it(tmp_path: Path) -> None:
 def test_a_file_out_of_wal_that_another_program_reads_can_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.sqlite.connection._RETURN_SECONDS", 0.01)
+    monkeypatch.setattr("sennit.stores.sqlite.connection._WAL_SWITCH_TIMEOUT_S", 0.01)
     path = tmp_path / "sennit.db"
     with sennit.open(path) as client:
         client.session("chat").add_message("user", "hi")
@@ -215,7 +215,7 @@ def test_durability_is_full_unless_told_otherwise(tmp_path: Path) -> None:
 def test_a_file_locked_by_another_program_is_a_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.sqlite.connection._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("sennit.stores.sqlite.connection._BUSY_TIMEOUT_S", 0.01)
     path = tmp_path / "sennit.db"
     session = sennit.open(path).session("chat")
     other = sqlite3.connect(path, isolation_level=None)
@@ -385,11 +385,11 @@ def test_the_log_is_longer_than_what_is_in_it_and_holds_all_after_a_crash(tmp_pa
         session = client.session("chat")
         for number in range(30):
             session.add_message("user", f"{number}")
-        log = log_of(path)
+        log = wal_path_of(path)
         assert log.stat().st_size % (64 * 1024) == 0, "It was not lengthened ahead."
         assert log.read_bytes().endswith(bytes(4096))
         shutil.copy(path, copy)
-        shutil.copy(log, log_of(copy))
+        shutil.copy(log, wal_path_of(copy))
     with sennit.open(copy) as crashed:
         assert len(crashed.session("chat").default_branch) == 30
         assert crashed.doctor() == []
@@ -401,16 +401,16 @@ def test_a_log_without_room_ahead_grows_as_it_is_needed(tmp_path: Path) -> None:
     script = """
 import resource, sys
 from pathlib import Path
-from sennit.stores.sqlite.connection import lengthen
+from sennit.stores.sqlite.connection import preallocate_wal
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-lengthen(Path(sys.argv[1]))
+preallocate_wal(Path(sys.argv[1]))
 """
     subprocess.run([sys.executable, "-c", script, log], check=True)
     assert log.read_bytes() == b"x" * 5000
 
 
 def test_a_log_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    lengthen(log_of(tmp_path / "sennit.db"))
+    preallocate_wal(wal_path_of(tmp_path / "sennit.db"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -421,8 +421,8 @@ def test_the_log_of_a_linked_file_lies_beside_the_file(tmp_path: Path) -> None:
     with sennit.open(link) as client:
         for number in range(5):
             client.session("chat").add_message("user", f"{number}")
-        assert log_of(link).stat().st_size % (64 * 1024) == 0
-        assert log_of(link).parent == tmp_path / "far"
+        assert wal_path_of(link).stat().st_size % (64 * 1024) == 0
+        assert wal_path_of(link).parent == tmp_path / "far"
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -488,7 +488,7 @@ def test_a_lease_waits_for_no_disk_and_whatever_comes_after_it_does(tmp_path: Pa
 def test_a_write_does_not_wait_for_a_reader_that_keeps_the_log_from_being_emptied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_PATIENCE", 20.0)
+    monkeypatch.setattr(sqlite, "_CHECKPOINT_TIMEOUT_S", 20.0)
     begun = threading.Event()
     happened: list[str] = []
     with sennit.open(tmp_path / "sennit.db") as client:
@@ -496,15 +496,15 @@ def test_a_write_does_not_wait_for_a_reader_that_keeps_the_log_from_being_emptie
         assert isinstance(store, SQLiteStore)
         session = client.session("chat")
         session.add_message("user", "hello")
-        empty_log = store._empty_log
+        empty_log = store._truncate_wal
 
         def watched() -> None:
             begun.set()
             empty_log()
             happened.append("emptied")
 
-        monkeypatch.setattr(store, "_empty_log", watched)
-        with store._reading() as connection:
+        monkeypatch.setattr(store, "_truncate_wal", watched)
+        with store._snapshot() as connection:
             connection.execute("SELECT count(*) FROM messages").fetchone()
             scrubbing = threading.Thread(target=store.scrub)
             scrubbing.start()
@@ -521,7 +521,7 @@ def test_the_log_is_copied_into_the_file_before_it_is_long(tmp_path: Path) -> No
         session = client.session("chat")
         for _ in range(60):
             session.add_message("user", "x" * 100_000)
-        assert log_of(path).stat().st_size < 3_000_000
+        assert wal_path_of(path).stat().st_size < 3_000_000
 
 
 def test_a_search_indexes_long_texts_in_short_transactions(
@@ -567,7 +567,7 @@ def test_what_is_new_in_a_session_is_read_with_few_statements_however_many_branc
             session.default_branch.fork()
         found = store.load(client._owner, session.id)
         known = {one.id: len(one.entries) for one in found.segments}
-        with store._reading() as connection:  # the next to read uses it again
+        with store._snapshot() as connection:  # the next to read uses it again
             connection.set_trace_callback(asked.append)
         changed = store.changes(client._owner, session.id, known)
         assert (changed.messages, changed.segments, len(changed.branches)) == ([], [], 51)
@@ -593,7 +593,7 @@ def test_what_is_noted_of_a_tool_turn_names_its_messages_by_number(tmp_path: Pat
 
 
 def test_a_run_among_many_is_found_by_an_index(tmp_path: Path) -> None:
-    with SQLiteStore(tmp_path / "sennit.db") as store, store._reading() as connection:
+    with SQLiteStore(tmp_path / "sennit.db") as store, store._snapshot() as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql.FIND_RUN}", (1, 1, bytes(16)))
         assert all("<expr>=?" in row[3] for row in plan)
 

@@ -1304,7 +1304,7 @@ def test_a_backup_is_made_while_others_write(opened: Opened, tmp_path: Path) -> 
     session.add_message("user", "committed")
     store = client._store
     assert isinstance(store, SQLiteStore)
-    with store._writing() as connection:
+    with store._transaction() as connection:
         connection.execute("DELETE FROM messages")
         client.backup(tmp_path / "b.db")
         connection.execute("ROLLBACK")

@@ -1,16 +1,13 @@
 """Integrity checks of a store, and repairs.
 
-Sennit leaves none of this behind: a write is whole or not at all. Disks, other programs and people
-with an SQL prompt do. Each check asks one question of the whole store. Repair asks the same ones in
-the same order, inside one transaction, and mends as it goes, so that each check sees what the ones
-before have mended.
+Writes are atomic, so Sennit itself causes none of this damage; disks, other programs and manual SQL
+do. Each check is one query over the whole store. Repair runs the same checks in the same order,
+inside one transaction, and fixes as it goes, so that each check sees the fixes before it.
 
-Nothing that can be read is ever deleted. What points nowhere is cut off, what nobody needs is
-dropped, what was counted wrong is counted again, messages without a session get a new one, and so
-do versions without a file.
+No readable content is ever deleted. Dangling references are removed, unused rows dropped, wrong
+counts recomputed, and messages without a session or versions without a file get a new one.
 
-The checks and the thinking are here, for every kind of store; how to ask and tell one kind is a
-`StoreInspector`.
+The checks are the same for every store; a `StoreInspector` runs the SQL of one kind.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import SessionDump
 from sennit.stores.segment_graph import shown, unused
 
-_SHOWN = 5
+_MAX_SHOWN_ROWS = 5
 _UNREADABLE = "Messages cannot be read; restore a backup."
 
 Home: TypeAlias = tuple[int, int]
@@ -43,31 +40,31 @@ Home: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong."""
+    """A kind of damage found in a store."""
 
     kind: str
     said: str
-    """A sentence for people."""
+    """A sentence that describes it."""
     count: int
-    """How many rows are concerned."""
+    """The number of affected rows."""
     rows: tuple[str, ...]
     """The first few of them."""
     mendable: bool
-    """Whether repair mends it; if not, restore a backup."""
+    """Whether repair fixes it; if not, restore a backup."""
 
 
 def examine(store: Store) -> list[Finding]:
     """Check the whole store, of all owners; raises StoreError if that is impossible."""
-    return _visit(store, mend=False)
+    return _inspect(store, mend=False)
 
 
 def repair(store: Store) -> list[Finding]:
-    """Mend what can be mended, all or nothing; gives what was wrong."""
-    return _visit(store, mend=True)
+    """Repair what can be repaired, in one transaction; return what was wrong."""
+    return _inspect(store, mend=True)
 
 
 def notes(store: Store) -> list[str]:
-    """Tell what is worth knowing of a store and is no damage, in sentences."""
+    """Return remarks about a store that are no damage, as sentences."""
     from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, SQLiteStore):
@@ -82,37 +79,37 @@ def notes(store: Store) -> list[str]:
     return PostgresInspector.noted(store) if isinstance(store, PostgresStore) else []
 
 
-def _visit(store: Store, *, mend: bool) -> list[Finding]:
+def _inspect(store: Store, *, mend: bool) -> list[Finding]:
     from sennit.stores.doctor.sqlite import SQLiteInspector
     from sennit.stores.in_memory.store import MemoryStore
     from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, MemoryStore):
-        return store.with_everything(_look_at_messages)
+        return store.with_everything(_check_messages)
     if isinstance(store, SQLiteStore):
         return SQLiteInspector.visited(store, mend=mend)
     try:
         from sennit.stores.doctor.postgres import PostgresInspector
         from sennit.stores.postgres.store import PostgresStore
     except ImportError:
-        raise _unknown(store) from None
+        raise _unsupported_store(store) from None
     if isinstance(store, PostgresStore):
         return PostgresInspector.visited(store, mend=mend)
-    raise _unknown(store)
+    raise _unsupported_store(store)
 
 
-def _look_at_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
-    """All that can go wrong where no disk, other program or SQL prompt is near."""
+def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
+    """Return unreadable messages: the only damage that an in-memory store can have."""
     rows = [
-        f"message {one.id}"
-        for whole in sessions
-        for one in whole.snapshot.messages
-        if not is_readable(one.id, one.created, one.body)
+        f"message {message.id}"
+        for dump in sessions
+        for message in dump.snapshot.messages
+        if not is_readable(message.id, message.created, message.body)
     ]
     return [finding("messages", _UNREADABLE, rows, mendable=False)] if rows else []
 
 
-def _unknown(store: Store) -> StoreError:
+def _unsupported_store(store: Store) -> StoreError:
     return StoreError(
         f"The integrity check supports only stores opened by `sennit.open`, not a "
         f"{type(store).__name__}."
@@ -120,53 +117,53 @@ def _unknown(store: Store) -> StoreError:
 
 
 class StoreInspector(ABC):
-    """A store inside one transaction, in which all is asked and mended."""
+    """A store inside one transaction, in which checks and repairs run."""
 
     sql: ModuleType
-    """Questions and statements, by names that are the same for all kinds; the first column of a
-    question is what to call the row."""
+    """Queries and statements, by names that all kinds share; the first column of a query names the
+    row."""
     dialect: Mapping[str, str]
-    """What statements about files say differently: `at` before tables, `new_id`, `given`."""
+    """Placeholders of the statements about files: `at` before tables, `new_id`, `given`."""
 
     @abstractmethod
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Run a query and return all rows."""
 
     @abstractmethod
     def tell(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Run a statement."""
 
     @abstractmethod
     def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """The id, time, body and checksum of every message, one by one."""
+        """Yield the id, time, body and checksum of every message."""
 
     @abstractmethod
     def key_of(self, uid: UUID) -> object:
-        """An id as its column holds it."""
+        """Return an id as a column value."""
 
     @abstractmethod
     def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """The owner, segment, position, message id and checksum of every entry, in order."""
+        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
 
     @abstractmethod
     def rolled(self, before: Any, position: int, uid: bytes) -> Any:
-        """The running checksum of an entry; that before the first is None."""
+        """Return the running checksum of an entry; `before` is None for the first."""
 
     @abstractmethod
-    def roll_again(self, owner: int, segment: int) -> None:
-        """Compute the checksums of a segment's entries anew."""
+    def recompute_checksums(self, owner: int, segment: int) -> None:
+        """Recompute the checksums of a segment's entries."""
 
     @abstractmethod
     def add_session(self, home: Home) -> int:
-        """A new session for the rows that lost this one; gives its number."""
+        """Add a session for the rows that lost this one; return its number."""
 
     @abstractmethod
     def renew_tail(self, home: Home, branch: Any) -> None:
-        """Let a branch end with a new empty segment."""
+        """Give a branch a new empty segment as its tail."""
 
     @abstractmethod
     def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Let a segment begin after the first `start` entries below it."""
+        """Set the base and the start of a segment."""
 
     @abstractmethod
     def lay(self, home: Home, segment: int, messages: list[int]) -> None:
@@ -178,14 +175,14 @@ class StoreInspector(ABC):
 
     @abstractmethod
     def index_faults(self) -> Iterable[str]:
-        """Return rows that are missing from the full-text index, or too many in it."""
+        """Yield rows that are missing from the full-text index, or wrongly in it."""
 
     @abstractmethod
     def mend_index(self) -> None:
-        """Make the index complete, or have the next search do it."""
+        """Complete the index, or have the next search do it."""
 
     def checks(self) -> Iterable[IntegrityCheck]:
-        """All checks, in the order in which they are made."""
+        """Return all checks, in the order in which they run."""
         from sennit.stores.doctor.checksums import CHECKS
 
         return (*_CHECKS, *CHECKS)
@@ -193,7 +190,7 @@ class StoreInspector(ABC):
 
 @dataclass(frozen=True, slots=True)
 class IntegrityCheck:
-    """Something that may be wrong, and how to mend it."""
+    """A query for one kind of damage, and its repair."""
 
     kind: str
     said: str
@@ -202,108 +199,108 @@ class IntegrityCheck:
 
 
 def findings(opened: AbstractContextManager[StoreInspector], *, mend: bool) -> list[Finding]:
-    """Make all checks; with `mend`, mend what each one finds."""
-    with opened as patient:
-        found = list(_found(patient, mend=mend))
-        if found and mend:  # who has a session open looks whether it was written to
+    """Run all checks; with `mend`, repair what each one finds."""
+    with opened as inspector:
+        results = list(_run_checks(inspector, mend=mend))
+        if results and mend:  # clients reload an open session only if `updated` has grown
             touch = "UPDATE {at}sessions SET updated = updated + 1"
-            patient.tell(touch.format(**patient.dialect))
-        return found
+            inspector.tell(touch.format(**inspector.dialect))
+        return results
 
 
-def _found(patient: StoreInspector, *, mend: bool) -> Iterator[Finding]:
-    for check in patient.checks():
-        rows = list(check.find(patient))
+def _run_checks(inspector: StoreInspector, *, mend: bool) -> Iterator[Finding]:
+    for check in inspector.checks():
+        rows = list(check.find(inspector))
         if not rows:
             continue
         yield finding(check.kind, check.said, rows, mendable=check.mend is not None)
         if mend and check.mend is not None:
-            check.mend(patient)
+            check.mend(inspector)
 
 
-def loose_messages(patient: StoreInspector) -> list[str]:
-    """Tell of messages on no branch: they are kept, and neither searched nor recalled."""
-    rows = [str(row[0]) for row in patient.ask(patient.sql.LOOSE_MESSAGES)]
+def loose_messages(inspector: StoreInspector) -> list[str]:
+    """Return a remark about messages on no branch, which stay stored but are not searched."""
+    rows = [str(row[0]) for row in inspector.ask(inspector.sql.LOOSE_MESSAGES)]
     if not rows:
         return []
-    named = ", ".join(rows[:_SHOWN]) + (", …" if len(rows) > _SHOWN else "")
-    return [f"Messages that stand on no branch (no damage): {len(rows)} ({named})."]
+    listed = ", ".join(rows[:_MAX_SHOWN_ROWS]) + (", …" if len(rows) > _MAX_SHOWN_ROWS else "")
+    return [f"Messages that stand on no branch (no damage): {len(rows)} ({listed})."]
 
 
 def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
     """Return a finding about these rows, of which the first few are shown."""
-    return Finding(kind, said, len(rows), tuple(rows[:_SHOWN]), mendable)
+    return Finding(kind, said, len(rows), tuple(rows[:_MAX_SHOWN_ROWS]), mendable)
 
 
 def asking(name: str) -> Callable[[StoreInspector], Iterable[str]]:
     """Return a query function for the statement of that name."""
-    return lambda patient: (str(row[0]) for row in patient.ask(getattr(patient.sql, name)))
+    return lambda inspector: (str(row[0]) for row in inspector.ask(getattr(inspector.sql, name)))
 
 
 def telling(name: str) -> Callable[[StoreInspector], None]:
     """Return a repair function for the statement of that name."""
-    return lambda patient: patient.tell(getattr(patient.sql, name))
+    return lambda inspector: inspector.tell(getattr(inspector.sql, name))
 
 
-def _lost_sessions(patient: StoreInspector) -> Iterator[str]:
-    for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
+def _lost_sessions(inspector: StoreInspector) -> Iterator[str]:
+    for owner, session in inspector.ask(inspector.sql.LOST_SESSIONS):
         yield f"session {session} of owner {owner}"
 
 
-def _recover_sessions(patient: StoreInspector) -> None:
-    for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
-        number = patient.add_session((owner, session))
-        for statement in patient.sql.MOVE_ROWS:
-            patient.tell(statement, number, owner, session)
+def _recover_sessions(inspector: StoreInspector) -> None:
+    for owner, session in inspector.ask(inspector.sql.LOST_SESSIONS):
+        number = inspector.add_session((owner, session))
+        for statement in inspector.sql.MOVE_ROWS:
+            inspector.tell(statement, number, owner, session)
 
 
-def _renew_tails(patient: StoreInspector) -> None:
-    for _, owner, session, branch in patient.ask(patient.sql.LOST_TAILS):
-        patient.renew_tail((owner, session), branch)
+def _renew_tails(inspector: StoreInspector) -> None:
+    for _, owner, session, branch in inspector.ask(inspector.sql.LOST_TAILS):
+        inspector.renew_tail((owner, session), branch)
 
 
-def _baseless(patient: StoreInspector) -> list[tuple[int, Home]]:
-    """Segments whose base is gone, is another session's, or in the end builds on them."""
-    rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
-    found: list[tuple[int, Home]] = []
-    sound: set[int] = set()
+def _baseless(inspector: StoreInspector) -> list[tuple[int, Home]]:
+    """Return segments whose base is missing, in another session, or part of a cycle."""
+    rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
+    baseless: list[tuple[int, Home]] = []
+    checked: set[int] = set()
     for first in rows:
-        at: int | None = first
+        current: int | None = first
         path: dict[int, None] = {}
-        while at is not None and at not in sound:
-            path[at] = None
-            base, home = rows[at]
+        while current is not None and current not in checked:
+            path[current] = None
+            base, home = rows[current]
             if base is not None and (base in path or base not in rows or rows[base][1] != home):
-                found.append((at, home))
+                baseless.append((current, home))
                 base = None
-            at = base
-        sound.update(path)
-    return found
+            current = base
+        checked.update(path)
+    return baseless
 
 
-def _bases(patient: StoreInspector) -> list[tuple[Any, ...]]:
-    return patient.ask(patient.sql.BASES)
+def _bases(inspector: StoreInspector) -> list[tuple[Any, ...]]:
+    return inspector.ask(inspector.sql.BASES)
 
 
-def _cut_loose(patient: StoreInspector) -> None:
-    for number, home in _baseless(patient):
-        patient.set_base(home, number, None, 0)
-        patient.tell(patient.sql.TOUCH_BRANCHES, *home)
+def _cut_loose(inspector: StoreInspector) -> None:
+    for number, home in _baseless(inspector):
+        inspector.set_base(home, number, None, 0)
+        inspector.tell(inspector.sql.TOUCH_BRANCHES, *home)
 
 
-def _relaying(name: str) -> Callable[[StoreInspector], None]:
-    """Lay the histories anew, in all sessions where the question of that name finds something."""
+def _relay_sessions(name: str) -> Callable[[StoreInspector], None]:
+    """Return a repair that renumbers all sessions where the query of that name finds damage."""
 
-    def mend(patient: StoreInspector) -> None:
-        for owner, session in {row[1:] for row in patient.ask(getattr(patient.sql, name))}:
-            _relay(patient, (owner, session))
-            patient.tell(patient.sql.TOUCH_BRANCHES, owner, session)
+    def mend(inspector: StoreInspector) -> None:
+        for owner, session in {row[1:] for row in inspector.ask(getattr(inspector.sql, name))}:
+            _relay(inspector, (owner, session))
+            inspector.tell(inspector.sql.TOUCH_BRANCHES, owner, session)
 
     return mend
 
 
 @dataclass(slots=True)
-class _Laid:
+class _Relayed:
     """The old and new start of a segment, and the positions of its entries."""
 
     old: int
@@ -315,66 +312,71 @@ class _Laid:
         return self.new + bisect_left(self.places, start - self.old)
 
 
-def _relay(patient: StoreInspector, home: Home) -> None:
-    """Close up the entries of a session, and move what builds on them."""
-    rows = {row[0]: row for row in patient.ask(patient.sql.SEGMENTS_TO_RELAY, *home)}
-    laid: dict[int, _Laid] = {}
+def _relay(inspector: StoreInspector, home: Home) -> None:
+    """Renumber the entries of a session without gaps, and move the segments on top of them."""
+    rows = {row[0]: row for row in inspector.ask(inspector.sql.SEGMENTS_TO_RELAY, *home)}
+    relayed: dict[int, _Relayed] = {}
     for first in rows:
         path: list[int] = []
-        at: int | None = first
-        while at is not None and at not in laid:
-            path.append(at)
-            at = rows[at][1]
+        current: int | None = first
+        while current is not None and current not in relayed:
+            path.append(current)
+            current = rows[current][1]
         for number in reversed(path):
             _, base, start = rows[number]
-            begins = 0 if base is None else laid[base].moved(start)
-            laid[number] = _Laid(start, begins, _close_up(patient, home, number))
-            patient.set_base(home, number, base, begins)
+            begins = 0 if base is None else relayed[base].moved(start)
+            relayed[number] = _Relayed(start, begins, _renumber_entries(inspector, home, number))
+            inspector.set_base(home, number, base, begins)
 
 
-def _close_up(patient: StoreInspector, home: Home, segment: int) -> list[int]:
-    """Number the sound entries of a segment from 0; gives the numbers they had."""
-    entries = patient.ask(patient.sql.ENTRIES_TO_RELAY, *home, segment)
-    patient.lay(home, segment, [message for _, message in entries])
-    return [place for place, _ in entries]
+def _renumber_entries(inspector: StoreInspector, home: Home, segment: int) -> list[int]:
+    """Renumber the valid entries of a segment from 0; return their old positions."""
+    entries = inspector.ask(inspector.sql.ENTRIES_TO_RELAY, *home, segment)
+    inspector.lay(home, segment, [message for _, message in entries])
+    return [position for position, _ in entries]
 
 
-def _unused(patient: StoreInspector) -> list[tuple[Home, int]]:
-    """Segments that no branch stands on."""
-    rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
-    bases = {no: base for no, (base, _) in rows.items()}
-    tails = [tail for (tail,) in patient.ask(patient.sql.TAILS)]
-    return [(rows[no][1], no) for no in unused(bases, tails)]
+def _unused_segments(inspector: StoreInspector) -> list[tuple[Home, int]]:
+    """Return segments that no branch uses."""
+    rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
+    bases = {number: base for number, (base, _) in rows.items()}
+    tails = [tail for (tail,) in inspector.ask(inspector.sql.TAILS)]
+    return [(rows[number][1], number) for number in unused(bases, tails)]
 
 
-def _attached(patient: StoreInspector) -> set[int]:
-    """The messages on branches and in archives, by number, and all system messages."""
-    sql = patient.sql
-    starts = {no: (base, start) for no, base, start in patient.ask(sql.STARTS)}
-    rows = {no: (base if base in starts else None, at) for no, (base, at) in starts.items()}
-    reach = shown(rows, (tail for (tail,) in patient.ask(sql.TAILS) if tail in rows))
-    found = {
-        message for segment, pos, message in patient.ask(sql.ENTRIES) if pos < reach.get(segment, 0)
+def _attached_messages(inspector: StoreInspector) -> set[int]:
+    """Return the numbers of messages on branches and in archives, and of system messages."""
+    sql = inspector.sql
+    starts = {segment: (base, start) for segment, base, start in inspector.ask(sql.STARTS)}
+    rows = {
+        segment: (base if base in starts else None, offset)
+        for segment, (base, offset) in starts.items()
     }
-    return found.union(number for (number,) in patient.ask(sql.SYSTEMS_AND_ARCHIVED))
+    reach = shown(rows, (tail for (tail,) in inspector.ask(sql.TAILS) if tail in rows))
+    messages = {
+        message
+        for segment, position, message in inspector.ask(sql.ENTRIES)
+        if position < reach.get(segment, 0)
+    }
+    return messages.union(number for (number,) in inspector.ask(sql.SYSTEMS_AND_ARCHIVED))
 
 
-def _wrongly_detached(patient: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
-    """Messages, as owner, session and number, that are noted as detached and are not, or not so."""
-    attached = _attached(patient)
-    for owner, session, number, noted in patient.ask(patient.sql.DETACHED):
-        if (number in attached) == bool(noted):
-            yield owner, session, number, bool(noted)
+def _wrongly_detached(inspector: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
+    """Yield messages that are wrongly recorded as detached, or wrongly not recorded."""
+    attached = _attached_messages(inspector)
+    for owner, session, number, is_recorded in inspector.ask(inspector.sql.DETACHED):
+        if (number in attached) == bool(is_recorded):
+            yield owner, session, number, bool(is_recorded)
 
 
-def _mend_detached(patient: StoreInspector) -> None:
-    for owner, session, number, noted in list(_wrongly_detached(patient)):
-        statement = patient.sql.DROP_DETACHED if noted else patient.sql.ADD_DETACHED
-        patient.tell(statement, owner, session, number)
+def _mend_detached(inspector: StoreInspector) -> None:
+    for owner, session, number, is_recorded in list(_wrongly_detached(inspector)):
+        statement = inspector.sql.DROP_DETACHED if is_recorded else inspector.sql.ADD_DETACHED
+        inspector.tell(statement, owner, session, number)
 
 
-def _unreadable(patient: StoreInspector) -> Iterator[str]:
-    for uid, created, body, _ in patient.bodies():
+def _unreadable(inspector: StoreInspector) -> Iterator[str]:
+    for uid, created, body, _ in inspector.bodies():
         if not is_readable(uid, created, body):
             yield f"message {uid}"
 
@@ -388,23 +390,23 @@ def is_readable(uid: UUID, created: int, body: bytes) -> bool:
     return True
 
 
-def _unreadable_columns(patient: StoreInspector) -> Iterator[str]:
-    sql = patient.sql
+def _unreadable_columns(inspector: StoreInspector) -> Iterator[str]:
+    sql = inspector.sql
     rows: Iterable[tuple[Any, ...]] = chain(
-        patient.ask(sql.SESSION_COLUMNS),
-        patient.ask(sql.BRANCH_COLUMNS),
-        file_checks.asked(patient, file_checks.VERSION_COLUMNS),
+        inspector.ask(sql.SESSION_COLUMNS),
+        inspector.ask(sql.BRANCH_COLUMNS),
+        file_checks.asked(inspector, file_checks.VERSION_COLUMNS),
     )
     for name, metadata, *grants in rows:
         try:
-            sound = isinstance(loads(metadata), dict) and all(map(_is_names, grants))
+            is_valid = isinstance(loads(metadata), dict) and all(map(_is_name_list, grants))
         except SennitError:
-            sound = False
-        if not sound:
+            is_valid = False
+        if not is_valid:
             yield name
 
 
-def _is_names(column: str | None) -> bool:
+def _is_name_list(column: str | None) -> bool:
     if column is None:  # a branch that was never given grants
         return True
     names: Any = loads(column)
@@ -426,27 +428,27 @@ _CHECKS = (
     IntegrityCheck(
         "base",
         "Segments build on what is gone, or on themselves.",
-        lambda patient: (str(number) for number, _ in _baseless(patient)),
+        lambda inspector: (str(number) for number, _ in _baseless(inspector)),
         _cut_loose,
     ),
     IntegrityCheck(
         "entries",
         "Histories name messages that are gone.",
         asking("LOST_ENTRIES"),
-        _relaying("LOST_ENTRIES"),
+        _relay_sessions("LOST_ENTRIES"),
     ),
-    IntegrityCheck("gaps", "Histories have gaps.", asking("GAPS"), _relaying("GAPS")),
+    IntegrityCheck("gaps", "Histories have gaps.", asking("GAPS"), _relay_sessions("GAPS")),
     IntegrityCheck(
         "starts",
         "Segments begin where their base does not reach.",
         asking("WRONG_STARTS"),
-        _relaying("WRONG_STARTS"),
+        _relay_sessions("WRONG_STARTS"),
     ),
     IntegrityCheck(
         "unused",
         "No branch needs these segments.",
-        lambda patient: (str(number) for _, number in _unused(patient)),
-        lambda patient: patient.drop_segments(_unused(patient)),
+        lambda inspector: (str(number) for _, number in _unused_segments(inspector)),
+        lambda inspector: inspector.drop_segments(_unused_segments(inspector)),
     ),
     IntegrityCheck(
         "strays",
@@ -532,14 +534,14 @@ _CHECKS = (
     IntegrityCheck(
         "detached",
         "Messages on no branch are not noted as such, or others are.",
-        lambda patient: (f"message {number}" for _, _, number, _ in _wrongly_detached(patient)),
+        lambda inspector: (f"message {number}" for _, _, number, _ in _wrongly_detached(inspector)),
         _mend_detached,
     ),
     IntegrityCheck(
         "index",
         "The index of words is not complete, or has messages that stand nowhere.",
-        lambda patient: patient.index_faults(),
-        lambda patient: patient.mend_index(),
+        lambda inspector: inspector.index_faults(),
+        lambda inspector: inspector.mend_index(),
     ),
     IntegrityCheck("messages", _UNREADABLE, _unreadable),
     IntegrityCheck("columns", "Metadata or grants cannot be read.", _unreadable_columns),

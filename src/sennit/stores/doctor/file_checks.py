@@ -1,6 +1,6 @@
 """Integrity checks of files and commits.
 
-A statement says `{at}` before the name of a table, which stands for the schema where there is one.
+`{at}` before the name of a table stands for the schema, if there is one.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ DROP_STRAY_EVIDENCE = (f"DELETE FROM {{at}}evidence AS x WHERE {_NO_WITNESS}",)
 VERSION_COLUMNS = "SELECT 'version ' || no, info, '[]', '[]' FROM {at}versions"
 
 
-def asked(patient: StoreInspector, question: str) -> list[tuple[object, ...]]:
-    """All rows that a question finds."""
-    return patient.ask(question.format(**patient.dialect))
+def asked(inspector: StoreInspector, question: str) -> list[tuple[object, ...]]:
+    """Run a query in the inspector's dialect and return all rows."""
+    return inspector.ask(question.format(**inspector.dialect))
 
 
 def finding(question: str) -> Callable[[StoreInspector], Iterable[str]]:
     """Return a check that runs a query."""
-    return lambda patient: (str(row[0]) for row in asked(patient, question))
+    return lambda inspector: (str(row[0]) for row in asked(inspector, question))
 
 
 def mending(statements: Iterable[str]) -> Callable[[StoreInspector], None]:
     """Return a repair that runs statements."""
 
-    def mend(patient: StoreInspector) -> None:
+    def mend(inspector: StoreInspector) -> None:
         for statement in statements:
-            patient.tell(statement.format(**patient.dialect))
+            inspector.tell(statement.format(**inspector.dialect))
 
     return mend

@@ -1,10 +1,10 @@
 """Integrity checks of a PostgreSQL database.
 
-It looks at one snapshot. While it mends, writers wait and readers read on. Whether the server's own
-files are sound is for the server's tools to say (`pg_amcheck`); here it is about the rows.
+Checks run in one snapshot. A repair blocks writers, not readers. It checks rows; for the server's
+files use the server's tools (`pg_amcheck`).
 """
 
-# The doctor is the one friend that may look inside the store.
+# Integrity checks may use the private parts of the store.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from sennit.stores.doctor.checks import (
     telling,
 )
 from sennit.stores.postgres import statements as store_sql
-from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.postgres.session_writer import Connection, fetch_one
 from sennit.stores.postgres.store import PostgresStore
 
-_PAGE = 500
+_FETCH_ROWS = 500
 
 
 class PostgresInspector(StoreInspector):
@@ -62,64 +62,64 @@ class PostgresInspector(StoreInspector):
 
     @classmethod
     def noted(cls, store: PostgresStore) -> list[str]:
-        """Tell of messages that stand on no branch."""
+        """Return a remark about messages on no branch."""
         return store._database.read(lambda connection: loose_messages(cls(connection)))
 
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Run a query and return all rows."""
         return self._connection.execute(question.encode(), values).fetchall()
 
     def tell(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Run a statement."""
         self._connection.execute(statement.encode(), values)
 
     def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """The id, time, body and checksum of every message, one by one."""
+        """Yield the id, time, body and checksum of every message."""
         with self._connection.cursor("bodies", binary=True) as cursor:
-            cursor.itersize = _PAGE
+            cursor.itersize = _FETCH_ROWS
             yield from cursor.execute(sql.BODIES)
 
     def key_of(self, uid: UUID) -> object:
-        """An id as its column holds it."""
+        """Return an id as a column value."""
         return uid
 
     def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """The owner, segment, position, message id and checksum of every entry, in order."""
+        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
         with self._connection.cursor("entries", binary=True) as cursor:
-            cursor.itersize = _PAGE
-            for owner, segment, place, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
-                yield owner, segment, place, uid.bytes, checksum
+            cursor.itersize = _FETCH_ROWS
+            for owner, segment, position, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
+                yield owner, segment, position, uid.bytes, checksum
 
     def rolled(self, before: Any, position: int, uid: bytes) -> Any:
-        """The running checksum of an entry; that before the first is None."""
+        """Return the running checksum of an entry; `before` is None for the first."""
         return database_checksum(DATABASE_START if before is None else before, position, uid)
 
-    def roll_again(self, owner: int, segment: int) -> None:
-        """Compute the checksums of a segment's entries anew."""
+    def recompute_checksums(self, owner: int, segment: int) -> None:
+        """Recompute the checksums of a segment's entries."""
         for (session,) in self.ask(sql.SEGMENT_SESSION, owner, segment):
-            self._rolled((owner, session), segment)
+            self._recompute_checksums((owner, session), segment)
 
-    def _rolled(self, home: Home, segment: int) -> None:
+    def _recompute_checksums(self, home: Home, segment: int) -> None:
         owner, session = home
-        named = {"owner": owner, "session": session, "segment": segment, "first": 0}
-        self._connection.execute(store_sql.ROLL_AGAIN, named)
+        values = {"owner": owner, "session": session, "segment": segment, "first": 0}
+        self._connection.execute(store_sql.ROLL_AGAIN, values)
         self.tell(store_sql.SET_TAIL_CHECKSUM, owner, session, segment)
 
     def add_session(self, home: Home) -> int:
-        """A new session for the rows that lost this one; gives its number."""
+        """Add a session for the rows that lost this one; return its number."""
         owner, session = home
-        named = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
-        return one(self._connection.execute(sql.ADD_SESSION, named))[0]
+        values = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
+        return fetch_one(self._connection.execute(sql.ADD_SESSION, values))[0]
 
     def renew_tail(self, home: Home, branch: Any) -> None:
-        """Let a branch end with a new empty segment."""
+        """Give a branch a new empty segment as its tail."""
         uid = new_id()
         values = (*home, uid, None, 0)
-        segment = one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
+        segment = fetch_one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
         self.tell(sql.SET_TAIL, segment, uid, *home, branch)
 
     def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Let a segment begin after the first `start` entries below it."""
+        """Set the base and the start of a segment."""
         self.tell(sql.SET_BASE, base, start, *home, segment)
 
     def lay(self, home: Home, segment: int, messages: list[int]) -> None:
@@ -127,7 +127,7 @@ class PostgresInspector(StoreInspector):
         owner, _ = home
         self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
         self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages, [b""] * len(messages))
-        self._rolled(home, segment)
+        self._recompute_checksums(home, segment)
 
     def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
         """Drop segments and their entries."""
@@ -136,21 +136,21 @@ class PostgresInspector(StoreInspector):
             self.tell(store_sql.DELETE_SEGMENTS, owner, session, [segment])
 
     def index_faults(self) -> Iterator[str]:
-        """Return rows that are missing from the full-text index, or too many in it."""
+        """Yield rows that are missing from the full-text index, or wrongly in it."""
         for name, *_ in self.ask(sql.STRAY_WORDS):
             yield name
         for name, *_ in self.ask(sql.WRONGLY_INDEXED):
             yield name
 
     def mend_index(self) -> None:
-        """Drop words of no message, and leave sessions with faults to the next search."""
+        """Drop words without a message, and have the next search reindex damaged sessions."""
         self.tell(sql.DROP_STRAY_WORDS)
         for home in {row[1:] for row in self.ask(sql.WRONGLY_INDEXED)}:
             self.tell(sql.DROP_WORDS, *home)
             self.tell(sql.INDEX_AGAIN, *home)
 
     def checks(self) -> Iterable[IntegrityCheck]:
-        """All checks, and whether branches know what is written down of their ends."""
+        """Yield all checks, and those of the tail and length columns of branches."""
         for check in super().checks():
             yield check
             if check.kind == "tail":

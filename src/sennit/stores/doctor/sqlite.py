@@ -1,10 +1,10 @@
 """Integrity checks of a SQLite file.
 
-SQLite is asked first whether the file itself is sound: no other answer of a damaged file means
-anything. Keys that disagree with their rows are another matter, and can be made anew.
+`PRAGMA integrity_check` comes first: queries of a corrupt file mean nothing. Indexes that disagree
+with their tables are a separate finding, repaired by REINDEX.
 """
 
-# The doctor is the one friend that may look inside the store.
+# Integrity checks may use the private parts of the store.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from sennit.stores.doctor.checks import (
 )
 from sennit.stores.doctor.checksums import CHANGED_ROWS
 from sennit.stores.sqlite import statements as store_sql
-from sennit.stores.sqlite.batch_insert import roll_again
+from sennit.stores.sqlite.batch_insert import recompute_checksums
 from sennit.stores.sqlite.connection import connect, translated
-from sennit.stores.sqlite.erase import is_any_hidden
+from sennit.stores.sqlite.erase import has_hidden_session
 from sennit.stores.sqlite.files import file_words
 from sennit.stores.sqlite.search import index_words
 from sennit.stores.sqlite.search_statements import ADD_WORDS, ALL_FILES
 from sennit.stores.sqlite.store import SQLiteStore
 
-_SOUND_VERSION = (3, 51, 3)
+_FIXED_SQLITE_VERSION = (3, 51, 3)
 
 
 class SQLiteInspector(StoreInspector):
@@ -57,67 +57,67 @@ class SQLiteInspector(StoreInspector):
     def visited(cls, store: SQLiteStore, *, mend: bool) -> list[Finding]:
         """Check a file; with `mend`, repair what can be repaired."""
         damage = _damage(store)
-        return [damage] if damage else findings(cls._opened(store, mend=mend), mend=mend)
+        return [damage] if damage else findings(cls._open(store, mend=mend), mend=mend)
 
     @classmethod
     def noted(cls, store: SQLiteStore) -> list[str]:
-        """Tell the version of SQLite, and of messages that stand on no branch."""
-        with cls._opened(store, mend=False) as patient:
-            return [_version_note(), *loose_messages(patient)]
+        """Return remarks about SQLite's version and messages on no branch."""
+        with cls._open(store, mend=False) as inspector:
+            return [_version_note(), *loose_messages(inspector)]
 
     @classmethod
     @contextmanager
-    def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[SQLiteInspector]:
-        """The file without deleted sessions, which may hold anything while they are erased."""
+    def _open(cls, store: SQLiteStore, *, mend: bool) -> Generator[SQLiteInspector]:
+        """Open the file once deleted sessions are erased: half-erased ones look damaged."""
         while True:
-            store._erase_hidden()
-            with store._writing() if mend else store._reading() as connection:
-                if not is_any_hidden(connection):
+            store._erase_hidden_sessions()
+            with store._transaction() if mend else store._snapshot() as connection:
+                if not has_hidden_session(connection):
                     yield cls(connection)
                     return
 
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Run a query and return all rows."""
         return self._connection.execute(question, values).fetchall()
 
     def tell(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Run a statement."""
         self._connection.execute(statement, values)
 
     def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """The id, time, body and checksum of every message, one by one."""
+        """Yield the id, time, body and checksum of every message."""
         for uid, *row in self._connection.execute(sql.BODIES):
             yield (id_from_bytes(uid), *row)
 
     def key_of(self, uid: UUID) -> object:
-        """An id as its column holds it."""
+        """Return an id as a column value."""
         return uid.bytes
 
     def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """The owner, segment, position, message id and checksum of every entry, in order."""
+        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
         yield from self._connection.execute(sql.ENTRY_CHECKSUMS)
 
     def rolled(self, before: Any, position: int, uid: bytes) -> Any:
-        """The running checksum of an entry; that before the first is None."""
-        del position  # it is no part of the checksum here: gaps are looked for apart
+        """Return the running checksum of an entry; `before` is None for the first."""
+        del position  # not part of the checksum here: gaps have a check of their own
         return entry_checksum(START if before is None else before, uid)
 
-    def roll_again(self, owner: int, segment: int) -> None:
-        """Compute the checksums of a segment's entries anew."""
-        roll_again(self._connection, owner, segment, 0)
+    def recompute_checksums(self, owner: int, segment: int) -> None:
+        """Recompute the checksums of a segment's entries."""
+        recompute_checksums(self._connection, owner, segment, 0)
 
     def add_session(self, home: Home) -> int:
-        """A new session for the rows that lost this one; gives its number."""
+        """Add a session for the rows that lost this one; return its number."""
         now = clock.now_us()
         return self.ask(sql.ADD_SESSION, home[0], new_id().bytes, now, now)[0][0]
 
     def renew_tail(self, home: Home, branch: Any) -> None:
-        """Let a branch end with a new empty segment."""
+        """Give a branch a new empty segment as its tail."""
         segment = self.ask(store_sql.ADD_SEGMENT, *home, new_id().bytes, None, 0)[0][0]
         self.tell(sql.SET_TAIL, segment, *home, branch)
 
     def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Let a segment begin after the first `start` entries below it."""
+        """Set the base and the start of a segment."""
         del home  # a segment's number is the key of its row
         if base is None:
             self.tell(sql.CUT_LOOSE, segment)
@@ -128,9 +128,9 @@ class SQLiteInspector(StoreInspector):
         """Replace a segment's entries."""
         owner, _ = home
         self.tell(store_sql.DELETE_ENTRIES, owner, segment)
-        rows = [(owner, segment, place, message, 0) for place, message in enumerate(messages)]
+        rows = [(owner, segment, position, message, 0) for position, message in enumerate(messages)]
         self._connection.executemany(store_sql.ADD_ENTRY, rows)
-        roll_again(self._connection, owner, segment, 0)
+        recompute_checksums(self._connection, owner, segment, 0)
 
     def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
         """Drop segments and their entries."""
@@ -139,7 +139,7 @@ class SQLiteInspector(StoreInspector):
         self._connection.executemany(store_sql.DELETE_SEGMENT, keys)
 
     def index_faults(self) -> Iterator[str]:
-        """Return rows that are missing from the full-text index, or too many in it."""
+        """Yield rows that are missing from the full-text index, or wrongly in it."""
         if self.ask(sql.MARKS)[0][0] != 1:
             yield "the mark"
         for uid, body in self._connection.execute(sql.UNINDEXED):
@@ -149,14 +149,14 @@ class SQLiteInspector(StoreInspector):
             yield name
 
     def mend_index(self) -> None:
-        """Make the index anew."""
+        """Rebuild the index."""
         self.tell(sql.EMPTY_INDEX)
         self.tell(sql.DROPPED)
-        self._connection.executemany(ADD_WORDS, self._all_words())
+        self._connection.executemany(ADD_WORDS, self._indexed_rows())
         self.tell(sql.DROP_MARKS)
         self.tell(sql.ADD_MARK)
 
-    def _all_words(self) -> Iterator[tuple[int, str]]:
+    def _indexed_rows(self) -> Iterator[tuple[int, str]]:
         for number, created, body in self._connection.execute(sql.ALL_BODIES):
             if is_readable(UUID(int=0), 0, body):
                 yield index_words(number, created, body)
@@ -164,51 +164,49 @@ class SQLiteInspector(StoreInspector):
             yield file_words(version, body)
 
     def checks(self) -> Iterable[IntegrityCheck]:
-        """All checks; the first is whether keys are to be trusted."""
+        """Yield all checks; indexes first, because the others rely on them."""
         yield IntegrityCheck(
             "keys",
             "Keys disagree with their rows.",
-            lambda _: (one for one in _complaints(self._connection) if _is_of_key(one)),
+            lambda _: (row for row in _integrity_errors(self._connection) if _is_index_error(row)),
             lambda _: self.tell("REINDEX"),
         )
         yield from super().checks()
-        yield IntegrityCheck(
-            "rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._take_rows_as_they_are
-        )
+        yield IntegrityCheck("rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._accept_rows)
 
-    def _take_rows_as_they_are(self, _: StoreInspector) -> None:
+    def _accept_rows(self, _: StoreInspector) -> None:
         for statement in sql.SET_ROW_CHECKSUMS:
             self.tell(statement)
 
 
 def _version_note() -> str:
-    told = f"SQLite {sqlite3.sqlite_version}"
-    if sqlite3.sqlite_version_info >= _SOUND_VERSION:
-        return f"{told}."
+    text = f"SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info >= _FIXED_SQLITE_VERSION:
+        return f"{text}."
     return (
-        f"{told}: versions before 3.51.3 can damage a file when several programs write to it at "
+        f"{text}: versions before 3.51.3 can damage a file when several programs write to it at "
         f"the same moment (the WAL-reset bug). It is rare; use a Python with a newer SQLite, and "
         f"make backups."
     )
 
 
-def _damage(file: SQLiteStore) -> Finding | None:
-    file._refuse_if_closed()
-    with translated(file._path), closing(connect(file._path, file._durability)) as connection:
-        rows = [one for one in _complaints(connection) if not _is_of_key(one)]
-    said = "SQLite finds the file damaged; restore a backup."
-    return finding("file", said, rows, mendable=False) if rows else None
+def _damage(store: SQLiteStore) -> Finding | None:
+    store._refuse_if_closed()
+    with translated(store._path), closing(connect(store._path, store._durability)) as connection:
+        rows = [row for row in _integrity_errors(connection) if not _is_index_error(row)]
+    text = "SQLite finds the file damaged; restore a backup."
+    return finding("file", text, rows, mendable=False) if rows else None
 
 
-def _complaints(connection: sqlite3.Connection) -> list[str]:
+def _integrity_errors(connection: sqlite3.Connection) -> list[str]:
     try:
-        said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+        rows = [row[0] for row in connection.execute("PRAGMA integrity_check")]
     except sqlite3.OperationalError:
-        raise  # a lock or a lost disk says nothing of the file
+        raise  # a lock or a lost disk says nothing about the file
     except sqlite3.DatabaseError as error:
-        said = [str(error)]
-    return [] if said == ["ok"] else said
+        rows = [str(error)]
+    return [] if rows == ["ok"] else rows
 
 
-def _is_of_key(complaint: str) -> bool:
-    return "missing from index" in complaint or "entries in index" in complaint
+def _is_index_error(row: str) -> bool:
+    return "missing from index" in row or "entries in index" in row

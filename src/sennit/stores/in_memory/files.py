@@ -1,7 +1,6 @@
 """Files of the in-memory store.
 
-A change works on copies, and only when all have been made do the copies take the place of what was
-there; so one that is refused leaves nothing behind.
+Changes are applied to a copy, which replaces the original when all succeeded.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sennit.stores.records.files import (
     RemoveVersions,
     StoredFile,
     VersionRecord,
-    as_kept,
+    as_stored,
     no_file,
     other_version,
     path_taken,
@@ -37,115 +36,115 @@ class FileLog:
         self._owners: dict[Owner, dict[UUID, StoredFile]] = {}
 
     def of(self, owner: Owner) -> list[StoredFile]:
-        """An owner's files, in the order of their paths."""
-        return sorted(self._owners.get(owner, {}).values(), key=lambda kept: kept.file.path)
+        """Return an owner's files, sorted by path."""
+        return sorted(self._owners.get(owner, {}).values(), key=lambda stored: stored.file.path)
 
     def owners(self) -> list[Owner]:
-        """Those who have files."""
+        """Return the owners that have files."""
         return list(self._owners)
 
     def find(self, owner: Owner, path: str) -> FileRecord | None:
-        """The file at a path."""
-        return next((one.file for one in self.of(owner) if one.file.path == path), None)
+        """Return the file at a path, or None."""
+        return next((stored.file for stored in self.of(owner) if stored.file.path == path), None)
 
     def by_id(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
-        """Files by their ids."""
+        """Return the files with these ids, in that order, without missing ones."""
         files = self._owners.get(owner, {})
         return [files[uid].file for uid in ids if uid in files]
 
     def versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
-        """All versions of a file."""
-        kept = self._owners.get(owner, {}).get(file)
-        return [] if kept is None else list(kept.versions)
+        """Return all versions of a file, oldest first."""
+        stored = self._owners.get(owner, {}).get(file)
+        return [] if stored is None else list(stored.versions)
 
-    def derived(self, wanted: Callable[[Owner, VersionRecord], bool]) -> list[Derived]:
-        """The versions that are wanted, of all files."""
-        found = [
+    def derived(self, matches: Callable[[Owner, VersionRecord], bool]) -> list[Derived]:
+        """Return the versions of all files for which `matches` returns true."""
+        versions = [
             Derived(owner, uid, version.number)
             for owner, files in self._owners.items()
-            for uid, kept in files.items()
-            for version in kept.versions
-            if wanted(owner, version)
+            for uid, stored in files.items()
+            for version in stored.versions
+            if matches(owner, version)
         ]
-        return sorted(found, key=_place)
+        return sorted(versions, key=_sort_key)
 
     def after(self, changes: Sequence[FileChange]) -> FileLog:
-        """The files as they are after changes; raises ConflictError, NotFoundError."""
+        """Return a copy with changes applied; raises ConflictError, NotFoundError."""
         log = FileLog()
         log._owners = {owner: dict(files) for owner, files in self._owners.items()}
         for change in changes:
-            log._make(change, log._owners.setdefault(change.owner, {}))
+            log._apply(change, log._owners.setdefault(change.owner, {}))
         return log
 
-    def _make(self, change: FileChange, files: dict[UUID, StoredFile]) -> None:
+    def _apply(self, change: FileChange, files: dict[UUID, StoredFile]) -> None:
         match change:
             case PutFile():
                 files[change.id] = _put(change, files)
             case MoveFile():
-                files[change.id] = _moved(change, files)
+                files[change.id] = _move(change, files)
             case RemoveFile():
                 files.pop(change.id, None)
             case RemoveVersions():
                 self._remove_versions(change, files)
             case CountUses():
-                for uid, kept in files.items():
-                    if kept.file.path == change.path:
-                        used = replace(kept.file, active=kept.file.active + change.times)
-                        files[uid] = StoredFile(used, kept.versions)
+                for uid, stored in files.items():
+                    if stored.file.path == change.path:
+                        used = replace(stored.file, active=stored.file.active + change.times)
+                        files[uid] = StoredFile(used, stored.versions)
 
     def _remove_versions(self, change: RemoveVersions, files: dict[UUID, StoredFile]) -> None:
-        kept = files.get(change.id)
-        if kept is None:
+        stored = files.get(change.id)
+        if stored is None:
             return
-        left = [one for one in kept.versions if one.number not in change.numbers]
-        if left:
-            files[change.id] = _kept(kept.file, left)
+        remaining = [version for version in stored.versions if version.number not in change.numbers]
+        if remaining:
+            files[change.id] = _with_versions(stored.file, remaining)
         else:
             del files[change.id]
 
 
 def _put(change: PutFile, files: dict[UUID, StoredFile]) -> StoredFile:
-    version, kept = as_kept(change.version), files.get(change.id)
-    had = [] if kept is None else kept.versions
-    last = had[-1].number if had else 0
-    if kept is not None and any(as_kept(one) == version for one in had):
-        return kept  # written before, and its acknowledgement lost
+    version, stored = as_stored(change.version), files.get(change.id)
+    versions = [] if stored is None else stored.versions
+    last = versions[-1].number if versions else 0
+    if stored is not None and any(as_stored(earlier) == version for earlier in versions):
+        return stored  # a retry after a lost acknowledgement
     if version.number != last + 1:
         raise other_version(change.path, version.number)
     _refuse_taken(change.id, change.path, files)
-    if kept is None:
-        place = (change.path, change.category, version.written)
-        file = FileRecord(change.owner, change.id, *place, 0, version)
+    if stored is None:
+        columns = (change.path, change.category, version.written)
+        file = FileRecord(change.owner, change.id, *columns, 0, version)
     else:
-        file = replace(kept.file, path=change.path, category=change.category)
-    return _kept(file, [*had, version])
+        file = replace(stored.file, path=change.path, category=change.category)
+    return _with_versions(file, [*versions, version])
 
 
-def _moved(change: MoveFile, files: dict[UUID, StoredFile]) -> StoredFile:
-    kept = files.get(change.id)
-    if kept is None:
+def _move(change: MoveFile, files: dict[UUID, StoredFile]) -> StoredFile:
+    stored = files.get(change.id)
+    if stored is None:
         raise no_file(change.id)
     _refuse_taken(change.id, change.path, files)
-    moved = replace(kept.file, path=change.path, category=change.category)
-    return StoredFile(moved, kept.versions)
+    moved = replace(stored.file, path=change.path, category=change.category)
+    return StoredFile(moved, stored.versions)
 
 
 def _refuse_taken(file: UUID, path: str, files: dict[UUID, StoredFile]) -> None:
-    if any(kept.file.path == path and uid != file for uid, kept in files.items()):
+    if any(stored.file.path == path and uid != file for uid, stored in files.items()):
         raise path_taken(path)
 
 
-def _kept(file: FileRecord, versions: list[VersionRecord]) -> StoredFile:
-    """A file with these versions, each of which ends where the next one begins."""
-    ended = list(_ended(versions))
-    return StoredFile(replace(file, latest=ended[-1]), ended)
+def _with_versions(file: FileRecord, versions: list[VersionRecord]) -> StoredFile:
+    """Return a file with these versions, each replaced when the next becomes valid."""
+    dated = list(_set_replaced(versions))
+    return StoredFile(replace(file, latest=dated[-1]), dated)
 
 
-def _ended(versions: list[VersionRecord]) -> Iterator[VersionRecord]:
-    for one, following in pairwise(versions):
-        yield replace(one, replaced=following.valid_from)
+def _set_replaced(versions: list[VersionRecord]) -> Iterator[VersionRecord]:
+    for version, following in pairwise(versions):
+        yield replace(version, replaced=following.valid_from)
     yield replace(versions[-1], replaced=None)
 
 
-def _place(one: Derived) -> tuple[str, str, str, str, UUID, int]:
-    return *one.owner.key, one.file, one.number
+def _sort_key(version: Derived) -> tuple[str, str, str, str, UUID, int]:
+    return *version.owner.key, version.file, version.number

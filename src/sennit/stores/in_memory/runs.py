@@ -1,7 +1,7 @@
 """Runs, events and leases in memory, also for sessions without a store.
 
-Both follow the rules every store follows: only the holder of a branch's last lease writes, what is
-repeated changes nothing, and what speaks of an erased message goes with it.
+The rules of every store apply: only the holder of a branch's last lease writes, repeated writes
+change nothing, and events about an erased message are erased with it.
 """
 
 from __future__ import annotations
@@ -40,47 +40,47 @@ class RunLog:
     """By branch, in order."""
     leases: dict[UUID, Lease] = field(default_factory=dict[UUID, Lease])
     starts: dict[UUID, int] = field(default_factory=dict[UUID, int])
-    """How often tool calls were started, on whichever branch, by the messages that ask for them."""
+    """The number of starts of tool calls on any branch, by request message."""
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
-        """Take a branch's lease; raises ConflictError if someone else has it."""
+        """Acquire a branch's lease; raises ConflictError if another holder has it."""
         lease = leases.taken(self.leases.get(branch), branch, holder, ttl, leases.ticks())
         self.leases[branch] = lease
         return lease
 
     def renew(self, lease: Lease, ttl: int) -> Lease:
-        """Keep a lease longer; raises ConflictError if it was lost."""
+        """Extend a lease; raises ConflictError if it was lost."""
         renewed = leases.renewed(self.leases.get(lease.branch), lease, ttl, leases.ticks())
         self.leases[lease.branch] = renewed
         return renewed
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back; one that was lost is left alone."""
+        """Release a lease; do nothing if it was lost."""
         if leases.is_held(self.leases.get(lease.branch), lease):
             self.leases[lease.branch] = leases.ended(lease)
 
     def check(self, changes: Iterable[PutRun | AddEvents]) -> None:
-        """Raise ConflictError or NotFoundError unless all of these may be made."""
-        noted: set[tuple[UUID, UUID]] = set()
+        """Raise ConflictError or NotFoundError unless all of these can be applied."""
+        new_runs: set[tuple[UUID, UUID]] = set()
         for change in changes:
             branch = change.run.branch if isinstance(change, PutRun) else change.branch
             last = self.leases.get(branch)
             if last is None or last.token != change.token:
                 raise lost_lease(branch)
             if isinstance(change, PutRun):
-                noted.add((branch, change.run.id))
+                new_runs.add((branch, change.run.id))
                 continue
             new = self._new(change)
             for start in change.starts if new else ():
                 if start.known not in (None, self.starts.get(start.message, 0)):
                     raise started_elsewhere(start.message)
             for event in new:
-                known = event.run in self.runs.get(branch, {}) or (branch, event.run) in noted
-                if not known:
+                is_known = event.run in self.runs.get(branch, {}) or (branch, event.run) in new_runs
+                if not is_known:
                     raise no_run(event.run)
 
     def apply(self, change: PutRun | AddEvents) -> None:
-        """Make a change that was checked."""
+        """Apply a change that was checked."""
         if isinstance(change, PutRun):
             self.runs.setdefault(change.run.branch, {})[change.run.id] = change.run
             if change.release:
@@ -91,56 +91,56 @@ class RunLog:
                 self.starts[start.message] = self.starts.get(start.message, 0) + 1
 
     def _new(self, change: AddEvents) -> list[EventRecord]:
-        told, branch = change.events, change.branch
+        events, branch = change.events, change.branch
 
-        def there() -> list[EventRecord]:
-            return self.after(branch, min(event.seq for event in told) - 1)
+        def stored_events() -> list[EventRecord]:
+            return self.after(branch, min(event.seq for event in events) - 1)
 
-        return new_events(change, self.last_seq(branch), there)
+        return new_events(change, self.last_seq(branch), stored_events)
 
     def after(self, branch: UUID, seq: int) -> list[EventRecord]:
-        """The events of a branch past a number."""
-        found = self.events.get(branch, [])
-        return found[bisect_right(found, seq, key=_seq) :]
+        """Return the events of a branch after event number `seq`."""
+        events = self.events.get(branch, [])
+        return events[bisect_right(events, seq, key=_seq) :]
 
     def last_seq(self, branch: UUID) -> int:
-        """The number of a branch's last event; 0 if there is none."""
-        found = self.events.get(branch)
-        return found[-1].seq if found else 0
+        """Return the number of a branch's last event, or 0."""
+        events = self.events.get(branch)
+        return events[-1].seq if events else 0
 
     def last_of(self, branch: UUID) -> RunRecord | None:
-        """The newest run of a branch."""
+        """Return the newest run of a branch, or None."""
         return next(reversed(self.runs.get(branch, {}).values()), None)
 
     def last_runs(self) -> dict[UUID, RunRecord]:
         """Find the newest run of each branch that has any."""
-        found = {branch: self.last_of(branch) for branch in self.runs}
-        return {branch: run for branch, run in found.items() if run is not None}
+        runs = {branch: self.last_of(branch) for branch in self.runs}
+        return {branch: run for branch, run in runs.items() if run is not None}
 
     def of_branch(self, branch: UUID) -> list[RunRecord]:
-        """The runs of a branch, the newest first."""
+        """Return the runs of a branch, newest first."""
         return list(reversed(self.runs.get(branch, {}).values()))
 
     def journals(self) -> list[JournalRecord]:
-        """All that is noted, by branch."""
+        """Return the runs and events of each branch."""
         return [
             JournalRecord(branch, list(runs.values()), list(self.events.get(branch, ())))
             for branch, runs in self.runs.items()
         ]
 
     def forget_message(self, message: UUID) -> None:
-        """Erase what speaks of a message."""
+        """Erase the events and starts of a message."""
         self.starts.pop(message, None)
         for branch, events in self.events.items():
             self.events[branch] = [event for event in events if event.message != message]
 
-    def forget_naming(self, named: bytes) -> None:
-        """Erase what holds these bytes."""
+    def forget_naming(self, string: bytes) -> None:
+        """Erase the events whose body contains these bytes."""
         for branch, events in self.events.items():
-            self.events[branch] = [event for event in events if named not in event.body]
+            self.events[branch] = [event for event in events if string not in event.body]
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """Put other bytes in place of these."""
+        """Replace bytes in the bodies of events."""
         for branch, events in self.events.items():
             self.events[branch] = [
                 msgspec.structs.replace(event, body=event.body.replace(old, new))
@@ -148,6 +148,6 @@ class RunLog:
             ]
 
     def forget_branch(self, branch: UUID) -> None:
-        """Erase what happened on a branch."""
-        for kept in (self.events, self.leases, self.runs):
-            kept.pop(branch, None)
+        """Erase the events, lease and runs of a branch."""
+        for table in (self.events, self.leases, self.runs):
+            table.pop(branch, None)

@@ -1,8 +1,8 @@
 """A session of the in-memory store.
 
-A write changes the data in place and notes down how to take each change back, so that one that
-fails half-way leaves nothing behind and one that succeeds copies nothing. Metadata passes through
-the codec, as on a disk, so that changing a record in hand changes nothing here.
+A write changes the data in place and keeps an undo log, so that a failed write is rolled back and a
+successful one copies nothing. Metadata is copied through the codec, as on disk, so that changing a
+record outside changes nothing here.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _V = TypeVar("_V")
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """A segment; `where` is the first place of each of its own entries."""
+    """A segment; `where` is the first position of each of its own entries."""
 
     id: UUID
     base: UUID | None
@@ -99,27 +99,27 @@ class _Segment:
                 del self.where[entry]
         del self.entries[length:]
 
-    def places(self, gone: set[UUID]) -> list[int]:
+    def places(self, removed: set[UUID]) -> list[int]:
         """Return the positions of these ids from the root."""
-        return [self.offset + at for at, entry in enumerate(self.entries) if entry in gone]
+        return [self.offset + index for index, entry in enumerate(self.entries) if entry in removed]
 
-    def without(self, gone: set[UUID], below: int) -> _Segment:
-        """The same less these, of which `below` stand below it."""
+    def without(self, removed: set[UUID], below: int) -> _Segment:
+        """Return a copy without these ids, `below` of which were below the segment."""
         segment = replace(self, offset=self.offset - below, entries=[], where={})
-        segment.extend(entry for entry in self.entries if entry not in gone)
+        segment.extend(entry for entry in self.entries if entry not in removed)
         return segment
 
     def shows(self, uid: UUID, first: int, end: int) -> bool:
         """Return whether an entry stands at one of these positions."""
-        at = self.where.get(uid, end)
-        return at < end and (at >= first or uid in self.entries[first:end])
+        position = self.where.get(uid, end)
+        return position < end and (position >= first or uid in self.entries[first:end])
 
     def record(self, start: int = 0) -> SegmentRecord:
         return SegmentRecord(self.id, self.base, self.offset, tuple(self.entries[start:]))
 
 
 class InMemorySession:
-    """All that is kept of one session, and the changes it takes."""
+    """The data of one session, and the changes to it."""
 
     def __init__(self, session: SessionRecord) -> None:
         self.session = session
@@ -131,85 +131,85 @@ class InMemorySession:
         self.commits = CommitLog()
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self.detached: dict[UUID, int | None] = {}  # see `stores.base`, promise 7
-        self._loose: dict[UUID, None] = {}  # what a write has added that stands nowhere yet
+        self._unplaced: dict[UUID, None] = {}  # messages that a write added to no branch yet
         self._undo: list[Callable[[], object]] = []
-        self._saved: set[int] = set()  # tables that this write has a copy of
+        self._saved: set[int] = set()  # ids of tables that the undo log has a copy of
 
     def all(self) -> Snapshot:
-        """Everything."""
+        """Return the whole session."""
         segments = [segment.record() for segment in self.needed()]
         messages = list(self.messages.values())
         return Snapshot(copied(self.session), messages, segments, self.listed())
 
     def place(self, message: UUID) -> int:
-        """The number of a message among those of all sessions."""
+        """Return the place of a message, unique across sessions."""
         return self.session.id.int << 128 | message.int
 
     def archives(self) -> dict[UUID, int]:
-        """By which commit each message was archived."""
+        """Return the number of the commit that archived each message."""
         commits = self.commits.commits.values()
-        return {entry: one.number for one in commits for entry in one.entries}
+        return {entry: commit.number for commit in commits for entry in commit.entries}
 
     def hits(self, scores: Mapping[int, float]) -> Iterator[Hit]:
         """Return search hits of messages, by the order in which they were added."""
         messages, archives = list(self.messages.values()), self.archives()
-        places = [self.place(one.id) for one in messages]
-        for at, score in scores.items():
-            one = messages[at]
-            group = (self.session.id.int, part_of(archives.get(one.id), one.created))
-            yield Hit(places[at], group, one.created, score, *near(places, at))
+        places = [self.place(message.id) for message in messages]
+        for index, score in scores.items():
+            message = messages[index]
+            group = (self.session.id.int, part_of(archives.get(message.id), message.created))
+            yield Hit(places[index], group, message.created, score, *near(places, index))
 
     def placed(self, places: Container[int]) -> Iterator[StoredMessage]:
-        """The messages at these places."""
+        """Yield the attached messages at these places."""
         uid, key, archives = self.session.id, self.session.key, self.archives()
-        for one in self.messages.values():
-            if (place := self.place(one.id)) in places and one.id not in self.detached:
+        for message in self.messages.values():
+            if (place := self.place(message.id)) in places and message.id not in self.detached:
                 yield StoredMessage(
-                    place, uid, key, archives.get(one.id), one, len(self._branches) > 1
+                    place, uid, key, archives.get(message.id), message, len(self._branches) > 1
                 )
 
     def listed(self) -> list[BranchRecord]:
-        """The branches, the oldest first."""
+        """Return the branches, oldest first."""
         ordered = sorted(self._branches.values(), key=lambda branch: (branch.created, branch.id))
-        return [replace(branch, metadata=_through_codec(branch.metadata)) for branch in ordered]
+        return [replace(branch, metadata=_json_copy(branch.metadata)) for branch in ordered]
 
     def needed(self) -> list[_Segment]:
-        """The segments that branches stand on, each after its base."""
-        found = (self._segments[uid] for uid in self._visible())
-        return sorted(found, key=lambda segment: segment.depth)
+        """Return the segments that branches use, each after its base."""
+        segments = (self._segments[uid] for uid in self._visible())
+        return sorted(segments, key=lambda segment: segment.depth)
 
     def size(self) -> int:
         """Count the bytes of its key, names, metadata, messages, runs and events."""
-        events = (event for told in self.log.events.values() for event in told)
-        runs = (run for held in self.log.runs.values() for run in held.values())
-        bodies = sum(len(one.body) for one in (*self.messages.values(), *runs, *events))
-        names = [self.session.key or "", *(one.name for one in self._branches.values())]
-        names += (one.judge for one in self._labels.values())
+        events = (event for branch_events in self.log.events.values() for event in branch_events)
+        runs = (run for branch_runs in self.log.runs.values() for run in branch_runs.values())
+        bodies = sum(len(record.body) for record in (*self.messages.values(), *runs, *events))
+        names = [self.session.key or "", *(record.name for record in self._branches.values())]
+        names += (record.judge for record in self._labels.values())
         return len(dumps(self.session.metadata)) + len("".join(names).encode()) + bodies
 
     def judged(self) -> list[LabelRecord]:
-        """The labels, the oldest first."""
+        """Return the labels, oldest first."""
         return sorted(self._labels.values(), key=lambda label: label.created)
 
     def messages_of(
         self, segments: list[SegmentRecord], branches: list[BranchRecord]
     ) -> list[MessageRecord]:
-        """The messages of these entries and the system messages, each once."""
+        """Return the messages of these entries and the system messages, without duplicates."""
         systems = [branch.system for branch in branches if branch.system is not None]
         entries = [entry for segment in segments for entry in segment.entries]
         return [self.messages[uid] for uid in dict.fromkeys([*systems, *entries])]
 
     def make(self, changes: Sequence[Change]) -> list[BranchHead]:
-        """Make all changes, or take back those already made."""
+        """Apply all changes, or roll back those already applied."""
         try:
             heads: list[BranchHead] = []
             for change in changes:
-                head = self._make(change)
+                head = self._apply(change)
                 if head is not None:
                     heads.append(head)
             if any(isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes):
                 self._forget_segments()
-            self._detach(self._loose, None)
+            self._detach(self._unplaced, None)
         except BaseException:
             for take_back in reversed(self._undo):
                 take_back()
@@ -217,12 +217,12 @@ class InMemorySession:
         finally:
             self._undo.clear()
             self._saved.clear()
-            self._loose.clear()
+            self._unplaced.clear()
         updated = max(self.session.updated + 1, clock.now_us())
         self.session = replace(self.session, updated=updated)
         return heads
 
-    def _make(self, change: Change) -> BranchHead | None:
+    def _apply(self, change: Change) -> BranchHead | None:
         match change:
             case AddMessages():
                 self._add_messages(change.messages)
@@ -257,59 +257,59 @@ class InMemorySession:
             case DescribeSession():
                 self._describe(change.metadata)
             case TakeLease():
-                return self._take(change)
+                return self._take_lease(change)
         return None
 
     def _describe(self, metadata: dict[str, Any]) -> None:
-        had = self.session
-        self._undo.append(lambda: setattr(self, "session", had))
-        self.session = replace(had, metadata=_through_codec(metadata))
+        previous = self.session
+        self._undo.append(lambda: setattr(self, "session", previous))
+        self.session = replace(previous, metadata=_json_copy(metadata))
 
     def _put_labels(self, change: PutLabels) -> None:
-        self._check_known(one.message for one in change.labels)
-        for one in change.labels:
-            key = (one.message, one.judge)
+        self._check_messages_exist(label.message for label in change.labels)
+        for label in change.labels:
+            key = (label.message, label.judge)
             self._drop(self._labels, [key])
-            if one.score is not None:
-                self._put(self._labels, key, one)
+            if label.score is not None:
+                self._put(self._labels, key, label)
 
     def _put_starts(self, change: PutStarts) -> None:
-        self._check_known(message for message, _ in change.starts)
+        self._check_messages_exist(message for message, _ in change.starts)
         starts = self.log.starts
         for message, times in change.starts:
             self._put(starts, message, max(times, starts.get(message, 0)))
 
     def _commit(self, change: CommitChange) -> None:
         if isinstance(change, AddCommit):
-            self._check_known(change.commit.entries)
+            self._check_messages_exist(change.commit.entries)
             self._attach(change.commit.entries)
-        self._have(self.commits.after(change))
+        self._set_commits(self.commits.after(change))
 
-    def _have(self, commits: CommitLog) -> None:
-        had = self.commits
-        self._undo.append(lambda: setattr(self, "commits", had))
+    def _set_commits(self, commits: CommitLog) -> None:
+        previous = self.commits
+        self._undo.append(lambda: setattr(self, "commits", previous))
         self.commits = commits
 
     def _add_messages(self, messages: Iterable[MessageRecord]) -> None:
         for message in messages:
-            there = self.messages.get(message.id)
-            if there is None:
+            stored = self.messages.get(message.id)
+            if stored is None:
                 self._put(self.messages, message.id, message)
-                self._loose[message.id] = None
-            elif there != message:
+                self._unplaced[message.id] = None
+            elif stored != message:
                 raise other_content(message.id)
 
     def _append(self, change: Append) -> BranchHead:
-        self._check_known(change.entries)
+        self._check_messages_exist(change.entries)
         branch = self._branch(change.branch)
         segment = self._segments[branch.segment]
         head = BranchHead(branch.id, segment.id, len(segment.entries), branch.version)
-        standing = self._standing(segment, change.entries)
-        if len(standing) == len(change.entries):
-            # One that stands below the own segment begins before it, at no place of its own.
-            first = [segment.where.get(entry, -1) for entry in change.entries[:1]]
-            return msgspec.structs.replace(head, length=first[0]) if first else head
-        if standing or len(set(change.entries)) < len(change.entries):
+        present = self._entries_in_history(segment, change.entries)
+        if len(present) == len(change.entries):
+            # An entry below the own segment has no position in it.
+            positions = [segment.where.get(entry, -1) for entry in change.entries[:1]]
+            return msgspec.structs.replace(head, length=positions[0]) if positions else head
+        if present or len(set(change.entries)) < len(change.entries):
             raise ExistsError(f"Branch {branch.name!r} would contain a message twice.")
         self._undo.append(lambda: segment.cut(head.length))
         segment.extend(change.entries)
@@ -318,7 +318,7 @@ class InMemorySession:
         self._put(self._branches, branch.id, grown)
         return head
 
-    def _take(self, change: TakeLease) -> BranchHead:
+    def _take_lease(self, change: TakeLease) -> BranchHead:
         branch = self._branch(change.branch)
         last = self.log.leases.get(branch.id)
         seq, commits = self.log.last_seq(branch.id), len(self.commits.commits)
@@ -330,10 +330,10 @@ class InMemorySession:
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
         check_fit(branch, segment)
-        there = self._branches.get(branch.id)
-        if there is not None and (there.name, there.segment) == (branch.name, segment.id):
+        stored = self._branches.get(branch.id)
+        if stored is not None and (stored.name, stored.segment) == (branch.name, segment.id):
             return
-        if there is not None or branch.name in self._names:
+        if stored is not None or branch.name in self._names:
             raise branch_taken(branch)
         source = source_of(branch)
         if change.source_version is not None and source is not None:
@@ -341,40 +341,40 @@ class InMemorySession:
         self._check_system(branch)
         self._add_segment(segment)
         self._put(self._names, branch.name, branch.id)
-        kept = replace(branch, metadata=_through_codec(branch.metadata), version=0)
-        self._put(self._branches, branch.id, kept)
+        new = replace(branch, metadata=_json_copy(branch.metadata), version=0)
+        self._put(self._branches, branch.id, new)
 
     def _is_shown_by_source(self, change: AddBranch) -> bool:
-        """Tell whether the branch it was forked from shows all that a new one stands on."""
+        """Return whether the source branch shows all entries that the new branch inherits."""
         segment = change.segment
         if segment.base is None:
             return True
         source = self._branches.get(source_of(change.branch) or segment.id)
-        at, upto = None if source is None else source.segment, segment.offset
-        while at is not None and at != segment.base:
-            upto = min(upto, self._segments[at].offset)
-            at = self._segments[at].base
-        return at is not None and upto >= segment.offset
+        current, limit = None if source is None else source.segment, segment.offset
+        while current is not None and current != segment.base:
+            limit = min(limit, self._segments[current].offset)
+            current = self._segments[current].base
+        return current is not None and limit >= segment.offset
 
     def _change_branch(self, branch: BranchRecord, segments: Sequence[SegmentRecord]) -> None:
-        there = self._branch(branch.id)
-        if segments and segments[-1].id == there.segment and _is_like(there, branch):
+        stored = self._branch(branch.id)
+        if segments and segments[-1].id == stored.segment and _has_same_settings(stored, branch):
             return
-        moved = bool(segments) and branch.length != there.length
-        if branch.version != there.version or moved:
+        has_grown = bool(segments) and branch.length != stored.length
+        if branch.version != stored.version or has_grown:
             raise changed_meanwhile(branch)
         changed = replace(
-            there,
+            stored,
             system=branch.system,
             resources=branch.resources,
             capabilities=branch.capabilities,
-            version=there.version + 1,
+            version=stored.version + 1,
         )
         for segment in segments:
             length = len(self._add_segment(segment).entries)
             changed = replace(changed, segment=segment.id, length=length)
         self._check_system(branch)
-        self._put(self._branches, there.id, changed)
+        self._put(self._branches, stored.id, changed)
 
     def _rename_branch(self, uid: UUID, name: str) -> None:
         branch = self._branch(uid)
@@ -394,91 +394,93 @@ class InMemorySession:
 
     def _remove_messages(self, uids: Sequence[UUID]) -> None:
         self._forget_events(set(uids))
-        gone = {uid for uid in uids if uid in self.messages}
-        places = self._take_out(gone)
+        removed = {uid for uid in uids if uid in self.messages}
+        removed_positions = self._remove_entries(removed)
         for branch in list(self._branches.values()):
-            if places[branch.segment] or branch.system in gone:
+            if removed_positions[branch.segment] or branch.system in removed:
                 length = len(self._segments[branch.segment].entries)
-                system = None if branch.system in gone else branch.system
+                system = None if branch.system in removed else branch.system
                 changed = replace(branch, length=length, system=system, version=branch.version + 1)
                 self._put(self._branches, branch.id, changed)
-        self._have(self.commits.without(gone))
-        self._drop(self._labels, [key for key in self._labels if key[0] in gone])
-        self._drop(self.log.starts, gone)
-        self._drop(self.messages, gone)
-        self._attach(gone)
+        self._set_commits(self.commits.without(removed))
+        self._drop(self._labels, [key for key in self._labels if key[0] in removed])
+        self._drop(self.log.starts, removed)
+        self._drop(self.messages, removed)
+        self._attach(removed)
 
-    def _layout(self) -> SegmentGraph:
+    def _graph(self) -> SegmentGraph:
         """Return the segment graph of the branches."""
-        rows = {uid: (one.base, one.offset) for uid, one in self._segments.items()}
-        branches = {uid: (one.segment, one.system) for uid, one in self._branches.items()}
+        rows = {uid: (item.base, item.offset) for uid, item in self._segments.items()}
+        branches = {uid: (item.segment, item.system) for uid, item in self._branches.items()}
         return SegmentGraph(rows, branches)
 
     @contextmanager
     def _attaching(self, branch: UUID) -> Generator[None]:
-        """Change one branch; what that takes off it is detached, what it puts on it attached."""
-        before = self._layout()
+        """Detach the messages that a change hides, and attach those that it reveals."""
+        before = self._graph()
         yield
-        after = self._layout()
-        gone = self._in(before.more_than(after)) | (before.systems - after.systems)
-        if gone:
-            anew = before.systems - after.systems
-            ranges = after.everything if anew else after.beside(branch, before)
-            self._detach(gone - after.systems - self._among(ranges, gone), clock.now_us())
-        self._attach(self._in(after.more_than(before)) | (after.systems - before.systems))
+        after = self._graph()
+        hidden = self._messages_in(before.more_than(after)) | (before.systems - after.systems)
+        if hidden:
+            has_lost_system = before.systems - after.systems
+            ranges = after.everything if has_lost_system else after.beside(branch, before)
+            self._detach(hidden - after.systems - self._among(ranges, hidden), clock.now_us())
+        self._attach(self._messages_in(after.more_than(before)) | (after.systems - before.systems))
 
-    def _in(self, ranges: Iterable[Range]) -> set[UUID]:
-        return {uid for no, first, end in ranges for uid in self._segments[no].entries[first:end]}
+    def _messages_in(self, ranges: Iterable[Range]) -> set[UUID]:
+        return {uid for key, first, end in ranges for uid in self._segments[key].entries[first:end]}
 
     def _among(self, ranges: Iterable[Range], messages: set[UUID]) -> set[UUID]:
         return {
             uid
-            for one in ranges
-            for uid in messages & self._segments[one[0]].where.keys()
-            if self._segments[one[0]].shows(uid, *one[1:])
+            for shown_range in ranges
+            for uid in messages & self._segments[shown_range[0]].where.keys()
+            if self._segments[shown_range[0]].shows(uid, *shown_range[1:])
         }
 
     def _detach(self, messages: Iterable[UUID], since: int | None) -> None:
-        """Keep messages without finding them, unless they are in an archive."""
+        """Exclude messages from search, unless they are in an archive."""
         for uid in set(messages) - self.archives().keys() if messages else ():
             if uid not in self.detached:
                 self._put(self.detached, uid, since)
 
     def _attach(self, messages: Iterable[UUID]) -> None:
-        """Have messages found again."""
+        """Include messages in search again."""
         for uid in messages:
-            self._loose.pop(uid, None)
+            self._unplaced.pop(uid, None)
             if self.detached:
                 self._drop(self.detached, [uid])
 
     def removed(self, before: int) -> dict[UUID, int]:
-        """The messages that were removed from their last branch before a time, and when."""
-        found = self.detached.items()
-        return {uid: since for uid, since in found if since is not None and since < before}
+        """Return the messages removed from their last branch before a time, and when."""
+        detached = self.detached.items()
+        return {uid: since for uid, since in detached if since is not None and since < before}
 
     def erase_removed(self, before: int) -> list[UUID]:
-        """Erase those."""
-        gone, had = sorted(self.removed(before)), self.session
-        self.make([RemoveMessages(tuple(gone))])
-        self.session = had
-        return gone
+        """Erase them; return their ids."""
+        removed, session = sorted(self.removed(before)), self.session
+        self.make([RemoveMessages(tuple(removed))])
+        self.session = session
+        return removed
 
     def branches_holding(self, messages: Sequence[UUID]) -> dict[UUID, str]:
-        """The branch on which each message stands."""
-        ordered = sorted(self._branches.values(), key=lambda one: (one.name != MAIN, one.created))
-        found: dict[UUID, str] = {}
+        """Return the branch name of each message."""
+        ordered = sorted(
+            self._branches.values(), key=lambda item: (item.name != MAIN, item.created)
+        )
+        names: dict[UUID, str] = {}
         for branch in ordered:
             chain = list(self._chain(self._segments[branch.segment]))
             for uid in messages:
-                if uid == branch.system or any(one.shows(uid, 0, own) for one, own in chain):
-                    found.setdefault(uid, branch.name)
-        return found
+                if uid == branch.system or any(item.shows(uid, 0, count) for item, count in chain):
+                    names.setdefault(uid, branch.name)
+        return names
 
-    def _forget_events(self, gone: set[UUID]) -> None:
+    def _forget_events(self, removed: set[UUID]) -> None:
         for uid, events in list(self.log.events.items()):
-            if any(event.message in gone for event in events):
-                left = [event for event in events if event.message not in gone]
-                self._put(self.log.events, uid, left)
+            if any(event.message in removed for event in events):
+                remaining = [event for event in events if event.message not in removed]
+                self._put(self.log.events, uid, remaining)
 
     def _put_run(self, change: PutRun) -> None:
         self.log.check([change])
@@ -488,34 +490,34 @@ class InMemorySession:
             self._put(self.log.leases, run.branch, leases.ended(self.log.leases[run.branch]))
 
     def _add_events(self, change: AddEvents) -> None:
-        starts = tuple(one for one in change.starts if one.message in self.messages)
+        starts = tuple(start for start in change.starts if start.message in self.messages)
         change = msgspec.structs.replace(change, starts=starts)
         self.log.check([change])
         events = self.log.events.setdefault(change.branch, [])
         length = len(events)
         self._undo.append(lambda: events.__delitem__(slice(length, None)))
-        had = {one.message: self.log.starts.get(one.message) for one in starts}
-        self._undo.append(lambda: self._have_starts(had))
+        previous = {start.message: self.log.starts.get(start.message) for start in starts}
+        self._undo.append(lambda: self._restore_starts(previous))
         self.log.apply(change)
 
-    def _have_starts(self, starts: Mapping[UUID, int | None]) -> None:
+    def _restore_starts(self, starts: Mapping[UUID, int | None]) -> None:
         for message, times in starts.items():
             if times is None:
                 self.log.starts.pop(message, None)
             else:
                 self.log.starts[message] = times
 
-    def _take_out(self, gone: set[UUID]) -> dict[UUID, list[int]]:
-        """Take messages out of all segments; gives where they stood in the history of each."""
-        places: dict[UUID, list[int]] = {}
-        for segment in sorted(self._segments.values(), key=lambda one: one.depth):
-            below = [] if segment.base is None else places[segment.base]
+    def _remove_entries(self, removed: set[UUID]) -> dict[UUID, list[int]]:
+        """Remove messages from all segments; return their positions in the history of each."""
+        positions: dict[UUID, list[int]] = {}
+        for segment in sorted(self._segments.values(), key=lambda item: item.depth):
+            below = [] if segment.base is None else positions[segment.base]
             below = below[: bisect_left(below, segment.offset)]
-            own = [] if gone.isdisjoint(segment.where) else segment.places(gone)
-            places[segment.id] = [*below, *own]
+            own = [] if removed.isdisjoint(segment.where) else segment.places(removed)
+            positions[segment.id] = [*below, *own]
             if below or own:
-                self._put(self._segments, segment.id, segment.without(gone, len(below)))
-        return places
+                self._put(self._segments, segment.id, segment.without(removed, len(below)))
+        return positions
 
     def _add_segment(self, segment: SegmentRecord) -> _Segment:
         if segment.id in self._segments:
@@ -525,7 +527,7 @@ class InMemorySession:
             if segment.taken not in self._segments:
                 raise no_segment(segment.taken)
             entries = self._segments[segment.taken].entries
-        self._check_known(entries)
+        self._check_messages_exist(entries)
         base = None
         if segment.base is not None:
             base = self._segments.get(segment.base)
@@ -546,29 +548,29 @@ class InMemorySession:
         self._drop(self._segments, [uid for uid in self._segments if uid not in needed])
 
     def _visible(self) -> dict[UUID, int]:
-        """Return the number of own entries that each needed segment shows."""
+        """Return the number of visible entries of each used segment."""
         limits = {
             branch.segment: self._segments[branch.segment].total
             for branch in self._branches.values()
         }
-        downwards = sorted(self._segments.values(), key=lambda one: one.depth, reverse=True)
+        downwards = sorted(self._segments.values(), key=lambda item: item.depth, reverse=True)
         for segment in downwards:
             if segment.id in limits and segment.base is not None:
                 limit = min(limits[segment.id], segment.offset)
                 limits[segment.base] = max(limits.get(segment.base, 0), limit)
         return {uid: max(0, limit - self._segments[uid].offset) for uid, limit in limits.items()}
 
-    def _standing(self, tail: _Segment, entries: tuple[UUID, ...]) -> list[UUID]:
-        """Those of the entries that stand in the history that ends with `tail`."""
+    def _entries_in_history(self, tail: _Segment, entries: tuple[UUID, ...]) -> list[UUID]:
+        """Return those entries that are already in the history ending with `tail`."""
         chain = list(self._chain(tail))
         return [
             entry
             for entry in entries
-            if any(segment.where.get(entry, own) < own for segment, own in chain)
+            if any(segment.where.get(entry, count) < count for segment, count in chain)
         ]
 
     def _chain(self, tail: _Segment) -> Iterator[tuple[_Segment, int]]:
-        """The segments from `tail` down, each with how many of its own entries count."""
+        """Yield the segments from `tail` down, each with the number of its visible entries."""
         segment, limit = tail, tail.total
         while True:
             yield segment, max(0, limit - segment.offset)
@@ -583,46 +585,46 @@ class InMemorySession:
             raise no_branch(uid)
         return branch
 
-    def _check_known(self, entries: Iterable[UUID]) -> None:
+    def _check_messages_exist(self, entries: Iterable[UUID]) -> None:
         for uid in entries:
             if uid not in self.messages:
                 raise no_message(uid)
 
     def _check_system(self, branch: BranchRecord) -> None:
         if branch.system is not None:
-            self._check_known([branch.system])
+            self._check_messages_exist([branch.system])
 
     def _put(self, table: dict[_K, _V], key: _K, value: _V) -> None:
         if key in table:
-            had = table[key]
-            self._undo.append(lambda: table.update({key: had}))
+            previous = table[key]
+            self._undo.append(lambda: table.update({key: previous}))
         else:
             self._undo.append(lambda: table.pop(key, None))
         table[key] = value
 
     def _drop(self, table: dict[_K, _V], keys: Iterable[_K]) -> None:
-        gone = [key for key in keys if key in table]
-        if gone and id(table) not in self._saved:
-            # Put back one by one they would stand at the end; their order is the order of adding.
-            had = table.copy()
+        present = [key for key in keys if key in table]
+        if present and id(table) not in self._saved:
+            # Restored one by one they would come last, but dicts keep the order of insertion.
+            previous = table.copy()
             self._saved.add(id(table))
-            self._undo.append(lambda: (table.clear(), table.update(had)))
-        for key in gone:
+            self._undo.append(lambda: (table.clear(), table.update(previous)))
+        for key in present:
             table.pop(key, None)
 
 
 def copied(record: SessionRecord) -> SessionRecord:
-    """The same record, with metadata of its own."""
-    return replace(record, metadata=_through_codec(record.metadata))
+    """Return a record with a deep copy of its metadata."""
+    return replace(record, metadata=_json_copy(record.metadata))
 
 
-def _through_codec(metadata: dict[str, Any]) -> dict[str, Any]:
+def _json_copy(metadata: dict[str, Any]) -> dict[str, Any]:
     return loads(dumps(metadata)) if metadata else {}
 
 
-def _is_like(there: BranchRecord, wanted: BranchRecord) -> bool:
-    return (there.system, there.resources, there.capabilities) == (
-        wanted.system,
-        wanted.resources,
-        wanted.capabilities,
+def _has_same_settings(stored: BranchRecord, other: BranchRecord) -> bool:
+    return (stored.system, stored.resources, stored.capabilities) == (
+        other.system,
+        other.resources,
+        other.capabilities,
     )

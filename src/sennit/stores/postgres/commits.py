@@ -1,6 +1,6 @@
 """Commits and usage records of one session in PostgreSQL.
 
-Whoever changes them holds the lock of the session.
+Changes are made under the lock of the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 Numbers: TypeAlias = Callable[[Sequence[UUID]], list[int]]
-"""Gives the numbers of stored messages; raises NotFoundError."""
+"""Returns the numbers of stored messages; raises NotFoundError."""
 
 
 class CommitTable:
@@ -43,11 +43,11 @@ class CommitTable:
         self._connection, self._key = connection, (owner, session)
 
     def _rows(self, statement: Any, *values: Any) -> list[tuple[Any, ...]]:
-        # Binary, as bodies would otherwise come as twice as many hexadecimal digits.
+        # Binary, because the text format sends a body as twice as many hexadecimal digits.
         return self._connection.execute(statement, (*self._key, *values), binary=True).fetchall()
 
     def all(self) -> CommitsRecord:
-        """All of them."""
+        """Return all commits and uses."""
         entries: dict[int, list[UUID]] = {}
         for number, uid in self._rows(sql.ARCHIVED):
             entries.setdefault(number, []).append(uid)
@@ -55,13 +55,13 @@ class CommitTable:
         return CommitsRecord(commits, [UseRecord(*row) for row in self._rows(sql.USES)])
 
     def get(self, number: int) -> CommitRecord:
-        """The commit of that number, which is there."""
+        """Return the commit with that number, which must exist."""
         (commit,) = self.numbered([number])
         entries = tuple(uid for (uid,) in self._rows(sql.ENTRIES_OF_COMMIT, number))
         return replace(commit, entries=entries)
 
     def numbered(self, numbers: Sequence[int]) -> list[CommitRecord]:
-        """Commits by their numbers, without their entries."""
+        """Return the commits with these numbers, without their entries."""
         return [_commit(row, ()) for row in self._rows(sql.COMMITS_BY_NUMBER, list(numbers))]
 
     def archived(self, after: int) -> list[ArchiveRecord]:
@@ -73,15 +73,15 @@ class CommitTable:
         return [ArchiveRecord(number, uid, tuple(entries[number])) for number, uid in commits]
 
     def last(self) -> int:
-        """The number of the last commit; 0 if there is none."""
+        """Return the number of the last commit, or 0."""
         return self._rows(sql.LAST_COMMIT)[0][0]
 
     def uses_of(self, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts; with None those that none counts yet."""
+        """Return the uses that a commit counts; with None, those that no commit counts yet."""
         return [UseRecord(*row) for row in self._rows(sql.USES_OF, commit)]
 
     def apply(self, change: CommitChange, numbers: Numbers) -> None:
-        """Make a change; raises ConflictError, NotFoundError."""
+        """Apply a change; raises ConflictError, NotFoundError."""
         match change:
             case AddCommit():
                 self._add_commit(change, numbers)
@@ -89,13 +89,13 @@ class CommitTable:
                 self.put_commit(change)
             case AddUses():
                 for use in change.uses:
-                    made = (use.id, use.branch, use.created, use.head, use.body)
-                    self._connection.execute(sql.ADD_USE, (*self._key, *made))
+                    columns = (use.id, use.branch, use.created, use.head, use.body)
+                    self._connection.execute(sql.ADD_USE, (*self._key, *columns))
 
     def _add_commit(self, change: AddCommit, numbers: Numbers) -> None:
         run, new = self._connection.execute, change.commit
         if self._rows(sql.COMMIT_BY_ID, new.id):
-            return  # made before, and its acknowledgement lost
+            return  # a retry after a lost acknowledgement
         if new.number != self.last() + 1:
             raise covered_already(new)
         messages = numbers(new.entries)
@@ -111,20 +111,20 @@ class CommitTable:
                 raise covered_already(new)
 
     def put_commit(self, change: PutCommit) -> bool:
-        """Note how far a commit has come; False if that was noted before."""
+        """Update a commit's state and body; return False if that was done before."""
         rows = self._rows(sql.COMMIT_BY_ID, change.commit)
         if not rows:
             raise no_commit(change.commit)
-        there = _commit(rows[0], ())
-        wanted = changed(there, change)
-        if wanted is there:
+        stored = _commit(rows[0], ())
+        updated = changed(stored, change)
+        if updated is stored:
             return False
-        values = (wanted.state, wanted.body, wanted.version)
+        values = (updated.state, updated.body, updated.version)
         self._connection.execute(sql.CHANGE_COMMIT, (*values, *self._key, change.commit))
         return True
 
     def forget_messages(self, numbers: list[int]) -> None:
-        """Take messages out of the commits that cover them."""
+        """Remove messages from the commits that cover them."""
         self._connection.execute(sql.DELETE_ARCHIVED, (*self._key, numbers))
 
 

@@ -1,10 +1,9 @@
 """Connections to PostgreSQL: pool, retry, errors and schema.
 
-A connection that dies in mid-write leaves open whether the write was made. So a write leaves a
-receipt, under an id of its own, in the same transaction: made again on a fresh connection, it finds
-its receipt and is left alone, waiting if need be for the first attempt to end. Old receipts are
-thrown away now and then. Whatever the driver raises becomes an error of ours, which names the
-database without its password.
+After a connection is lost during a write, it is unknown whether the write was committed. So each
+transaction inserts a receipt under an id of its own: a retry on a new connection that finds the
+receipt does nothing, waiting if need be for the first attempt to end. Old receipts are deleted now
+and then. Driver errors become Sennit errors, which name the database without its password.
 """
 
 from __future__ import annotations
@@ -24,39 +23,38 @@ from sennit.stores.postgres import statements as sql
 from sennit.stores.postgres.driver import ConnectionPool, PoolTimeout, conninfo_to_dict, pg, psycopg
 from sennit.stores.postgres.failpoints import connection_class
 from sennit.stores.postgres.prepared_connection import PreparedConnection
-from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.postgres.session_writer import Connection, fetch_one
 from sennit.stores.schema_version import SCHEMA_VERSION
 
 _T = TypeVar("_T")
 
-_WAIT_SECONDS = 15.0
-_CLASHES = 5
-_LOSSES = 4
-_RECEIPTS = 1000  # writes after which old receipts are thrown away
-# What no column can hold, or no index.
-_OF_VALUES = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
-# Another writer was in the way, or the server has forgotten what was prepared: done anew.
-_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
-_OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
+_POOL_TIMEOUT_S = 15.0
+_MAX_CONFLICT_RETRIES = 5
+_MAX_RECONNECTS = 4
+_WRITES_PER_CLEANUP = 1000  # of old receipts
+# Values that no column or index can hold.
+_VALUE_ERRORS = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
+# Conflicts with another writer, or a prepared statement that the server has dropped.
+_RETRYABLE_ERRORS = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
+_DRIVER_ERRORS = (*_VALUE_ERRORS, psycopg.Error, OSError)
 
-# Errors say what is wrong; what the pool notes besides goes to whoever set up logging, and else
-# nowhere, where Python would write it to stderr.
+# Without logging configured, Python would write the pool's warnings to stderr; errors say enough.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Database:
-    """Runs work on connections, and again on another where one is lost."""
+    """A connection pool that retries work on another connection if one is lost."""
 
     def __init__(self, url: str, *, pool_size: int) -> None:
-        """Connect, and create the tables in the schema `sennit` if there are none.
+        """Connect, and create the schema `sennit` if there is none.
 
-        Raises StoreError if the server cannot be reached or refuses us, or if the tables are of
+        Raises StoreError if the server cannot be reached or rejects the login, or if the schema has
         another version.
         """
         if pool_size < 1:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
         self._secrets = secrets_in(url)
-        self.name = _shown(url)
+        self.name = _public_name(url)
         self._closed = False
         self._forked = False
         self._changes = 0
@@ -69,23 +67,23 @@ class Database:
                 connection_class=kind,
                 min_size=1,
                 max_size=pool_size,
-                timeout=_WAIT_SECONDS,
+                timeout=_POOL_TIMEOUT_S,
                 kwargs=_options(url),
                 configure=_plan_once,
                 open=True,
             )
-        except _OF_DRIVER as error:
-            raise self._told(error) from self._cause(error)
+        except _DRIVER_ERRORS as error:
+            raise self._store_error(error) from self._cause(error)
         after_fork.watch(self)
 
     def disown(self) -> list[object]:
-        """Refuse everything from now on, in a forked child; see `sennit.stores.after_fork`."""
+        """Refuse all calls in a forked child; see `sennit.stores.after_fork`."""
         self._forked = True
         return [self._pool]
 
     @property
     def address(self) -> str:
-        """The URL with its secrets; only the pool keeps it."""
+        """The URL with its password, which only the pool keeps."""
         return str(self._pool.conninfo)
 
     def close(self) -> None:
@@ -96,56 +94,56 @@ class Database:
         self._pool.close()
 
     def refuse_if_closed(self) -> None:
-        """Raise StoreError if it was closed, or opened before this process was forked."""
+        """Raise StoreError if the store was closed, or opened before a fork."""
         if self._forked:
             raise after_fork.forked(self.name)
         if self._closed:
             raise StoreError(f"The store {self.name!r} is closed; open it again.")
 
     def run(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        """Do something on a connection; if that dies, again on another."""
+        """Run work on a pooled connection, and again on another one if the connection is lost."""
         try:
             return self._run(work)
-        except _OF_DRIVER as error:
-            raise self._told(error) from self._cause(error)
+        except _DRIVER_ERRORS as error:
+            raise self._store_error(error) from self._cause(error)
 
     def _cause(self, error: Exception) -> Exception | None:
-        """Return what was raised, unless it tells the password."""
-        told = str(error)
-        return error if without_secrets(told, self._secrets) == told else None
+        """Return the error as a cause, or None if its text contains the password."""
+        text = str(error)
+        return error if without_secrets(text, self._secrets) == text else None
 
     def _run(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        losses, clashes = 0, 0
+        reconnects, conflicts = 0, 0
         while True:
             self.refuse_if_closed()
             connection = self._pool.getconn()
             try:
                 return work(connection)
-            except _AGAIN:
-                clashes += 1
-                if clashes > _CLASHES:
+            except _RETRYABLE_ERRORS:
+                conflicts += 1
+                if conflicts > _MAX_CONFLICT_RETRIES:
                     raise
             except psycopg.Error as error:
-                losses += 1
-                if not _is_lost(connection, error) or losses > _LOSSES:
+                reconnects += 1
+                if not _is_lost(connection, error) or reconnects > _MAX_RECONNECTS:
                     raise
             finally:
                 self._pool.putconn(connection)
-            if losses:
-                # The others have most likely died with it, or are just about to.
+            if reconnects:
+                # Other pooled connections are most likely lost too.
                 self._pool.check()
 
-    def _told(self, error: Exception) -> SennitError:
-        """Return the driver's error as one of ours, with advice."""
-        if isinstance(error, _OF_VALUES):
-            told = without_secrets(str(error), self._secrets)
-            return ValidationError(f"PostgreSQL cannot store this value ({told}).")
+    def _store_error(self, error: Exception) -> SennitError:
+        """Return a Sennit error for a driver error, with advice and without the password."""
+        if isinstance(error, _VALUE_ERRORS):
+            text = without_secrets(str(error), self._secrets)
+            return ValidationError(f"PostgreSQL cannot store this value ({text}).")
         self.refuse_if_closed()
-        said = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
-        return StoreError(f"The store {self.name!r} {_reason(error)} ({said}).")
+        message = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
+        return StoreError(f"The store {self.name!r} {_reason(error)} ({message}).")
 
     def read(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        """Do something in one snapshot."""
+        """Run work in one read-only snapshot."""
 
         def read(connection: PreparedConnection) -> _T:
             with connection.transaction():
@@ -155,17 +153,17 @@ class Database:
         return self.run(read)
 
     def change(self, work: Callable[[PreparedConnection], _T]) -> _T:
-        """Do something in one transaction; whatever is raised inside undoes all of it."""
-        receipt = uuid4()  # not by `ids`, which tests may have give the same ones again
-        tried: list[_T] = []
+        """Run work in one transaction, rolled back if it raises."""
+        receipt = uuid4()  # not from `ids`, which tests may make deterministic
+        results: list[_T] = []
 
         def change(connection: PreparedConnection) -> _T:
             with connection.transaction():
                 if not connection.execute(sql.ADD_RECEIPT, (receipt,)).rowcount:
-                    return tried[-1]  # it was made, and only its acknowledgement was lost
+                    return results[-1]  # committed, only the acknowledgement was lost
                 result = work(connection)
-                tried.append(result)
-            if connection.closed:  # then the driver leaves out the commit and says nothing
+                results.append(result)
+            if connection.closed:  # then the driver silently skips the commit
                 raise psycopg.OperationalError("the connection was lost before the commit")
             return result
 
@@ -174,18 +172,18 @@ class Database:
         return result
 
     def _drop_old_receipts(self) -> None:
-        """Now and then: a receipt is of use until its writer has an answer."""
+        """Delete old receipts every so many writes; a receipt is needed until its write returns."""
         self._changes += 1
-        if self._changes % _RECEIPTS == 1:
+        if self._changes % _WRITES_PER_CLEANUP == 1:
             self.run(lambda connection: connection.execute(sql.DROP_RECEIPTS))
 
 
-def _shown(url: str) -> str:
-    """The address without what is secret in it; raises StoreError if it is none."""
+def _public_name(url: str) -> str:
+    """Return the URL without its password; raises StoreError if it is invalid."""
     try:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
-        # What the driver says of it would show the address, and with it the password.
+        # The driver's message would repeat the URL with its password.
         raise StoreError("The PostgreSQL URL is invalid.") from None
     if "://" in url:
         return shown_address(url)
@@ -195,11 +193,11 @@ def _shown(url: str) -> str:
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return the connection options; without BEGIN, each statement is its own transaction."""
+    """Return the connection options: autocommit, and defaults for those not in the URL."""
     options: dict[str, Any] = {"autocommit": True}
-    given = conninfo_to_dict(url)
-    options |= {"connect_timeout": 10} if "connect_timeout" not in given else {}
-    options |= {"application_name": "sennit"} if "application_name" not in given else {}
+    parameters = conninfo_to_dict(url)
+    options |= {"connect_timeout": 10} if "connect_timeout" not in parameters else {}
+    options |= {"application_name": "sennit"} if "application_name" not in parameters else {}
     return options
 
 
@@ -208,9 +206,7 @@ def _plan_once(connection: Connection) -> None:
 
 
 def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
-    """Return whether a connection is gone; then it is closed, so that the pool does not lend it
-    again.
-    """
+    """Return whether a connection is lost; close it then, so that the pool drops it."""
     lost = connection.closed or isinstance(error, (pg.AdminShutdown, pg.CrashShutdown))
     if lost:
         connection.close()
@@ -227,11 +223,11 @@ def _reason(error: Exception) -> str:
         "password": "refuses this user and password",
         'role "': "refuses this user and password",
         'database "': "has no such database; create it first",
-        "no space left": "has no room left on its disk; free some and try again",
+        "no space left": "has no space left on its disk; free some and try again",
         "deadlock": "is busy with other writers; try again",
         "serialize": "is busy with other writers; try again",
     }
-    if reason := next((said for sign, said in reasons.items() if sign in text), None):
+    if reason := next((advice for pattern, advice in reasons.items() if pattern in text), None):
         return reason
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
         return "cannot be reached; check the address, and that the server runs"
@@ -239,19 +235,19 @@ def _reason(error: Exception) -> str:
 
 
 def _prepare(connection: Connection, name: str) -> None:
-    """Create the tables where there are none, one server at a time.
+    """Create the schema if there is none, under an advisory lock.
 
-    Raises StoreError for a database that is not ours, or of another version.
+    Raises StoreError for a database of another program or with another version.
     """
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(f"The store {name!r} must have the encoding UTF8, not {encoding!r}.")
-    if _found(connection) == SCHEMA_VERSION:
+    if _schema_version(connection) == SCHEMA_VERSION:
         return
     with connection.transaction():
-        # Asked again behind the lock: many servers may start at once.
+        # Check again under the lock: many processes may start at once.
         connection.execute(sql.LOCK_SCHEMA)
-        version = _found(connection)
+        version = _schema_version(connection)
         if version is None:
             _create(connection, name)
         elif version != SCHEMA_VERSION:
@@ -259,10 +255,10 @@ def _prepare(connection: Connection, name: str) -> None:
 
 
 def _create(connection: Connection, name: str) -> None:
-    """Create the tables, inside a transaction."""
-    from sennit.stores.postgres.job_queue import create  # imports all that a worker needs: late
+    """Create the schema and its tables, inside a transaction."""
+    from sennit.stores.postgres.job_queue import create  # late: imports procrastinate
 
-    if one(connection.execute(sql.IS_TAKEN))[0]:
+    if fetch_one(connection.execute(sql.IS_TAKEN))[0]:
         raise StoreError(
             f"The store {name!r} already has a schema 'sennit' of another program; choose another "
             f"database."
@@ -273,8 +269,8 @@ def _create(connection: Connection, name: str) -> None:
     connection.execute(sql.SET_VERSION, (SCHEMA_VERSION, queue))
 
 
-def _found(connection: Connection) -> int | None:
-    """The version of the tables, None if there are none of ours."""
-    if not one(connection.execute(sql.HAS_SCHEMA))[0]:
+def _schema_version(connection: Connection) -> int | None:
+    """Return the schema version of the database; None if it has no Sennit tables."""
+    if not fetch_one(connection.execute(sql.HAS_SCHEMA))[0]:
         return None
-    return one(connection.execute(sql.VERSION))[0]
+    return fetch_one(connection.execute(sql.VERSION))[0]

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 class DetachedTable(DetachedMessages):
-    """The messages of one session that stand on no branch."""
+    """The detached messages of one session."""
 
     def __init__(self, connection: _Connection, owner: int, session: int) -> None:
         super().__init__()
         self._connection, self._run = connection, connection.execute
         self._owner, self._key = owner, (owner, session)
-        self._named: dict[str, Any] = {"owner": owner, "session": session}
+        self._key_values: dict[str, Any] = {"owner": owner, "session": session}
 
     def any(self) -> bool:
         row = self._run(sql.HAS_ANY, self._key).fetchone()
         return row is not None and bool(row[0])
 
     def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
-        given = list(segments)
-        rows = self._run(sql.USES, {**self._named, "segments": given}) if given else ()
+        numbers = list(segments)
+        rows = self._run(sql.USES, {**self._key_values, "segments": numbers}) if numbers else ()
         return {number: use_of(*row) for number, *row in rows}
 
     def _messages_in(self, ranges: Sequence[Range]) -> set[int]:
@@ -52,26 +52,26 @@ class DetachedTable(DetachedMessages):
         self._run(DELETE_SEGMENTS, (*self._key, segments))
 
     def detach(self, messages: Iterable[int], since: int | None) -> None:
-        if given := list(messages):
-            values = {**self._named, "messages": given, "since": since}
+        if numbers := list(messages):
+            values = {**self._key_values, "messages": numbers, "since": since}
             new = [number for (number,) in self._run(sql.ADD, values).fetchall()]
             self._run(DELETE_WORDS, (*self._key, new))
 
     def attach(self, messages: Iterable[int]) -> None:
-        given = list(messages)
-        if not given or not self.any():
+        numbers = list(messages)
+        if not numbers or not self.any():
             return
-        again = [number for (number,) in self._run(sql.DROP, (*self._key, given)).fetchall()]
-        if again:
-            rows = self._connection.execute(sql.TO_INDEX, (*self._key, again), binary=True)
+        reattached = [number for (number,) in self._run(sql.DROP, (*self._key, numbers)).fetchall()]
+        if reattached:
+            rows = self._connection.execute(sql.TO_INDEX, (*self._key, reattached), binary=True)
             add_words(self._connection, self._owner, rows.fetchall())
             self._run(sql.INDEX_MORE, self._key)
 
     def removed(self, before: int) -> list[UUID]:
-        """The messages removed before a time."""
+        """Return the messages removed before a time."""
         return [uid for (uid,) in self._run(sql.REMOVED_IN, (*self._key, before))]
 
-    def _layout(self) -> SegmentGraph:
+    def _graph(self) -> SegmentGraph:
         rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
         branches = self._run(sql.BRANCHES, self._key)
         return SegmentGraph(rows, {uid: (segment, system) for uid, segment, system in branches})
@@ -80,16 +80,16 @@ class DetachedTable(DetachedMessages):
         return [(name, uid, system) for name, uid, system in self._run(sql.NAMES, self._key)]
 
     def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
-        rows = self._run(sql.PLACES, {**self._named, "ids": list(messages)})
-        return [(uid, segment, pos) for uid, segment, pos in rows]
+        rows = self._run(sql.PLACES, {**self._key_values, "ids": list(messages)})
+        return [(uid, segment, position) for uid, segment, position in rows]
 
 
 def removed(
     connection: _Connection, owner: int | None, session: UUID | None, before: int, limit: int
 ) -> list[RemovedMessage]:
-    """Messages removed before a time, of one owner or of all."""
+    """Return messages removed before a time, of one owner or of all."""
     values = {"owner": owner, "session": session, "before": before, "limit": max(0, limit)}
     return [
-        RemovedMessage(Owner(*whose), home, uid, since)
-        for *whose, home, uid, since in connection.execute(sql.REMOVED, values)
+        RemovedMessage(Owner(*owner_columns), session_id, uid, since)
+        for *owner_columns, session_id, uid, since in connection.execute(sql.REMOVED, values)
     ]

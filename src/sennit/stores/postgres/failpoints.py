@@ -1,7 +1,7 @@
 """PostgreSQL connections whose every statement is a failpoint.
 
-Transactions are watched apart from statements, as the driver sends BEGIN and COMMIT by itself; one
-inside another is a savepoint and named so.
+Transactions have failpoints of their own, because the driver sends BEGIN and COMMIT itself; nested
+ones are named SAVEPOINT and RELEASE.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class _Connection(PreparedConnection):
         with around("postgres", statement.text.decode()):
             return super().ask(statement, values)
 
-    def ask_each(self, asked: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
-        with around("postgres", asked[0][0].text.decode()):
-            return super().ask_each(asked)
+    def ask_each(self, queries: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
+        with around("postgres", queries[0][0].text.decode()):
+            return super().ask_each(queries)
 
 
 def _text(query: Any) -> str:
@@ -58,5 +58,5 @@ def _text(query: Any) -> str:
 
 
 def connection_class() -> type[PreparedConnection]:
-    """The class that a connection opened now should have."""
+    """Return the connection class: instrumented while failpoints are in use."""
     return _Connection if failpoints.in_use() else PreparedConnection

@@ -1,9 +1,9 @@
 """Fast paths: the most frequent writes as one statement each.
 
-Nearly all writes are one of these, so they go to the server the short way: prepared once on each
-connection, their values packed here. Through a cursor the same statement takes a quarter longer.
-A statement either does all of its write or nothing, and then says so by giving no row or by being
-refused; what it cannot do, and why, is for `SessionWriter` to say, which sees more closely.
+Nearly all writes are one of these, so each is a statement that every connection prepares once, with
+values packed here: a cursor takes a quarter longer. A statement applies its write completely, or
+does nothing and returns no row or violates a constraint. `SessionWriter` then repeats the write the
+slow way and raises the error, if any.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sennit.stores.records.sessions import (
     RunState,
     TakeLease,
     Write,
-    usual,
+    single_append,
 )
 
 _APPEND = Statement("sennit_append", sql.APPEND, parameters=8)
@@ -47,25 +47,23 @@ _TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
 _NOTE = Statement("sennit_note", sql.NOTE, parameters=20)
 
 _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
-_BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
+_BIGINT, _BYTEA, _UUID = 20, 17, 2950  # type OIDs
 
 
 class FastPathWrite(Protocol):
-    """A write that is one statement."""
+    """A write as one prepared statement."""
 
     def asked(self) -> tuple[Statement, Packed]:
-        """The statement, and its values in PostgreSQL's binary form."""
+        """Return the statement, and its values in PostgreSQL's binary format."""
         ...
 
     def heads(self, answer: Answer) -> list[BranchHead] | None:
-        """Return the result of the write from the statement's rows; None if the fast path
-        failed.
-        """
+        """Return the heads from the statement's result; None if the fast path failed."""
         ...
 
 
 class FastAppend(NamedTuple):
-    """One new message at the end of one branch: the values of APPEND, in its order."""
+    """One new message on one branch: the parameters of APPEND, in order."""
 
     now: int
     owner: int
@@ -76,10 +74,10 @@ class FastAppend(NamedTuple):
     body: bytes
     checksum: int
 
-    def make(self, line: PreparedConnection) -> BranchHead | None:
-        """Make it; None if it needs a closer look."""
+    def make(self, connection: PreparedConnection) -> BranchHead | None:
+        """Apply the append; return its head, or None if it needs the slow path."""
         try:
-            heads = self.heads(line.ask(*self.asked()))
+            heads = self.heads(connection.ask(*self.asked()))
         except Refused:
             return None
         return heads[0] if heads else None
@@ -102,7 +100,7 @@ class FastAppend(NamedTuple):
 
 
 class FastLease(NamedTuple):
-    """Taking the lease of a branch that nobody holds."""
+    """Acquisition of a free lease of a branch."""
 
     owner: int
     session: UUID
@@ -134,9 +132,9 @@ class FastLease(NamedTuple):
         uid, state, body = (answer.get_value(0, column) for column in (7, 8, 11))
         if uid is None or state is None or body is None:
             return None
-        stood = cast("RunState", state.decode())
+        run_state = cast("RunState", state.decode())
         times = _number(answer, 9), _number(answer, 10)
-        return RunRecord(id_from_bytes(uid), self.branch, stood, *times, body)
+        return RunRecord(id_from_bytes(uid), self.branch, run_state, *times, body)
 
 
 class FastJournalWrite(NamedTuple):
@@ -162,22 +160,25 @@ class FastJournalWrite(NamedTuple):
             _bigint.pack(self.token),
             self.run.bytes,
             *self._put(),
-            _packed(_UUID, [one.id.bytes for one in self.messages]),
-            _packed(_BIGINT, [_bigint.pack(one.created) for one in self.messages]),
-            _packed(_BYTES, [one.body for one in self.messages]),
-            _packed(_BIGINT, [_bigint.pack(one.seq) for one in self.events]),
-            _packed(_UUID, [one.message and one.message.bytes for one in self.events]),
-            _packed(_BYTES, [one.body for one in self.events]),
+            _pack_array(_UUID, [item.id.bytes for item in self.messages]),
+            _pack_array(_BIGINT, [_bigint.pack(item.created) for item in self.messages]),
+            _pack_array(_BYTEA, [item.body for item in self.messages]),
+            _pack_array(_BIGINT, [_bigint.pack(item.seq) for item in self.events]),
+            _pack_array(_UUID, [item.message and item.message.bytes for item in self.events]),
+            _pack_array(_BYTEA, [item.body for item in self.events]),
             self._checksums(),
-            _packed(_UUID, [one.message.bytes for one in self.starts]),
-            _packed(_BIGINT, [_known(one) for one in self.starts]),
+            _pack_array(_UUID, [item.message.bytes for item in self.starts]),
+            _pack_array(_BIGINT, [_pack_known(item) for item in self.starts]),
         ]
         return _NOTE, values
 
     def _checksums(self) -> bytes:
         messages = self.messages
-        found = [message_checksum(one.id.bytes, one.created, one.body) for one in messages]
-        return _packed(_BIGINT, [_bigint.pack(checksum) for checksum in found])
+        checksums = [
+            message_checksum(message.id.bytes, message.created, message.body)
+            for message in messages
+        ]
+        return _pack_array(_BIGINT, [_bigint.pack(checksum) for checksum in checksums])
 
     def _put(self) -> Packed:
         if self.put is None:
@@ -193,60 +194,62 @@ class FastJournalWrite(NamedTuple):
 
 
 def usual_of(write: Write, owner: int) -> FastPathWrite | None:
-    """The write as one of the usual ones, if it is."""
+    """Return the write as one that has a fast path, or None."""
     if write.create is not None or not write.changes:
         return None
-    first, *rest = write.changes
+    first, *others = write.changes
     if not isinstance(first, TakeLease):
-        return appending(write, owner) or _noting(write, owner)
-    if rest:
+        return appending(write, owner) or _as_journal_write(write, owner)
+    if others:
         return None
     key = (owner, write.session, first.branch)
     return FastLease(*key, first.holder, clock.now_us(), first.ttl)
 
 
 def appending(write: Write, owner: int) -> FastAppend | None:
-    """The write as one new message at the end of one branch, if it is."""
-    found = usual(write.changes)
-    if found is None:
+    """Return the write as a fast append if it is one new message on one branch, or None."""
+    append = single_append(write.changes)
+    if append is None:
         return None
-    message, branch = found
+    message, branch = append
     uid, created, body = message.id, message.created, message.body
     checksum = message_checksum(uid.bytes, created, body)
     return FastAppend(clock.now_us(), owner, write.session, branch, uid, created, body, checksum)
 
 
-def _noting(write: Write, owner: int) -> FastJournalWrite | None:
-    """The write as a step of a run, if it is: first what is said, then what is noted of it."""
-    said, messages, rest = None, (), list(write.changes)
+def _as_journal_write(write: Write, owner: int) -> FastJournalWrite | None:
+    """Return the write as a fast journal write: an optional append, then a run and events."""
+    append, messages, rest = None, (), list(write.changes)
     match rest:
-        case [AddMessages() as added, Append() as said, *rest]:
+        case [AddMessages() as added, Append() as append, *rest]:
             messages = added.messages
         case _:
             pass
     puts = [change for change in rest if isinstance(change, PutRun)]
-    told = [change for change in rest if isinstance(change, AddEvents)]
-    if not 1 <= len(puts) + len(told) == len(rest) or len(puts) > 1 or len(told) > 1:
+    adds = [change for change in rest if isinstance(change, AddEvents)]
+    if not 1 <= len(puts) + len(adds) == len(rest) or len(puts) > 1 or len(adds) > 1:
         return None
-    events, starts = (told[0].events, told[0].starts) if told else ((), ())
-    held = {(one.run.branch, one.token) for one in puts} | {(one.branch, one.token) for one in told}
-    runs = {one.run.id for one in puts} | {event.run for event in events}
-    if len(held) > 1 or len(runs) != 1 or not _in_a_row(events):
+    events, starts = (adds[0].events, adds[0].starts) if adds else ((), ())
+    leases = {(put.run.branch, put.token) for put in puts} | {
+        (add.branch, add.token) for add in adds
+    }
+    runs = {put.run.id for put in puts} | {event.run for event in events}
+    if len(leases) > 1 or len(runs) != 1 or not _are_consecutive(events):
         return None
-    ((branch, token),), (run,) = held, runs
-    if said is not None and said != Append(branch, tuple([one.id for one in messages])):
+    ((branch, token),), (run,) = leases, runs
+    if append is not None and append != Append(branch, tuple([message.id for message in messages])):
         return None
     put = puts[0] if puts else None
     key = (owner, write.session, branch)
     return FastJournalWrite(clock.now_us(), *key, token, run, put, messages, events, starts)
 
 
-def _known(start: CallStart) -> bytes | None:
+def _pack_known(start: CallStart) -> bytes | None:
     return None if start.known is None else _bigint.pack(start.known)
 
 
-def _in_a_row(events: Sequence[EventRecord]) -> bool:
-    return all(event.seq == events[0].seq + at for at, event in enumerate(events))
+def _are_consecutive(events: Sequence[EventRecord]) -> bool:
+    return all(event.seq == events[0].seq + index for index, event in enumerate(events))
 
 
 def _head(branch: UUID, answer: Answer) -> BranchHead:
@@ -258,11 +261,11 @@ def _number(answer: Answer, column: int) -> int:
     return int.from_bytes(answer.get_value(0, column) or b"", signed=True)
 
 
-def _packed(kind: int, items: Sequence[bytes | None]) -> bytes:
-    """An array of one dimension, counted from 1."""
+def _pack_array(oid: int, items: Sequence[bytes | None]) -> bytes:
+    """Pack a one-dimensional array in PostgreSQL's binary format."""
     if not items:
-        return _array.pack(0, 0, kind, 0, 0)[:12]
-    pieces = [_array.pack(1, None in items, kind, len(items), 1)]
+        return _array.pack(0, 0, oid, 0, 0)[:12]
+    parts = [_array.pack(1, None in items, oid, len(items), 1)]
     for item in items:
-        pieces += (_integer.pack(-1),) if item is None else (_integer.pack(len(item)), item)
-    return b"".join(pieces)
+        parts += (_integer.pack(-1),) if item is None else (_integer.pack(len(item)), item)
+    return b"".join(parts)

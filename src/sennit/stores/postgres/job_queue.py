@@ -1,9 +1,9 @@
 """The job queue in PostgreSQL, on procrastinate.
 
-This is the one module that imports it. Jobs are written by a trigger, in the transaction that opens
-a commit (`sql/postgres_schema.sql`); here are the queue's own tables, and the worker that takes
-jobs off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by
-the others. A worker outlives the server: when it has lost it, it comes back to it.
+The only module that imports procrastinate. A trigger adds jobs in the transaction that opens a
+commit (`schema.sql`); this module creates the queue's tables and runs the worker. Workers send
+heartbeats, and the jobs of a silent one are taken over by the others. A worker that loses its
+connection reconnects with backoff.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ _log = logging.getLogger(__name__)
 
 _QUEUE = "sennit"
 _TASK = "sennit.commit"
-_LONGEST_PAUSE = 60.0
-_PATIENCE = 5.0  # seconds for a connection; a worker that is told to stop waits for several
+_MAX_RECONNECT_DELAY_S = 60.0
+_CONNECT_TIMEOUT_S = (
+    5.0  # seconds for a connection; a worker that is told to stop waits for several
+)
 
 Take = Callable[[int, UUID, int], object]
-"""Does a job, given the number of its owner, its commit and how often it was tried before."""
+"""Handles a job: the number of its owner, its commit and its failed attempts."""
 
 
 def create(connection: psycopg.Connection[Any]) -> str:
-    """Make the queue's tables, inside a transaction; gives their version."""
+    """Create the queue's tables, inside a transaction; return the last migration's name."""
     connection.execute(sql.FIND_HERE)
     connection.execute(SchemaManager.get_schema().encode())
     connection.execute(sql.FIND_AS_BEFORE)
@@ -53,88 +55,90 @@ def create(connection: psycopg.Connection[Any]) -> str:
 
 
 def bring_up_to_date(connection: psycopg.Connection[Any]) -> None:
-    """Take over what a newer procrastinate has changed about its tables, one worker at a time."""
+    """Apply pending migrations of procrastinate's tables, under the schema lock."""
     with connection.transaction():
         connection.execute(store_sql.LOCK_SCHEMA)
         row = connection.execute(sql.MARK).fetchone()
         assert row is not None
-        new = [one for one in _migrations() if one.name > row[0]]
-        if not new:
+        pending = [migration for migration in _migrations() if migration.name > row[0]]
+        if not pending:
             return
         connection.execute(sql.FIND_HERE)
-        for script in new:
+        for script in pending:
             connection.execute(script.read_bytes())
         connection.execute(sql.FIND_AS_BEFORE)
         connection.execute(sql.FIX_PATHS)
-        connection.execute(sql.SET_MARK, (new[-1].name,))
+        connection.execute(sql.SET_MARK, (pending[-1].name,))
 
 
 def _migrations() -> list[Path]:
-    """The queue's migrations in order; their names begin with the version they came with."""
+    """Return procrastinate's migration scripts, sorted by the version in their names."""
     folder = Path(SchemaManager.get_migrations_path())
-    return sorted(folder.glob("*.sql"), key=lambda one: one.name)
+    return sorted(folder.glob("*.sql"), key=lambda script: script.name)
 
 
 class QueueWorker:
-    """Takes jobs off the queue, until it is told to stop or none is left."""
+    """Processes jobs until it is stopped or, when draining, until none is left."""
 
     def __init__(self, url: str, take: Take, serving: WorkerOptions) -> None:
         self._url, self._take, self._serving = url, take, serving
         self._stopping = asyncio.Event()
-        self._left = False  # whether jobs were left that waited for others of their owner
+        self._has_blocked_jobs = (
+            False  # whether jobs were left that waited for others of their owner
+        )
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, and then finish what is under way.
+        """Process jobs until SIGTERM or SIGINT, then finish those in progress.
 
-        Raises StoreError if it is to drain the queue and cannot reach it.
+        Raises StoreError if the connection is lost while draining.
         """
         loop = asyncio.get_running_loop()
-        # Jobs run in threads, as many as may be under way at once.
+        # Jobs run in threads, one per concurrent job.
         loop.set_default_executor(ThreadPoolExecutor(self._serving.concurrency + 2))
-        pause = 1.0
+        delay = 1.0
         with _on_signals(self._stopping.set):
             while True:
                 try:
                     await self._serve()
-                    pause, reason = 1.0, "a connection ended"
+                    delay, reason = 1.0, "a connection ended"
                 except (ConnectorException, psycopg.Error) as error:
                     if self._serving.drain:
                         raise StoreError(
-                            f"Lost the connection to the job queue ({_said(error)})."
+                            f"Lost the connection to the job queue ({_first_line(error)})."
                         ) from error
-                    reason = _said(error)
-                if self._stopping.is_set() or (self._serving.drain and not self._left):
+                    reason = _first_line(error)
+                if self._stopping.is_set() or (self._serving.drain and not self._has_blocked_jobs):
                     return
                 _log.warning(
                     "Lost the connection to the job queue (%s); reconnecting in %.0f s.",
                     reason,
-                    pause,
+                    delay,
                 )
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                    await asyncio.wait_for(self._stopping.wait(), delay)
+                delay = min(2 * delay, _MAX_RECONNECT_DELAY_S)
 
     async def _serve(self) -> None:
-        """Serve until told to stop, the server is lost or, if that is enough, no job is left."""
+        """Process jobs until stopped, disconnected or, when draining, out of jobs."""
         app = self._app()
         async with app.open_async():
             await self._take_over(app)
-            working = asyncio.create_task(self._work(app))
-            beside = [
+            worker = asyncio.create_task(self._work(app))
+            background = [
                 asyncio.create_task(self._keep_taking_over(app)),
                 asyncio.create_task(self._stopping.wait()),
             ]
             try:
-                await asyncio.wait([working, *beside], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([worker, *background], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                working.cancel()  # which lets it finish what is under way
-                for task in beside:
+                worker.cancel()  # which lets it finish what is under way
+                for task in background:
                     task.cancel()
-                ends = await asyncio.gather(working, *beside, return_exceptions=True)
+                ends = await asyncio.gather(worker, *background, return_exceptions=True)
             if self._serving.drain:
                 # It ends when it finds nothing to take, though what it is at keeps others waiting.
                 [row] = await app.connector.execute_query_all_async(sql.IS_LEFT)
-                self._left = row["left"]
+                self._has_blocked_jobs = row["left"]
         for end in ends:
             if isinstance(end, Exception):
                 raise end
@@ -144,12 +148,12 @@ class QueueWorker:
             conninfo=self._url,
             min_size=1,
             max_size=4,
-            timeout=_PATIENCE,
-            configure=_find_here,
+            timeout=_CONNECT_TIMEOUT_S,
+            configure=_set_search_path,
         )
         app = procrastinate.App(connector=connector)
 
-        @app.task(name=_TASK, queue=_QUEUE, pass_context=True, retry=_Again())
+        @app.task(name=_TASK, queue=_QUEUE, pass_context=True, retry=_Backoff())
         async def finish(context: procrastinate.JobContext, owner: int, commit: str) -> None:
             await asyncio.to_thread(self._take, owner, UUID(commit), context.job.attempts)
 
@@ -173,15 +177,15 @@ class QueueWorker:
             await self._take_over(app)
 
     async def _take_over(self, app: procrastinate.App) -> None:
-        taken = await app.connector.execute_query_all_async(
+        jobs = await app.connector.execute_query_all_async(
             sql.TAKE_OVER, silence=self._serving.silence
         )
-        if taken:
-            _log.warning("Took over %d jobs of dead workers.", len(taken))
+        if jobs:
+            _log.warning("Took over %d jobs of dead workers.", len(jobs))
 
 
-class _Again(procrastinate.BaseRetryStrategy):
-    """A job that failed comes again, each time later; when it is enough is for the job to say."""
+class _Backoff(procrastinate.BaseRetryStrategy):
+    """Exponential backoff without limit; the handler decides when to give up."""
 
     def get_retry_decision(
         self, *, exception: BaseException, job: QueuedJob
@@ -192,27 +196,27 @@ class _Again(procrastinate.BaseRetryStrategy):
         return procrastinate.RetryDecision(retry_in={"seconds": seconds}, lock=f"again {job.id}")
 
 
-async def _find_here(connection: psycopg.AsyncConnection[Any]) -> None:
+async def _set_search_path(connection: psycopg.AsyncConnection[Any]) -> None:
     await connection.execute("SET search_path = sennit, pg_temp")
     await connection.commit()
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error.__cause__ or error).strip().partition("\n")[0]
 
 
 @contextmanager
-def _on_signals(act: Callable[[], None]) -> Generator[None]:
+def _on_signals(callback: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
-    # Not every system has signals, and only the main thread of a program gets them.
-    unable = (NotImplementedError, RuntimeError, ValueError)
+    # Not every platform has signal handlers, and only the main thread can set them.
+    unsupported = (NotImplementedError, RuntimeError, ValueError)
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
-        with suppress(*unable):
-            loop.add_signal_handler(number, act)
+        with suppress(*unsupported):
+            loop.add_signal_handler(number, callback)
     try:
         yield
     finally:
         for number in numbers:
-            with suppress(*unable):
+            with suppress(*unsupported):
                 loop.remove_signal_handler(number)

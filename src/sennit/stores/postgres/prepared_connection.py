@@ -1,7 +1,7 @@
 """A PostgreSQL connection with prepared statements for the most frequent writes.
 
-A cursor costs as much as the statement when the same short statement is sent again and again. Here
-each connection prepares such a statement once, and its values go and come in binary form.
+For a short statement that is sent very often, a cursor costs as much as the statement. Here each
+connection prepares such a statement once, and exchanges values in binary format.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sennit.stores.postgres.driver import (
 )
 
 _BINARY = pq.Format.BINARY
-_FINE = pq.ConnStatus.OK
-_SOUND = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+_CONNECTED = pq.ConnStatus.OK
+_SUCCESS = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 Answer: TypeAlias = pq.abc.PGresult
 Packed: TypeAlias = list[bytes | None]
-"""Values in PostgreSQL's binary form."""
+"""Parameters in PostgreSQL's binary format."""
 
 Refused = (pg.UniqueViolation, pg.NotNullViolation)
-"""What a statement raises that would have broken a key, or left a column empty."""
+"""Constraint violations that make a fast path fall back to the slow one."""
 
 
 class Statement:
@@ -44,79 +44,79 @@ class Statement:
 
 
 class PreparedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection with a short way for statements sent so often that a cursor would count."""
+    """A connection that runs prepared statements without a cursor."""
 
     @cached_property
-    def _statements_known(self) -> set[Statement]:
+    def _prepared_statements(self) -> set[Statement]:
         return set()
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        # After a rollback the driver has the server forget all statements, ours among them.
+        # After a rollback the driver deallocates all statements, including these.
         if name is None:
-            self._statements_known.clear()
+            self._prepared_statements.clear()
         return super()._deallocate(name)
 
     def ask(self, statement: Statement, values: Packed) -> Answer:
-        """The answer; values go and come in PostgreSQL's binary form."""
+        """Run a prepared statement and return its result, in binary format."""
         with self.lock:
-            if statement in self._statements_known:
+            if statement in self._prepared_statements:
                 try:
-                    return self._asked(statement, values)
+                    return self._execute(statement, values)
                 except pg.InvalidSqlStatementName:
-                    pass  # somebody else has had the server forget it
+                    pass  # deallocated by another user of the connection
             self._prepare(statement)
-            return self._asked(statement, values)
+            return self._execute(statement, values)
 
     def _prepare(self, statement: Statement) -> None:
         self.pgconn.send_prepare(statement.name, statement.text)
-        self._answer()
-        self._statements_known.add(statement)
+        self._fetch_result()
+        self._prepared_statements.add(statement)
 
-    def _asked(self, statement: Statement, values: Packed) -> Answer:
+    def _execute(self, statement: Statement, values: Packed) -> Answer:
         self.pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
-        return self._answer()
+        return self._fetch_result()
 
-    def _answer(self) -> Answer:
+    def _fetch_result(self) -> Answer:
         result = self.wait(execute(self.pgconn))[-1]
-        if result.status not in _SOUND:
+        if result.status not in _SUCCESS:
             raise pg.error_from_result(result)
         return result
 
-    def ask_each(self, asked: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
-        """The answers to several, with one round trip for all; inside a transaction.
+    def ask_each(self, queries: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
+        """Run statements in one round trip, inside a transaction; return their results.
 
-        Raises what the first one that fails raises, and then none after it was done.
+        Raises the error of the first one that fails; those after it are not run.
         """
         with self.lock:
-            for statement in {statement for statement, _ in asked} - self._statements_known:
+            for statement in {statement for statement, _ in queries} - self._prepared_statements:
                 self._prepare(statement)
             self.pgconn.enter_pipeline_mode()
             try:
-                answers = self.wait(self._pipelined(asked))
+                answers = self.wait(self._send_pipelined(queries))
             finally:
-                if self.pgconn.status == _FINE:
+                if self.pgconn.status == _CONNECTED:
                     self.pgconn.exit_pipeline_mode()
-        for (statement, _), answer in zip(asked, answers, strict=True):
-            if answer.status not in _SOUND:
+        for (statement, _), answer in zip(queries, answers, strict=True):
+            if answer.status not in _SUCCESS:
                 error = pg.error_from_result(answer)
                 if isinstance(error, pg.InvalidSqlStatementName):
-                    self._statements_known.discard(statement)  # the server has forgotten it
+                    self._prepared_statements.discard(statement)  # deallocated
                 raise error
         return answers
 
-    def _pipelined(self, asked: Sequence[tuple[Statement, Packed]]) -> PQGen[list[Answer]]:
-        """Send all, and take in all answers."""
+    def _send_pipelined(self, queries: Sequence[tuple[Statement, Packed]]) -> PQGen[list[Answer]]:
+        """Send all statements in pipeline mode, and fetch all results."""
         send, sync = self.pgconn.send_query_prepared, self.pgconn.pipeline_sync
         commands: deque[Callable[[], None]] = deque(
             partial(send, statement.name, values, statement.formats, _BINARY)
-            for statement, values in asked
+            for statement, values in queries
         )
         commands.append(sync)
-        found = yield from pipeline_communicate(self.pgconn, commands)
-        # It ends when all is queued: the server answers nothing until the rest is sent too.
+        results = yield from pipeline_communicate(self.pgconn, commands)
+        # It ends when all is queued: the server answers only when the buffer has been flushed.
         while self.pgconn.flush():
             if (yield Wait.RW) & Ready.R:
                 self.pgconn.consume_input()
-        while len(found) <= len(asked):
-            found.append((yield from fetch_many(self.pgconn)))
-        return [answers[-1] for answers in found[:-1]]
+        while len(results) <= len(queries):
+            results.append((yield from fetch_many(self.pgconn)))
+        return [answers[-1] for answers in results[:-1]]

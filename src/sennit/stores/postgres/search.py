@@ -1,9 +1,9 @@
 """The full-text index in PostgreSQL, updated before each search.
 
-To make a tsvector takes as long as the rest of an append, so a write only notes that its session
-has messages whose words are missing. A search first writes those, in batches, behind the mark of
-each session. A mark for the whole table would not do: numbers are given before commits, and a lower
-one may appear after a higher one. In one session they appear in order, as its writers hold its row.
+Building a tsvector takes as long as the rest of an append, so a write only flags its session as
+unindexed. A search first indexes those sessions in batches, past a mark per session. One mark for
+the whole table would not do: numbers are assigned before commit, so a lower one may become visible
+after a higher one. Within a session they become visible in order, as writers lock its row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sennit.stores.postgres import search_statements as sql
 from sennit.stores.postgres.files import FileReader
 from sennit.stores.postgres.search_rows import PIECE, add_words, owner_mark
 from sennit.stores.postgres.session_reader import message_in
-from sennit.stores.postgres.session_writer import Connection, one
+from sennit.stores.postgres.session_writer import Connection, fetch_one
 from sennit.stores.records.search import (
     FileHit,
     FileQuery,
@@ -29,7 +29,7 @@ from sennit.stores.records.search import (
 from sennit.stores.records.sessions import Owner
 from sennit.stores.search import tokenizer
 
-_SESSIONS = 100
+_BATCH_SESSIONS = 100
 _BATCH = 200
 
 
@@ -41,21 +41,21 @@ class MessageQuery:
     asked: TextQuery
 
     def is_unindexed(self, connection: Connection) -> bool:
-        """Return whether words may be missing where it looks."""
-        return one(connection.execute(sql.IS_UNINDEXED, self._where()))[0]
+        """Return whether a session in scope is not fully indexed."""
+        return fetch_one(connection.execute(sql.IS_UNINDEXED, self._where()))[0]
 
     def index_more(self, connection: Connection) -> None:
-        """Write the words of the next messages, inside a transaction."""
+        """Index the next batch of messages, inside a transaction."""
         sessions = dict(
-            connection.execute(sql.LOCK_UNINDEXED, {**self._where(), "limit": _SESSIONS})
+            connection.execute(sql.LOCK_UNINDEXED, {**self._where(), "limit": _BATCH_SESSIONS})
         )
-        given = {
+        values = {
             "owner": self.owner,
             "sessions": list(sessions),
             "marks": list(sessions.values()),
             "limit": _BATCH,
         }
-        rows = connection.execute(sql.UNINDEXED, given, binary=True).fetchall()
+        rows = connection.execute(sql.UNINDEXED, values, binary=True).fetchall()
         add_words(connection, self.owner, [row for row in rows if row[3] is not None])
         self._move_marks(connection, sessions, rows)
 
@@ -63,21 +63,21 @@ class MessageQuery:
         self, connection: Connection, sessions: dict[int, int], rows: Sequence[Any]
     ) -> None:
         marks = {session: number for session, number, *_ in rows}
-        full = len(rows) == _BATCH
-        last = rows[-1][0] if full else None
-        # A full batch may have ended within its last session, and says nothing of those after it.
+        is_full = len(rows) == _BATCH
+        last = rows[-1][0] if is_full else None
+        # A full batch may have ended inside its last session, and says nothing about later ones.
         done = [number for number in sessions if last is None or number <= last]
-        named = {
+        values = {
             "owner": self.owner,
             "sessions": done,
             "marks": [marks.get(number, sessions[number]) for number in done],
             "unindexed": [number == last for number in done],
         }
-        connection.execute(sql.SET_MARKS, named)
+        connection.execute(sql.SET_MARKS, values)
 
     def hits(self, connection: Connection) -> list[Hit]:
-        """The best places for the words, the best first."""
-        named = {
+        """Return the best places for the words, best first."""
+        values = {
             **self._where(),
             "words": lexemes(self.asked.words),
             "mark": f"'{owner_mark(self.owner)}'",
@@ -85,20 +85,20 @@ class MessageQuery:
             "until": self.asked.until,
             "limit": self.asked.limit,
         }
-        return [_hit(row) for row in connection.execute(sql.HITS, named)]
+        return [_hit(row) for row in connection.execute(sql.HITS, values)]
 
     def _where(self) -> dict[str, Any]:
         return {"owner": self.owner, "session": self.asked.session}
 
 
-def lexemes(asked: Sequence[str]) -> list[str]:
-    """Words as tsqueries, less those that cannot be searched for."""
-    return list(filter(None, map(_lexemes, asked)))
+def lexemes(words: Sequence[str]) -> list[str]:
+    """Return the words as tsqueries, without those that have no lexemes."""
+    return list(filter(None, map(_lexemes, words)))
 
 
 def _lexemes(word: str) -> str:
-    found = tokenizer.apart(tokenizer.plain(word)).split()
-    return (" <-> " if tokenizer.is_unspaced(word) else " & ").join(found)
+    words = tokenizer.apart(tokenizer.plain(word)).split()
+    return (" <-> " if tokenizer.is_unspaced(word) else " & ").join(words)
 
 
 def _hit(row: Any) -> Hit:
@@ -108,49 +108,49 @@ def _hit(row: Any) -> Hit:
 
 
 def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list[StoredMessage]:
-    """The messages at these places, in their order."""
-    named = {"owner": owner, "places": list(places)}
-    rows = connection.execute(sql.AT_PLACES, named, binary=True)
-    found = (
-        StoredMessage(no, session, key, archive, message_in(row), branched)
-        for no, session, key, archive, branched, *row in rows
+    """Return the messages at these places, in that order."""
+    values = {"owner": owner, "places": list(places)}
+    rows = connection.execute(sql.AT_PLACES, values, binary=True)
+    messages = (
+        StoredMessage(number, session, key, archive, message_in(row), branched)
+        for number, session, key, archive, branched, *row in rows
     )
-    return in_order_of(places, found)
+    return in_order_of(places, messages)
 
 
 def index_files(connection: Connection, owners: Sequence[int]) -> bool:
-    """Write the words of the next files that have none; gives whether there were any."""
+    """Index the next batch of files; return whether there were any."""
     rows = connection.execute(sql.UNINDEXED_FILES, (list(owners), _BATCH), binary=True).fetchall()
     if rows:
         texts = [
             tokenizer.plain(tokenizer.apart(body.decode(errors="replace"))) for _, _, body in rows
         ]
-        whose, versions, _ = map(list, zip(*rows, strict=True))
-        said = [tokenizer.pieces(text, PIECE)[0] for text in texts]
-        connection.execute(sql.SET_FILE_WORDS, (whose, versions, said))
+        owner_numbers, versions, _ = map(list, zip(*rows, strict=True))
+        words = [tokenizer.pieces(text, PIECE)[0] for text in texts]
+        connection.execute(sql.SET_FILE_WORDS, (owner_numbers, versions, words))
     return bool(rows)
 
 
 def file_hits(
-    connection: Connection, number: Callable[[Owner], int], asked: FileQuery
+    connection: Connection, number: Callable[[Owner], int], query: FileQuery
 ) -> list[FileHit]:
-    """The best files for the words, the best first."""
-    owners = {number(owner): owner for owner in asked.owners}
-    named = {
+    """Return the best files for the words, best first."""
+    owners = {number(owner): owner for owner in query.owners}
+    values = {
         "owners": list(owners),
-        "words": lexemes(asked.words),
-        "under": asked.under,
-        "categories": list(asked.categories),
-        "since": asked.since,
-        "until": asked.until,
-        "at": asked.at,
-        "limit": asked.limit,
-        "places": [-place for place in asked.places],
+        "words": lexemes(query.words),
+        "under": query.under,
+        "categories": list(query.categories),
+        "since": query.since,
+        "until": query.until,
+        "at": query.at,
+        "limit": query.limit,
+        "places": [-place for place in query.places],
     }
-    rows = connection.execute(sql.FILE_HITS, named, binary=True).fetchall()
+    rows = connection.execute(sql.FILE_HITS, values, binary=True).fetchall()
     reader = FileReader(connection, number)
-    found: dict[int, FileHit] = {}
-    for owner, place, score, *row in rows:  # the best first: what a place alone gives comes last
-        if place not in found:
-            found[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
-    return list(found.values())
+    hits: dict[int, FileHit] = {}
+    for owner, place, score, *row in rows:  # best first; matches by place alone come last
+        if place not in hits:
+            hits[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
+    return list(hits.values())

@@ -14,31 +14,29 @@ if TYPE_CHECKING:
     _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 PIECE = 50_000
-"""Letters of a text; what becomes of them fits a tsvector (one megabyte)."""
-_PIECE_OF_LETTERS = (
-    8_000  # a tsvector knows where the first 256 of a word stand, and no phrase else
-)
+"""Maximum characters of a piece, so that it fits a tsvector (one megabyte)."""
+_PIECE_OF_LETTERS = 8_000  # a tsvector keeps only the first 256 positions of a lexeme
 
 
 def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
-    """Write the words of messages, given as session, number, time and body."""
+    """Index messages, given as session, number, time and body."""
     pieces = [
         (session, number, f"{owner_mark(owner)} {piece}")
         for session, number, created, body in rows
         for piece in _pieces(tokenizer.indexed(body, created))
     ]
     if pieces:
-        sessions, messages, said = map(list, zip(*pieces, strict=True))
-        named = {"owner": owner, "sessions": sessions, "messages": messages, "said": said}
-        connection.execute(sql.ADD_WORDS, named)
+        sessions, messages, texts = map(list, zip(*pieces, strict=True))
+        values = {"owner": owner, "sessions": sessions, "messages": messages, "said": texts}
+        connection.execute(sql.ADD_WORDS, values)
 
 
 def _pieces(text: str) -> list[str]:
-    """A text in pieces that fit a tsvector, with the places of all letters that are phrases."""
+    """Split a text into pieces that fit a tsvector and keep all positions for phrase search."""
     size = _PIECE_OF_LETTERS if tokenizer.is_unspaced(text) else PIECE
     return tokenizer.pieces(tokenizer.plain(text), size)
 
 
 def owner_mark(owner: int) -> str:
-    """A word of all messages of this owner; with its dot it cannot come from a text."""
+    """Return the word that marks an owner's messages; its dot cannot come from a text."""
     return f"o{owner}.sennit"

@@ -1,4 +1,4 @@
-"""Reading of one session in PostgreSQL, inside one snapshot."""
+"""The reader of one session in PostgreSQL, inside one snapshot."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class SessionReader:
         self._session = session_from(row)
 
     def _rows(self, statement: Any, values: Any) -> list[tuple[Any, ...]]:
-        # Binary, as bodies would otherwise come as twice as many hexadecimal digits.
+        # Binary, because the text format sends a body as twice as many hexadecimal digits.
         return self._connection.execute(statement, values, binary=True).fetchall()
 
     def all(self) -> Snapshot:
-        """Everything."""
+        """Return the whole session."""
         ids: dict[int, UUID] = {}
         messages: list[MessageRecord] = []
         for number, *row in self._rows(sql.ALL_MESSAGES, self._key):
@@ -55,8 +55,8 @@ class SessionReader:
         rows = self._rows(sql.ALL_SEGMENTS, self._key)
         names = {row[0]: row[1] for row in rows}
         for segment, checksum in checksums.items():
-            ids_of_segment = (uid.bytes for uid in entries[segment])
-            *_, last = database_checksums(DATABASE_START, 0, ids_of_segment)
+            uids = (uid.bytes for uid in entries[segment])
+            *_, last = database_checksums(DATABASE_START, 0, uids)
             if last != checksum:
                 raise damaged_history(names[segment])
         segments = [
@@ -76,38 +76,48 @@ class SessionReader:
         messages: dict[int, MessageRecord] = {}
         entries: dict[int, list[UUID]] = {no: [] for no in wanted}
         owner, session = self._key
-        named = {
+        values = {
             "owner": owner,
             "session": session,
             "segments": wanted,
             "places": [known.get(rows[no][1], 0) for no in wanted],
         }
-        before: dict[int, bytes] = {}
-        for segment, place, checksum, number, *row in self._rows(sql.ENTRIES_FROM, named):
-            last = DATABASE_START if place == 0 else before.get(segment)
-            if last is not None and database_checksum(last, place, row[0].bytes) != checksum:
+        checksums: dict[int, bytes] = {}
+        for segment, position, checksum, number, *row in self._rows(sql.ENTRIES_FROM, values):
+            previous = DATABASE_START if position == 0 else checksums.get(segment)
+            if (
+                previous is not None
+                and database_checksum(previous, position, row[0].bytes) != checksum
+            ):
                 raise damaged_history(rows[segment][1])
-            before[segment] = checksum
+            checksums[segment] = checksum
             messages[number] = message_in(row)
             entries[segment].append(row[0])
-        missing = [row[3] for row in branches if row[3] is not None and row[3] not in messages]
-        if missing:
-            for number, *row in self._rows(sql.MESSAGES_BY_NO, (*self._key, missing)):
+        system_numbers = [
+            row[3] for row in branches if row[3] is not None and row[3] not in messages
+        ]
+        if system_numbers:
+            for number, *row in self._rows(sql.MESSAGES_BY_NO, (*self._key, system_numbers)):
                 messages[number] = message_in(row)
         segments: list[SegmentRecord] = []
         for no in wanted:
             _, uid, base, start = rows[no]
             if uid not in known or entries[no]:
-                below = None if base is None else rows[base][1]
-                segments.append(SegmentRecord(uid, below, start, tuple(entries[no])))
-        listed = [
+                base_id = None if base is None else rows[base][1]
+                segments.append(SegmentRecord(uid, base_id, start, tuple(entries[no])))
+        branch_records = [
             _branch(row, messages[row[3]].id if row[3] is not None else None) for row in branches
         ]
-        return Snapshot(self._session, [messages[no] for no in sorted(messages)], segments, listed)
+        return Snapshot(
+            self._session,
+            [messages[no] for no in sorted(messages)],
+            segments,
+            branch_records,
+        )
 
 
 def labels(connection: Connection, owner: int, session: int) -> list[LabelRecord]:
-    """The labels of a session, the oldest first."""
+    """Return the labels of a session, oldest first."""
     rows = connection.execute(sql.LABELS, (owner, session)).fetchall()
     return [LabelRecord(*row) for row in rows]
 

@@ -1,8 +1,7 @@
-"""Writing of one session in PostgreSQL, inside one transaction.
+"""The writer of one session in PostgreSQL, inside a transaction of the store.
 
-The store opens connections and transactions; what happens inside one, for one session of one owner,
-happens here. Nothing is kept between two. Work is done for many rows at once: each statement costs
-a round trip.
+It caches nothing across transactions, and handles many rows per statement, because each statement
+costs a round trip.
 """
 
 from __future__ import annotations
@@ -58,26 +57,26 @@ if TYPE_CHECKING:
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 _Size: TypeAlias = tuple[int, int, int]
-"""The number of a segment, and after how many entries of its history it begins and ends."""
+"""The number of a segment, and its first and end position in its history."""
 
 
 class SessionWriter:
-    """Makes changes to one session inside one transaction that holds its lock."""
+    """Applies changes to one session inside one transaction that holds its lock."""
 
     def __init__(self, connection: Connection, owner: int, session: int) -> None:
         self._run = connection.execute
         self._owner = owner
         self._key = (owner, session)
-        self._named: dict[str, Any] = {"owner": owner, "session": session}
-        self._new: dict[UUID, int] = {}  # messages this write has added, and their numbers
-        self._loose: set[UUID] = set()  # those of them that stand nowhere yet
+        self._key_values: dict[str, Any] = {"owner": owner, "session": session}
+        self._new: dict[UUID, int] = {}  # ids to numbers of messages that this write added
+        self._unplaced: set[UUID] = set()  # those that are on no branch yet
         self._heads: list[BranchHead] = []
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
         self._detached = DetachedTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change]) -> list[BranchHead]:
-        """Make the changes; gives the head before each Append."""
+        """Apply the changes; return the head before each Append and TakeLease."""
         for change in changes:
             match change:
                 case AddMessages():
@@ -93,7 +92,7 @@ class SessionWriter:
                 case RemoveBranch():
                     self._remove_branch(change.branch)
                 case RemoveMessages():
-                    self._detached.settle()  # unused segments need not be mended
+                    self._detached.settle()  # drops unused segments, which need no renumbering
                     self._erase(change.messages)
                     self._journals.forget_messages(change.messages)
                 case PutRun():
@@ -110,75 +109,77 @@ class SessionWriter:
                 case DescribeSession():
                     self._run(sql.DESCRIBE_SESSION, (text_of(change.metadata), *self._key))
                 case TakeLease():
-                    self._take(change)
+                    self._take_lease(change)
         self._detached.settle()
-        if self._loose:
-            self._detached.detach([self._new[uid] for uid in self._loose], None)
+        if self._unplaced:
+            self._detached.detach([self._new[uid] for uid in self._unplaced], None)
         return self._heads
 
     def _add_messages(self, messages: Sequence[MessageRecord]) -> None:
-        given: dict[UUID, MessageRecord] = {}
+        by_id: dict[UUID, MessageRecord] = {}
         for message in messages:
-            if given.setdefault(message.id, message) != message:
+            if by_id.setdefault(message.id, message) != message:
                 raise other_content(message.id)
         columns = {
-            "ids": list(given),
-            "created": [message.created for message in given.values()],
-            "bodies": [message.body for message in given.values()],
+            "ids": list(by_id),
+            "created": [message.created for message in by_id.values()],
+            "bodies": [message.body for message in by_id.values()],
             "checksums": [
                 message_checksum(message.id.bytes, message.created, message.body)
-                for message in given.values()
+                for message in by_id.values()
             ],
         }
-        added = {uid: no for no, uid in self._run(sql.ADD_MESSAGES, self._named | columns)}
+        added = {uid: no for no, uid in self._run(sql.ADD_MESSAGES, self._key_values | columns)}
         self._new |= added
-        self._loose.update(added)
-        there = [uid for uid in given if uid not in added]
-        if there:
+        self._unplaced.update(added)
+        existing = [uid for uid in by_id if uid not in added]
+        if existing:
             for _, uid, created, body in self._run(
-                sql.FIND_MESSAGES, {**self._named, "ids": there}
+                sql.FIND_MESSAGES, {**self._key_values, "ids": existing}
             ):
-                if (created, body) != (given[uid].created, given[uid].body):
+                if (created, body) != (by_id[uid].created, by_id[uid].body):
                     raise other_content(uid)
 
     def _put_labels(self, change: PutLabels) -> None:
-        numbers = self._numbers([one.message for one in change.labels])
-        for one, number in zip(change.labels, numbers, strict=True):
-            key = (*self._key, number, one.judge)
-            if one.score is None:
+        numbers = self._numbers([label.message for label in change.labels])
+        for label, number in zip(change.labels, numbers, strict=True):
+            key = (*self._key, number, label.judge)
+            if label.score is None:
                 self._run(sql.DELETE_LABEL, key)
             else:
-                self._run(sql.PUT_LABEL, (*key, one.score, one.created))
+                self._run(sql.PUT_LABEL, (*key, label.score, label.created))
 
     def _numbers(self, uids: Sequence[UUID]) -> list[int]:
-        """The numbers of stored messages; raises NotFoundError."""
+        """Return the numbers of stored messages; raises NotFoundError."""
         unknown = [uid for uid in uids if uid not in self._new]
-        found = self._new
+        numbers = self._new
         if unknown:
-            rows = self._run(sql.NUMBERS, {**self._named, "ids": unknown})
-            found = self._new | {uid: no for no, uid in rows}
+            rows = self._run(sql.NUMBERS, {**self._key_values, "ids": unknown})
+            numbers = self._new | {uid: no for no, uid in rows}
         for uid in unknown:
-            if uid not in found:
+            if uid not in numbers:
                 raise no_message(uid)
-        return [found[uid] for uid in uids]
+        return [numbers[uid] for uid in uids]
 
     def _append(self, change: Append) -> None:
         numbers = self._numbers(change.entries)
         row = self._find_branch(change.branch)
         segment, tail, length, version, checksum = row[4:9]
-        at = None
-        if not self._loose.issuperset(change.entries):
-            at = self._repeated(change, numbers, segment, length)
-            if at is None and not self._new.keys() >= set(change.entries):
+        position = None
+        if not self._unplaced.issuperset(change.entries):
+            position = self._find_repeated(change, numbers, segment, length)
+            if position is None and not self._new.keys() >= set(change.entries):
                 self._detached.attach(numbers)
-        self._heads.append(BranchHead(change.branch, tail, length if at is None else at, version))
-        if at is None and numbers:
+        self._heads.append(
+            BranchHead(change.branch, tail, length if position is None else position, version)
+        )
+        if position is None and numbers:
             if len(set(numbers)) < len(numbers):
                 raise ExistsError(f"Branch {row[1]!r} would contain a message twice.")
-            checksum = self._put(segment, length, change.entries, checksum)
+            checksum = self._append_entries(segment, length, change.entries, checksum)
             self._run(sql.GROW_BRANCH, (len(numbers), checksum, *self._key, change.branch))
 
-    def _take(self, change: TakeLease) -> None:
+    def _take_lease(self, change: TakeLease) -> None:
         head = BranchHead(change.branch, *self._find_branch(change.branch)[5:8])
         self._heads.append(head.with_taken(self._journals.take(change, self._commits.last())))
 
@@ -188,47 +189,52 @@ class SessionWriter:
             raise no_branch(uid)
         return row
 
-    def _repeated(
+    def _find_repeated(
         self, change: Append, numbers: list[int], segment: int, length: int
     ) -> int | None:
-        """Return the position of an append made before, -1 if below; None if it is new."""
-        named = {
-            **self._named,
+        """Return the position of a repeated append, -1 if it is below; None if it is new."""
+        values = {
+            **self._key_values,
             "segment": segment,
             "length": length,
             "messages": numbers,
         }
-        found = {message: pos if own else -1 for message, pos, own in self._run(sql.PLACES, named)}
-        if not found:
+        positions = {
+            message: position if own else -1
+            for message, position, own in self._run(sql.PLACES, values)
+        }
+        if not positions:
             return None
-        if len(found) < len(set(numbers)):
+        if len(positions) < len(set(numbers)):
             raise ExistsError(f"Branch {change.branch} already contains some of these messages.")
-        return min(found.values())
+        return min(positions.values())
 
-    def _put(self, segment: int, first: int, entries: Sequence[UUID], checksum: bytes) -> bytes:
-        """Add entries after one with that running checksum; gives that of the last."""
+    def _append_entries(
+        self, segment: int, first: int, entries: Sequence[UUID], checksum: bytes
+    ) -> bytes:
+        """Append entries after the one with this running checksum; return the last one's."""
         if not entries:
             return checksum
         numbers = self._numbers(entries)
-        rolled = list(database_checksums(checksum, first, (uid.bytes for uid in entries)))
-        self._run(sql.ADD_ENTRIES, (self._owner, segment, first, numbers, rolled))
-        self._loose.difference_update(entries)
-        return rolled[-1]
+        checksums = list(database_checksums(checksum, first, (uid.bytes for uid in entries)))
+        self._run(sql.ADD_ENTRIES, (self._owner, segment, first, numbers, checksums))
+        self._unplaced.difference_update(entries)
+        return checksums[-1]
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
         check_fit(branch, segment)
-        like = self._like(branch.id, branch.name)
-        if like == [(branch.id, branch.name, segment.id)]:
-            return  # made before, and its acknowledgement lost
-        if like:
+        matches = self._find_branches(branch.id, branch.name)
+        if matches == [(branch.id, branch.name, segment.id)]:
+            return  # a retry after a lost acknowledgement
+        if matches:
             raise branch_taken(branch)
         source = source_of(branch)
         if change.source_version is not None and source is not None:
             check_source(branch, change.source_version, self._find_branch(source)[7])
-        system = self._system(branch.system)
+        system = self._system_number(branch.system)
         self._detached.replaced(None, system)
-        number, checksum = self._add_segment(segment, self._base(segment, {}))
+        number, checksum = self._add_segment(segment, self._find_base(segment, {}))
         self._run(
             sql.ADD_BRANCH,
             (
@@ -246,49 +252,49 @@ class SessionWriter:
             ),
         )
 
-    def _like(self, uid: UUID, name: str) -> list[tuple[Any, ...]]:
-        """The branches with that id or name."""
-        named = {**self._named, "id": uid, "name": name}
-        return self._run(sql.BRANCHES_LIKE, named).fetchall()
+    def _find_branches(self, uid: UUID, name: str) -> list[tuple[Any, ...]]:
+        """Return the branches with that id or name."""
+        values = {**self._key_values, "id": uid, "name": name}
+        return self._run(sql.BRANCHES_LIKE, values).fetchall()
 
     def _add_segment(self, segment: SegmentRecord, base: int | None) -> tuple[int, bytes]:
-        """Add a new segment; gives its number, and its running checksum."""
+        """Add a segment; return its number and running checksum."""
         values = (*self._key, segment.id, base, segment.offset)
-        number = one(self._run(sql.ADD_SEGMENT, values))[0]
+        number = fetch_one(self._run(sql.ADD_SEGMENT, values))[0]
         if not self._new.keys() >= set(segment.entries):
             self._detached.shows(number)
-        return number, self._put(number, 0, segment.entries, DATABASE_START)
+        return number, self._append_entries(number, 0, segment.entries, DATABASE_START)
 
-    def _size(self, uid: UUID) -> _Size | None:
-        """The number of a segment, after how many entries it begins and ends; None if none."""
-        row = self._run(sql.SEGMENT_SIZE, {**self._named, "id": uid}).fetchone()
+    def _find_size(self, uid: UUID) -> _Size | None:
+        """Return the number, first and end position of a segment, or None."""
+        row = self._run(sql.SEGMENT_SIZE, {**self._key_values, "id": uid}).fetchone()
         return None if row is None else (row[0], row[1], row[2])
 
-    def _base(self, segment: SegmentRecord, added: Mapping[UUID, _Size]) -> int | None:
-        """The number of what a new segment builds on, if it fits there."""
-        if segment.id in added or self._size(segment.id) is not None:
+    def _find_base(self, segment: SegmentRecord, added: Mapping[UUID, _Size]) -> int | None:
+        """Return the number of a new segment's base; raises ValidationError if it does not fit."""
+        if segment.id in added or self._find_size(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} already exists.")
-        base, start, below = None, 0, 0
+        base, start, end = None, 0, 0
         if segment.base is not None:
-            found = added.get(segment.base) or self._size(segment.base)
-            if found is None:
+            size = added.get(segment.base) or self._find_size(segment.base)
+            if size is None:
                 raise no_segment(segment.base)
-            base, start, below = found
+            base, start, end = size
             if segment.base not in added and self._detached.any():
                 self._detached.watch([base])
-        if not start <= segment.offset <= below:
-            raise misplaced(segment, start, below)
+        if not start <= segment.offset <= end:
+            raise misplaced(segment, start, end)
         return base
 
     def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> tuple[int, int]:
-        """Add segments for the branch that ends with `tail`; gives the last one's number and size.
+        """Add segments for the branch that ends with `tail`; return the last one's number and size.
 
-        One that takes over the entries of another becomes that one itself, if nobody else needs it.
+        A segment whose entries are taken over is moved, or copied if others use it.
         """
-        wanted = [each.taken for each in segments if each.taken is not None]
+        taken_ids = [segment.taken for segment in segments if segment.taken is not None]
         taken: dict[UUID, tuple[int, int]] = {}
-        if wanted:
-            rows = self._run(sql.SEGMENTS_TO_TAKE, {**self._named, "ids": wanted})
+        if taken_ids:
+            rows = self._run(sql.SEGMENTS_TO_TAKE, {**self._key_values, "ids": taken_ids})
             taken = {uid: (no, size) for uid, no, size in rows}
         uses = self._detached.watch([tail, *(no for no, _ in taken.values())])
         spare = alone(uses, tail)
@@ -296,47 +302,47 @@ class SessionWriter:
         added: dict[UUID, _Size] = {}
         moved: list[tuple[int, UUID, int | None, int]] = []
         number, size = tail, 0
-        for each in segments:
-            base = self._base(each, added)
-            if each.taken is None:
-                number, size = self._add_segment(each, base)[0], len(each.entries)
-            elif each.taken not in taken:
-                raise no_segment(each.taken)
+        for segment in segments:
+            base = self._find_base(segment, added)
+            if segment.taken is None:
+                number, size = self._add_segment(segment, base)[0], len(segment.entries)
+            elif segment.taken not in taken:
+                raise no_segment(segment.taken)
             else:
-                number, size = taken[each.taken]
+                number, size = taken[segment.taken]
                 if number in spare:
-                    moved.append((number, each.id, base, each.offset))
+                    moved.append((number, segment.id, base, segment.offset))
                 else:
-                    number = self._copied(each, base, number)
-            added[each.id] = number, each.offset, each.offset + size
+                    number = self._copy_segment(segment, base, number)
+            added[segment.id] = number, segment.offset, segment.offset + size
         if moved:
             self._run(sql.MOVE_SEGMENTS, (*map(list, zip(*moved, strict=True)), *self._key))
         return number, size
 
-    def _copied(self, segment: SegmentRecord, base: int | None, old: int) -> int:
-        """A new segment with the entries of an old one."""
+    def _copy_segment(self, segment: SegmentRecord, base: int | None, source: int) -> int:
+        """Add a segment with a copy of another one's entries; return its number."""
         number, _ = self._add_segment(segment, base)
-        self._run(sql.COPY_ENTRIES, (number, self._owner, old))
+        self._run(sql.COPY_ENTRIES, (number, self._owner, source))
         self._detached.shows(number)
         return number
 
-    def _system(self, uid: UUID | None) -> int | None:
+    def _system_number(self, uid: UUID | None) -> int | None:
         if uid is None:
             return None
-        self._loose.discard(uid)
+        self._unplaced.discard(uid)
         return self._numbers([uid])[0]
 
     def _change_branch(self, change: ChangeBranch) -> None:
-        branch, new = change.branch, change.segments
+        branch, segments = change.branch, change.segments
         row = self._find_branch(branch.id)
         segment, tail, length, version, _ = row[4:9]
-        if new and new[-1].id == tail:
-            return  # made before, and its acknowledgement lost
-        if version != branch.version or (new and length != branch.length):
+        if segments and segments[-1].id == tail:
+            return  # a retry after a lost acknowledgement
+        if version != branch.version or (segments and length != branch.length):
             raise changed_meanwhile(branch)
-        if new:
-            (segment, length), tail = self._add_chain(new, segment), new[-1].id
-        system = self._system(branch.system)
+        if segments:
+            (segment, length), tail = self._add_chain(segments, segment), segments[-1].id
+        system = self._system_number(branch.system)
         self._detached.replaced(row[3], system)
         self._run(
             sql.CHANGE_BRANCH,
@@ -350,14 +356,14 @@ class SessionWriter:
                 branch.id,
             ),
         )
-        if new:
+        if segments:
             self._run(sql.SET_TAIL_CHECKSUM, (*self._key, segment))
 
     def _rename_branch(self, change: RenameBranch) -> None:
-        like = [row[0] for row in self._like(change.branch, change.name)]
-        if change.branch not in like:
+        matches = [row[0] for row in self._find_branches(change.branch, change.name)]
+        if change.branch not in matches:
             raise no_branch(change.branch)
-        if len(like) > 1:
+        if len(matches) > 1:
             raise name_taken(change.name)
         self._run(sql.RENAME_BRANCH, (change.name, *self._key, change.branch))
 
@@ -371,50 +377,50 @@ class SessionWriter:
         self._journals.forget_branch(uid)
 
     def _erase(self, uids: Sequence[UUID]) -> None:
-        """Take messages out of every history, every branch and the index."""
-        numbers = [no for no, _ in self._run(sql.NUMBERS, {**self._named, "ids": list(uids)})]
+        """Erase messages from segments, branches, commits and the index."""
+        numbers = [no for no, _ in self._run(sql.NUMBERS, {**self._key_values, "ids": list(uids)})]
         if not numbers:
             return
         gaps: dict[int, list[int]] = {}
-        for segment, pos in self._run(sql.TAKE_ENTRIES, (self._owner, numbers)):
-            gaps.setdefault(segment, []).append(pos)
-        for segment, places in gaps.items():
-            self._close_gaps(segment, places)
+        for segment, position in self._run(sql.TAKE_ENTRIES, (self._owner, numbers)):
+            gaps.setdefault(segment, []).append(position)
+        for segment, positions in gaps.items():
+            self._close_gaps(segment, positions)
         moved = self._move_starts(gaps) if gaps else []
-        named = {
-            **self._named,
+        values = {
+            **self._key_values,
             "segments": [*gaps, *moved],
             "messages": numbers,
         }
-        self._run(sql.TOUCH_BRANCHES, named)
+        self._run(sql.TOUCH_BRANCHES, values)
         self._commits.forget_messages(numbers)
         for statement in sql.FORGET_MESSAGES:
             self._run(statement, (*self._key, numbers))
         self._new = {uid: no for uid, no in self._new.items() if no not in numbers}
-        self._loose.intersection_update(self._new)
+        self._unplaced.intersection_update(self._new)
 
     def erase_removed(self, before: int) -> list[UUID]:
-        """Erase the messages that were removed from their last branch before a time."""
-        gone = self._detached.removed(before)
-        self._erase(gone)
-        self._journals.forget_messages(gone)
-        return gone
+        """Erase the messages that were removed before a time; return their ids."""
+        removed = self._detached.removed(before)
+        self._erase(removed)
+        self._journals.forget_messages(removed)
+        return removed
 
-    def _close_gaps(self, segment: int, places: list[int]) -> None:
-        named = {
+    def _close_gaps(self, segment: int, positions: list[int]) -> None:
+        values = {
             "owner": self._owner,
             "segment": segment,
-            "places": places,
-            "first": min(places),
+            "places": positions,
+            "first": min(positions),
         }
-        self._run(sql.LOWER_ENTRIES, named)
+        self._run(sql.LOWER_ENTRIES, values)
         self._run(sql.LIFT_ENTRIES, (self._owner, segment))
-        self._run(sql.SHRINK_BRANCHES, (len(places), *self._key, segment))
-        self._run(sql.ROLL_AGAIN, {**self._named, "segment": segment, "first": min(places)})
+        self._run(sql.SHRINK_BRANCHES, (len(positions), *self._key, segment))
+        self._run(sql.ROLL_AGAIN, {**self._key_values, "segment": segment, "first": min(positions)})
         self._run(sql.SET_TAIL_CHECKSUM, (*self._key, segment))
 
     def _move_starts(self, gaps: dict[int, list[int]]) -> list[int]:
-        """Let segments begin after fewer entries, where some below them are gone; gives those."""
+        """Lower the start of segments above erased entries; return those segments."""
         rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, self._key)}
         lost = lost_below(rows, gaps)
         moved = [no for no, count in lost.items() if count]
@@ -424,7 +430,7 @@ class SessionWriter:
         return moved
 
 
-def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+def fetch_one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None
     return row

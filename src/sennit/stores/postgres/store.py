@@ -1,12 +1,12 @@
 """The PostgreSQL store.
 
-A write locks the row of its session first, so writers of one session follow one another and what
-they number is numbered in the order of commits. The usual writes, new messages at the end of a
-branch and the steps of a run, are one statement each, and a group of them is one round trip.
-Readers see one snapshot. Words are written when somebody searches.
+A write first locks the row of its session, so writers of one session are serialized and numbers are
+assigned in commit order. The most frequent writes, appends and the steps of a run, are one
+statement each (see `fast_path`), and a group of them is one round trip. Readers see one snapshot.
+The full-text index is updated by the next search.
 
-A write whose connection dies is made again where it was not made, see `postgres_database`; the
-usual one is simply repeated, as ids are the writer's and what is there is found, not doubled.
+A write whose connection is lost is retried, see `connection`: a receipt tells whether it was
+committed. A fast append needs none, because ids are the writer's and a repetition changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sennit import clock
 from sennit.closing import Closing
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases
-from sennit.stores.base import AFTER_ALL, no_session, of_one_piece, session_taken
+from sennit.stores.base import AFTER_ALL, no_session, reporting_corruption, session_taken
 from sennit.stores.job_queue import CommitJob, Handler, WorkerOptions
 from sennit.stores.postgres import detached
 from sennit.stores.postgres import queue_statements as queue_sql
@@ -36,7 +36,7 @@ from sennit.stores.postgres.memory_store import PostgresMemory
 from sennit.stores.postgres.prepared_connection import PreparedConnection, Refused
 from sennit.stores.postgres.runs import JournalReader, journals, last_runs, lease_clock, starts
 from sennit.stores.postgres.session_reader import SessionReader, labels, session_from
-from sennit.stores.postgres.session_writer import Connection, SessionWriter, one
+from sennit.stores.postgres.session_writer import Connection, SessionWriter, fetch_one
 from sennit.stores.records.files import (
     StoredFile,
 )
@@ -62,21 +62,21 @@ from sennit.stores.sql_json import text_of
 
 _T = TypeVar("_T")
 
-_ALL_REMOVED = (AFTER_ALL[0], 2**31 - 1)  # whenever it was, and however many
-_SILENCE = WorkerOptions().silence
+_WITHOUT_LIMIT = (AFTER_ALL[0], 2**31 - 1)  # of time and number
+_SILENCE_S = WorkerOptions().silence
 
 
-class _UnusualError(Exception):
-    """A group holds a write that needs a closer look."""
+class _FastPathFailedError(Exception):
+    """A write of a group could not take the fast path."""
 
 
 class PostgresStore(PostgresMemory, Closing):
-    """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
+    """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for its guarantees."""
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
-        """Connect, and create the tables in the schema `sennit` if there are none.
+        """Connect, and create the schema `sennit` if there is none.
 
-        Raises StoreError if the server cannot be reached or refuses us, or if the tables are of
+        Raises StoreError if the server cannot be reached or rejects the login, or if the schema has
         another version.
         """
         super().__init__(Database(url, pool_size=pool_size))
@@ -86,24 +86,24 @@ class PostgresStore(PostgresMemory, Closing):
         return f"PostgresStore({self._database.name!r})"
 
     def close(self) -> None:
-        """Let go of the connections; a closed store refuses everything else."""
+        """Close the connections; every later call raises StoreError."""
         self._database.close()
 
     def _owner(self, connection: Connection, owner: Owner) -> int:
-        """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
-        known = self._owners.get(owner)
-        if known is None:
-            found = connection.execute(sql.FIND_OWNER, owner.key).fetchone()
-            if found is None:
+        """Return the owner's number; 0, which is never assigned, if the owner has no data."""
+        number = self._owners.get(owner)
+        if number is None:
+            row = connection.execute(sql.FIND_OWNER, owner.key).fetchone()
+            if row is None:
                 return 0
-            self._owners[owner] = known = found[0]
-        return known
+            self._owners[owner] = number = row[0]
+        return number
 
-    def _add_owner(self, owner: Owner) -> int:
+    def _ensure_owner(self, owner: Owner) -> int:
         def add(connection: Connection) -> int:
             number = self._owner(connection, owner)
             if not number:
-                number = one(connection.execute(sql.ADD_OWNER, owner.key))[0]
+                number = fetch_one(connection.execute(sql.ADD_OWNER, owner.key))[0]
                 self._owners[owner] = number
             return number
 
@@ -111,18 +111,18 @@ class PostgresStore(PostgresMemory, Closing):
 
     @property
     def identity(self) -> Hashable:
-        """The key of this very store: others on the same server are not known to be."""
+        """The key of this object: stores on the same server are not recognised as the same."""
         return id(self)
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
-        """Keep a new session; if its id is there already, what is there is returned."""
-        values = _session_values(self._add_owner(owner), session)
+        """Add a session, or return the stored one if its id exists."""
+        values = _session_values(self._ensure_owner(owner), session)
         return self._database.run(
-            lambda connection: session_from(one(connection.execute(sql.ADD_SESSION, values)))
+            lambda connection: session_from(fetch_one(connection.execute(sql.ADD_SESSION, values)))
         )
 
     def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
-        """The session with that id, if the owner has it."""
+        """Return the owner's session with that id, or None."""
 
         def find(connection: Connection) -> SessionRecord | None:
             number = self._owner(connection, owner)
@@ -134,10 +134,10 @@ class PostgresStore(PostgresMemory, Closing):
     def list_sessions(
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
-        """Sessions, the one changed last first; `before` is the last one of the page before."""
+        """Return a page of sessions, last changed first; `before` is the last one seen."""
         updated, uid = before or AFTER_ALL
 
-        def listed(connection: Connection) -> list[SessionRecord]:
+        def read(connection: Connection) -> list[SessionRecord]:
             rows = connection.execute(
                 sql.LIST_SESSIONS,
                 {
@@ -150,10 +150,10 @@ class PostgresStore(PostgresMemory, Closing):
             )
             return [session_from(row) for row in rows]
 
-        return self._database.run(listed)
+        return self._database.run(read)
 
     def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
-        """Erase a session, if it was last changed `before`; False if it was not there."""
+        """Erase a session; return False if it does not exist or changed at or after `before`."""
 
         def delete(connection: Connection) -> bool:
             number = self._owner(connection, owner)
@@ -167,7 +167,7 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.change(delete)
 
     def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
-        """Erase what was removed before a time from a session; gives the ids."""
+        """Erase the messages removed from a session before a time; return their ids."""
 
         def erase(connection: Connection) -> list[UUID]:
             number = self._owner(connection, owner)
@@ -179,8 +179,8 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.change(erase)
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
-        """All of a session; raises NotFoundError."""
-        with of_one_piece():
+        """Return the whole session; raises NotFoundError."""
+        with reporting_corruption():
             return self._database.read(
                 lambda connection: self._reader(connection, owner, session).all()
             )
@@ -188,34 +188,44 @@ class PostgresStore(PostgresMemory, Closing):
     def with_everything(
         self, work: Callable[[Iterator[SessionDump], Iterator[StoredFile]], _T]
     ) -> _T:
-        """Hand `work` all sessions and all files of all owners in one snapshot, one by one.
+        """Call `work` with iterators over all sessions and files of all owners, in one snapshot.
 
-        If the connection dies, `work` is called again with all of them.
+        If the connection is lost, `work` is called again from the start.
         """
 
-        def everything(connection: Connection) -> Iterator[SessionDump]:
+        def read_sessions(connection: Connection) -> Iterator[SessionDump]:
             for number, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
                 for row in connection.execute(sql.ALL_SESSIONS, (number,)).fetchall():
                     snapshot = SessionReader(connection, number, row).all()
-                    noted = journals(connection, number, row[0])
+                    session_journals = journals(connection, number, row[0])
                     commits = CommitTable(connection, number, row[0]).all()
-                    judged = labels(connection, number, row[0])
-                    gone = detached.removed(connection, number, snapshot.session.id, *_ALL_REMOVED)
-                    calls = starts(connection, (number, row[0]), None)
-                    yield SessionDump(Owner(*owner), snapshot, noted, commits, judged, gone, calls)
+                    session_labels = labels(connection, number, row[0])
+                    removed = detached.removed(
+                        connection, number, snapshot.session.id, *_WITHOUT_LIMIT
+                    )
+                    call_starts = starts(connection, (number, row[0]), None)
+                    yield SessionDump(
+                        Owner(*owner),
+                        snapshot,
+                        session_journals,
+                        commits,
+                        session_labels,
+                        removed,
+                        call_starts,
+                    )
 
-        def files(connection: Connection) -> Iterator[StoredFile]:
-            found = FileReader(connection, partial(self._owner, connection))
+        def read_files(connection: Connection) -> Iterator[StoredFile]:
+            reader = FileReader(connection, partial(self._owner, connection))
             for _, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
-                yield from found.all(Owner(*owner))
+                yield from reader.all(Owner(*owner))
 
         return self._database.read(
-            lambda connection: work(everything(connection), files(connection))
+            lambda connection: work(read_sessions(connection), read_files(connection))
         )
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         """Return changes beyond the `known` segments and their lengths; raises NotFoundError."""
-        with of_one_piece():
+        with reporting_corruption():
             return self._database.read(
                 lambda connection: self._reader(connection, owner, session).beyond(known)
             )
@@ -228,15 +238,17 @@ class PostgresStore(PostgresMemory, Closing):
         return SessionReader(connection, number, row)
 
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
-        """Make changes, all or none; gives the head before each Append, in order."""
+        """Apply changes atomically; return the head before each Append and TakeLease, in order."""
         write = Write(owner, session, tuple(changes))
-        quick = self._database.run(lambda connection: self._append(connection, write))
-        return quick or self._database.change(lambda connection: self._apply(connection, write))
+        heads = self._database.run(lambda connection: self._try_fast_append(connection, write))
+        return heads or self._database.change(lambda connection: self._apply(connection, write))
 
-    def _append(self, connection: PreparedConnection, write: Write) -> list[BranchHead] | None:
-        """Make a write of the usual kind; None if it is another, or needs a closer look."""
-        found = appending(write, self._owner(connection, write.owner))
-        head = found and found.make(connection)
+    def _try_fast_append(
+        self, connection: PreparedConnection, write: Write
+    ) -> list[BranchHead] | None:
+        """Apply a write as a fast append; return None if it has to take the slow path."""
+        append = appending(write, self._owner(connection, write.owner))
+        head = append and append.make(connection)
         return [head] if head else None
 
     def _apply(self, connection: Connection, write: Write) -> list[BranchHead]:
@@ -245,74 +257,76 @@ class PostgresStore(PostgresMemory, Closing):
             values = _session_values(number, write.create)
             if connection.execute(sql.MAKE_SESSION, values).rowcount == 0:
                 raise session_taken(write.session)
-        says_more = any(isinstance(change, AddMessages) for change in write.changes)
-        touched = connection.execute(
-            sql.TOUCH_SESSION, (clock.now_us(), says_more, number, write.session)
+        has_new_messages = any(isinstance(change, AddMessages) for change in write.changes)
+        row = connection.execute(
+            sql.TOUCH_SESSION, (clock.now_us(), has_new_messages, number, write.session)
         ).fetchone()
-        if touched is None:
+        if row is None:
             raise no_session(write.session)
-        return SessionWriter(connection, number, touched[0]).apply(write.changes)
+        return SessionWriter(connection, number, row[0]).apply(write.changes)
 
     def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
-        """Make several writes with one wait for the disk; each succeeds or fails alone."""
+        """Apply several writes with one sync to disk; each succeeds or fails on its own."""
         self._database.refuse_if_closed()
         if not writes:
             return []
         for owner in {write.owner for write in writes if write.create is not None}:
-            self._add_owner(owner)
+            self._ensure_owner(owner)
         try:
-            return self._database.change(lambda connection: self._make_all(connection, writes))
-        except _UnusualError:
-            return self._database.change(lambda connection: self._one_by_one(connection, writes))
+            return self._database.change(lambda connection: self._write_group(connection, writes))
+        except _FastPathFailedError:
+            return self._database.change(lambda connection: self._write_each(connection, writes))
 
-    def _make_all(
+    def _write_group(
         self, connection: PreparedConnection, writes: Sequence[Write]
     ) -> list[list[BranchHead] | SennitError]:
-        """Make writes in their order, usual ones that follow each other with one round trip.
+        """Apply writes in order; consecutive fast ones share one round trip.
 
-        Raises _UnusualError if one of these needs a closer look.
+        Raises _FastPathFailedError if one of these needs the slow path.
         """
         self._lock(connection, writes)
         results: list[list[BranchHead] | SennitError] = []
-        found = ((usual_of(one, self._owner(connection, one.owner)), one) for one in writes)
-        for _, part in groupby(found, lambda pair: pair[0] is None):
-            pairs = list(part)
-            usuals = [(usual, one) for usual, one in pairs if usual is not None]
+        fast_paths = (
+            (usual_of(write, self._owner(connection, write.owner)), write) for write in writes
+        )
+        for _, group in groupby(fast_paths, lambda pair: pair[0] is None):
+            pairs = list(group)
+            fast = [(fast_write, write) for fast_write, write in pairs if fast_write is not None]
             results += (
-                self._make_usual(connection, usuals)
-                if usuals
-                else [self._made(connection, one) for _, one in pairs]
+                self._write_fast(connection, fast)
+                if fast
+                else [self._try_write(connection, write) for _, write in pairs]
             )
         return results
 
-    def _make_usual(
-        self, connection: PreparedConnection, part: Sequence[tuple[FastPathWrite, Write]]
+    def _write_fast(
+        self, connection: PreparedConnection, group: Sequence[tuple[FastPathWrite, Write]]
     ) -> list[list[BranchHead] | SennitError]:
         try:
-            answers = connection.ask_each([usual.asked() for usual, _ in part])
+            answers = connection.ask_each([fast_write.asked() for fast_write, _ in group])
         except Refused:
-            raise _UnusualError from None
+            raise _FastPathFailedError from None
         results: list[list[BranchHead] | SennitError] = []
-        for (usual, write), answer in zip(part, answers, strict=True):
-            heads = usual.heads(answer)
+        for (fast_write, write), answer in zip(group, answers, strict=True):
+            heads = fast_write.heads(answer)
             if heads is not None:
                 results.append(heads)
             elif (
-                isinstance(usual, FastLease)  # somebody holds it, most likely
-                and all(one.session != write.session for _, one in part[len(results) + 1 :])
+                isinstance(fast_write, FastLease)  # most likely held by another
+                and all(later.session != write.session for _, later in group[len(results) + 1 :])
             ):
-                results.append(self._made(connection, write))
+                results.append(self._try_write(connection, write))
             else:
-                raise _UnusualError  # once more, in its place among those of the same session
+                raise _FastPathFailedError  # retry in order with the session's other writes
         return results
 
-    def _one_by_one(
+    def _write_each(
         self, connection: Connection, writes: Sequence[Write]
     ) -> list[list[BranchHead] | SennitError]:
         self._lock(connection, writes)
-        return [self._made(connection, write) for write in writes]
+        return [self._try_write(connection, write) for write in writes]
 
-    def _made(self, connection: Connection, write: Write) -> list[BranchHead] | SennitError:
+    def _try_write(self, connection: Connection, write: Write) -> list[BranchHead] | SennitError:
         try:
             with connection.transaction():
                 return self._apply(connection, write)
@@ -320,7 +334,7 @@ class PostgresStore(PostgresMemory, Closing):
             return error
 
     def _lock(self, connection: Connection, writes: Sequence[Write]) -> None:
-        """Lock all sessions in one order, so that two groups do not wait for each other."""
+        """Lock all sessions in one order, so that two groups cannot deadlock."""
         pairs = {(self._owner(connection, write.owner), write.session) for write in writes}
         owners, sessions = zip(*pairs, strict=True)
         connection.execute(sql.LOCK_SESSIONS, (list(owners), list(sessions)))
@@ -328,28 +342,28 @@ class PostgresStore(PostgresMemory, Closing):
     def search(
         self, owner: Owner, text: str, *, session: UUID | None, limit: int
     ) -> list[FoundMessage]:
-        """Messages that hold the words of `text`, the best first."""
-        asked = tokenizer.asked(text)
-        found = self.hits(owner, TextQuery(tuple(asked), session, limit=limit))
-        scores = {hit.place: hit.score for hit in found}
+        """Return messages that contain words of `text`, best first."""
+        words = tokenizer.asked(text)
+        hits = self.hits(owner, TextQuery(tuple(words), session, limit=limit))
+        scores = {hit.place: hit.score for hit in hits}
         return [
             FoundMessage(
-                one.session,
-                one.message.id,
-                tokenizer.snippet(tokenizer.said(one.message.body), asked),
-                scores[one.place],
+                message.session,
+                message.message.id,
+                tokenizer.snippet(tokenizer.said(message.message.body), words),
+                scores[message.place],
             )
-            for one in self.at_places(owner, list(scores))
+            for message in self.at_places(owner, list(scores))
         ]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
-        """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
+        """Acquire a branch's lease for `ttl` microseconds; raises ConflictError if it is held."""
         (head,) = self.write(owner, session, [TakeLease(branch, holder, ttl)])
         assert head.taken is not None
         return head.taken.lease
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
-        """Keep a lease longer; raises ConflictError if it was lost."""
+        """Extend a lease; raises ConflictError if it was lost."""
 
         def renew(connection: Connection) -> Lease:
             key = self._lease_key(connection, owner, session, lease.branch)
@@ -361,7 +375,7 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.change(renew)
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
-        """Give a lease back; one that was lost is left alone."""
+        """Release a lease; do nothing if it was lost."""
 
         def release(connection: Connection) -> None:
             key = self._lease_key(connection, owner, session, lease.branch)
@@ -372,7 +386,7 @@ class PostgresStore(PostgresMemory, Closing):
             self._database.change(release)
 
     def is_leased(self, owner: Owner, session: UUID, branch: UUID) -> bool:
-        """Return whether someone holds the lease of a branch, which has not expired."""
+        """Return whether a branch has a lease that has not expired."""
 
         def is_leased(connection: Connection) -> bool:
             number = self._owner(connection, owner)
@@ -385,101 +399,102 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.read(is_leased)
 
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
-        """The runs of a branch, the newest first."""
-        return self._journal(owner, session, branch, lambda journal: journal.runs())
+        """Return the runs of a branch, newest first."""
+        return self._read_journal(owner, session, branch, lambda journal: journal.runs())
 
     def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
-        """The newest run of a branch, if there was any."""
-        found = self._journal(owner, session, branch, lambda journal: journal.runs(1))
-        return found[0] if found else None
+        """Return the newest run of a branch, or None."""
+        runs = self._read_journal(owner, session, branch, lambda journal: journal.runs(1))
+        return runs[0] if runs else None
 
     def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
-        """Find the newest run of each branch of a session on which there was any, by branch."""
+        """Return the newest run of each branch that has one, by branch."""
 
-        def found(connection: Connection) -> dict[UUID, RunRecord]:
+        def read(connection: Connection) -> dict[UUID, RunRecord]:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
             if row is None:
                 raise no_session(session)
             return last_runs(connection, (number, row[0]))
 
-        return self._database.read(found)
+        return self._database.read(read)
 
     def events(
         self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
     ) -> list[EventRecord]:
-        """The events of a branch past a number, in order, at most `limit` of them."""
-        return self._journal(
+        """Return at most `limit` events of a branch after event number `after`, in order."""
+        return self._read_journal(
             owner, session, branch, lambda journal: journal.events(after, max(0, limit))
         )
 
     def last_event(self, owner: Owner, session: UUID, branch: UUID) -> int:
-        """The number of a branch's last event; 0 if there is none."""
-        return self._journal(owner, session, branch, lambda journal: journal.last())
+        """Return the number of a branch's last event, or 0."""
+        return self._read_journal(owner, session, branch, lambda journal: journal.last())
 
-    def _journal(
+    def _read_journal(
         self, owner: Owner, session: UUID, branch: UUID, read: Callable[[JournalReader], _T]
     ) -> _T:
-        def look(connection: Connection) -> _T:
+        def read_snapshot(connection: Connection) -> _T:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
             if row is None:
                 raise no_session(session)
             return read(JournalReader(connection, (number, row[0], branch)))
 
-        return self._database.read(look)
+        return self._database.read(read_snapshot)
 
     def scrub(self) -> None:
-        """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
+        """Do nothing: the server's VACUUM reclaims erased rows."""
         self._database.refuse_if_closed()
 
     def stored(self, owner: Owner) -> tuple[int, int]:
-        """Count an owner's sessions, and the bytes of all they hold, names included."""
+        """Return the number of an owner's sessions, and their total bytes with names."""
 
-        def found(connection: Connection) -> tuple[int, int]:
+        def read(connection: Connection) -> tuple[int, int]:
             number = self._owner(connection, owner)
             row = connection.execute(sql.STORED, {"owner": number}).fetchone()
             assert row is not None
             return row[0], int(row[1])
 
-        return self._database.read(found)
+        return self._database.read(read)
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         """Return the labels of a session's messages, oldest first; raises NotFoundError."""
 
-        def found(connection: Connection) -> list[LabelRecord]:
+        def read(connection: Connection) -> list[LabelRecord]:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
             if row is None:
                 raise no_session(session)
             return labels(connection, number, row[0])
 
-        return self._database.read(found)
+        return self._database.read(read)
 
     def starts(
         self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
     ) -> dict[UUID, int]:
         """Return the number of starts of tool calls on any branch; raises NotFoundError."""
 
-        def found(connection: Connection) -> dict[UUID, int]:
+        def read(connection: Connection) -> dict[UUID, int]:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
             if row is None:
                 raise no_session(session)
             return starts(connection, (number, row[0]), messages)
 
-        return self._database.read(found)
+        return self._database.read(read)
 
     def is_served(self) -> bool:
-        """Return whether workers are there that finish open commits, so that nobody else need."""
+        """Return whether workers finish open commits, so that clients need not."""
         return self._database.run(
-            lambda connection: one(connection.execute(queue_sql.IS_SERVED, (_SILENCE,)))[0]
+            lambda connection: fetch_one(connection.execute(queue_sql.IS_SERVED, (_SILENCE_S,)))[0]
         )
 
     def serve(self, handler: Handler, serving: WorkerOptions) -> None:
-        """Be a worker: have the open commits of all owners finished, until told to stop.
+        """Run a worker that finishes the open commits of all owners.
 
-        It ends in good order on SIGTERM and SIGINT, and when `serving` says to. Raises StoreError.
+        It shuts down gracefully on SIGTERM and SIGINT, or when the queue is drained if `serving`
+        says so. Raises StoreError.
         """
         from sennit.stores.postgres.job_queue import QueueWorker, bring_up_to_date
 

@@ -1,11 +1,11 @@
 """Records of commits and usage.
 
-A commit covers entries of a branch that no commit before has covered, and keeps their order. What
-is done with them afterwards (a summary, memories) is noted in its body, whose form is not the
-store's business. A commit counts its changes: whoever changes it says which one they saw, so two
-who finish the same commit do not both count.
+A commit covers entries of a branch that no earlier commit covers, in their order. What is derived
+from them (a summary, memories) is stored in its body, which is opaque to the store. A commit has a
+version for optimistic locking, so that of two processes that finish the same commit only one
+succeeds.
 
-The records are here, and the twin in memory of the tables; other stores keep them in rows.
+The records are here, with their in-memory implementation; other stores keep them in rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from sennit.errors import ConflictError, NotFoundError
 
 CommitState: TypeAlias = Literal["open", "committed", "partial", "failed", "undone"]
-"""Open until its memories are written; what it has come to then."""
+"""Open until its memories are written, then the outcome."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class CommitRecord(msgspec.Struct, frozen=True, gc=False):
     created: int
     state: CommitState
     entries: tuple[UUID, ...]
-    """Its messages in order, less those that were erased since."""
+    """Its messages in order, without those erased since."""
     body: bytes = b"{}"
     version: int = 0
     """Counts its changes."""
@@ -63,8 +63,8 @@ class UseRecord(msgspec.Struct, frozen=True, gc=False):
 class AddCommit(msgspec.Struct, frozen=True, gc=False):
     """Archive entries under the next number, and count these uses with them.
 
-    The number must be the next one, the entries must be there and in no other commit, and the uses
-    in none, or it is refused with ConflictError: refresh, and choose again.
+    Raises ConflictError unless the number is the next one and no other commit covers the entries or
+    counts the uses: refresh and try again. Raises NotFoundError if an entry does not exist.
     """
 
     commit: CommitRecord
@@ -72,17 +72,17 @@ class AddCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutCommit(msgspec.Struct, frozen=True, gc=False):
-    """Note how far a commit has come; refused if it was changed since it was seen."""
+    """Update a commit's state and body; refused if it has another version."""
 
     commit: UUID
     state: CommitState
     body: bytes
     version: int
-    """The one it was seen in."""
+    """The version it was read with."""
 
 
 class AddUses(msgspec.Struct, frozen=True, gc=False):
-    """Keep what was used; what is there already is left alone."""
+    """Store uses; existing ones are left unchanged."""
 
     uses: tuple[UseRecord, ...]
 
@@ -108,65 +108,65 @@ class CommitLog:
     uses: dict[UUID, UseRecord] = field(default_factory=dict[UUID, UseRecord])
 
     def all(self) -> CommitsRecord:
-        """All of them."""
+        """Return all commits and uses."""
         uses = sorted(self.uses.values(), key=lambda use: (use.created, use.id))
         return CommitsRecord(list(self.commits.values()), uses)
 
     def archived(self, after: int) -> list[ArchiveRecord]:
         """Return the archives of commits after a number."""
         return [
-            ArchiveRecord(one.number, one.id, one.entries)
-            for one in self.commits.values()
-            if one.number > after
+            ArchiveRecord(commit.number, commit.id, commit.entries)
+            for commit in self.commits.values()
+            if commit.number > after
         ]
 
     def numbered(self, numbers: Iterable[int]) -> list[CommitRecord]:
-        """Commits by their numbers, without their entries."""
-        wanted = set(numbers)
-        found = (one for one in self.commits.values() if one.number in wanted)
-        return [msgspec.structs.replace(one, entries=()) for one in found]
+        """Return the commits with these numbers, without their entries."""
+        wanted_numbers = set(numbers)
+        commits = (commit for commit in self.commits.values() if commit.number in wanted_numbers)
+        return [msgspec.structs.replace(commit, entries=()) for commit in commits]
 
     def uses_of(self, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts; with None those that none counts yet."""
+        """Return the uses that a commit counts; with None, those that no commit counts yet."""
         return [use for use in self.all().uses if use.commit == commit]
 
     def after(self, change: CommitChange) -> CommitLog:
-        """The log as it is after a change; raises ConflictError, NotFoundError."""
+        """Return a copy with a change applied; raises ConflictError, NotFoundError."""
         log = CommitLog(dict(self.commits), dict(self.uses))
         match change:
             case AddCommit():
                 log._add_commit(change)
             case PutCommit():
-                there = log.commits.get(change.commit)
-                if there is None:
+                stored = log.commits.get(change.commit)
+                if stored is None:
                     raise no_commit(change.commit)
-                log.commits[there.id] = changed(there, change)
+                log.commits[stored.id] = changed(stored, change)
             case AddUses():
                 for use in change.uses:
                     log.uses.setdefault(use.id, msgspec.structs.replace(use, commit=None))
         return log
 
     def _add_commit(self, change: AddCommit) -> None:
-        new = change.commit
-        if new.id in self.commits:
+        commit = change.commit
+        if commit.id in self.commits:
             return
-        covered = {entry for one in self.commits.values() for entry in one.entries}
-        if new.number != len(self.commits) + 1 or not covered.isdisjoint(new.entries):
-            raise covered_already(new)
+        covered = {entry for other in self.commits.values() for entry in other.entries}
+        if commit.number != len(self.commits) + 1 or not covered.isdisjoint(commit.entries):
+            raise covered_already(commit)
         for uid in change.uses:
             use = self.uses.get(uid)
             if use is None or use.commit is not None:
-                raise covered_already(new)
-            self.uses[uid] = msgspec.structs.replace(use, commit=new.number)
-        self.commits[new.id] = msgspec.structs.replace(new, version=0)
+                raise covered_already(commit)
+            self.uses[uid] = msgspec.structs.replace(use, commit=commit.number)
+        self.commits[commit.id] = msgspec.structs.replace(commit, version=0)
 
-    def unnaming(self, named: bytes) -> CommitLog:
-        """The log without the uses that hold these bytes."""
-        uses = {uid: use for uid, use in self.uses.items() if named not in use.body}
+    def unnaming(self, string: bytes) -> CommitLog:
+        """Return a copy without the uses that contain these bytes."""
+        uses = {uid: use for uid, use in self.uses.items() if string not in use.body}
         return CommitLog(dict(self.commits), uses)
 
     def renaming(self, old: bytes, new: bytes) -> CommitLog:
-        """The log with other bytes in place of these, in its uses."""
+        """Return a copy with bytes replaced in the bodies of uses."""
         uses = {
             uid: msgspec.structs.replace(use, body=use.body.replace(old, new))
             for uid, use in self.uses.items()
@@ -174,46 +174,48 @@ class CommitLog:
         return CommitLog(dict(self.commits), uses)
 
     def without(self, messages: Iterable[UUID]) -> CommitLog:
-        """The log after these messages were erased."""
-        gone = set(messages)
+        """Return a copy without these messages."""
+        removed = set(messages)
         return CommitLog(
             {
-                one.id: msgspec.structs.replace(one, entries=_less(one.entries, gone))
-                for one in self.commits.values()
+                commit.id: msgspec.structs.replace(
+                    commit, entries=_without(commit.entries, removed)
+                )
+                for commit in self.commits.values()
             },
             dict(self.uses),
         )
 
 
-def _less(entries: Sequence[UUID], gone: set[UUID]) -> tuple[UUID, ...]:
-    return tuple(entry for entry in entries if entry not in gone)
+def _without(entries: Sequence[UUID], removed: set[UUID]) -> tuple[UUID, ...]:
+    return tuple(entry for entry in entries if entry not in removed)
 
 
 def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
-    """The uses that commits count, by the commit's number."""
-    found: dict[int, list[UUID]] = {}
+    """Return the ids of counted uses, by commit number."""
+    uses_by_commit: dict[int, list[UUID]] = {}
     for use in uses:
         if use.commit is not None:
-            found.setdefault(use.commit, []).append(use.id)
-    return found
+            uses_by_commit.setdefault(use.commit, []).append(use.id)
+    return uses_by_commit
 
 
-def changed(there: CommitRecord, change: PutCommit) -> CommitRecord:
-    """The commit after a change; raises ConflictError if it was changed by someone else."""
-    wanted = msgspec.structs.replace(
-        there, state=change.state, body=change.body, version=change.version + 1
+def changed(stored: CommitRecord, change: PutCommit) -> CommitRecord:
+    """Return the changed commit; raises ConflictError if it has another version."""
+    updated = msgspec.structs.replace(
+        stored, state=change.state, body=change.body, version=change.version + 1
     )
-    if wanted == there:  # made before, and its acknowledgement lost
-        return there
-    if there.version != change.version:
+    if updated == stored:  # a retry after a lost acknowledgement
+        return stored
+    if stored.version != change.version:
         raise ConflictError(
-            f"Commit {there.id} was changed by another process: it is {there.state!r} now."
+            f"Commit {stored.id} was changed by another process: it is {stored.state!r} now."
         )
-    return wanted
+    return updated
 
 
 def covered_already(commit: CommitRecord) -> ConflictError:
-    """The error for entries or a number that another commit has taken."""
+    """Return the error for a number, messages or uses that another commit has."""
     return ConflictError(
         f"Commit {commit.number} of this session was made by another process, or already covers "
         f"some of these messages or uses; refresh and commit the rest."
@@ -221,5 +223,5 @@ def covered_already(commit: CommitRecord) -> ConflictError:
 
 
 def no_commit(commit: UUID) -> NotFoundError:
-    """The error for a commit that is not in the session."""
+    """Return the error for a commit that is not in the session."""
     return NotFoundError(f"There is no commit {commit} here; its session may have been deleted.")

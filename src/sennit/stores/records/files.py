@@ -1,11 +1,11 @@
 """Records of files and their versions.
 
-A file has one path and one or more versions. The last one is what it says now; older ones say what
-it said before. Each knows from which messages it came, which commit wrote it, and when it held
-true. A version that is replaced ends where the next one begins to hold.
+A file has one path and one or more versions; the last one is its current content. Each version
+records its source messages, the commit that wrote it, and its validity period, which ends where
+that of the next version begins.
 
-Changes of several owners are made together, all or none, and together with the commit they come
-from, if they come from one: whoever finishes a commit a second time is refused and changes nothing.
+Changes to files of several owners are applied in one transaction, together with the end of the
+commit they come from, if any: finishing a commit a second time changes nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from sennit.stores.records.sessions import MessageRecord, Owner
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
-    """A message that something came from."""
+    """A source message of a version."""
 
     owner: Owner
-    """Whose session it stands in."""
+    """The owner of its session."""
     session: UUID
     message: UUID
 
@@ -45,23 +45,23 @@ class VersionRecord:
     number: int
     """1, 2, 3 in its file."""
     written: int
-    """When it was learnt, in microseconds like all times here."""
+    """The time of writing, in microseconds like all times here."""
     valid_from: int
     body: bytes
     valid_to: int | None = None
-    """When it ceased to be true, if that is known."""
+    """The end of its validity, if known."""
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     evidence: tuple[EvidenceRecord, ...] = ()
     """In the order of owner, session and message."""
     replaced: int | None = None
-    """When the next version begins to hold; set by the store."""
+    """The start of the next version's validity; set by the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file as it is now."""
+    """A file with its latest version."""
 
     owner: Owner
     id: UUID
@@ -70,7 +70,7 @@ class FileRecord:
     category: str | None
     created: int
     active: int
-    """How often it was used, as far as commits have counted."""
+    """The number of uses that commits have counted."""
     latest: VersionRecord
 
 
@@ -85,8 +85,8 @@ class StoredFile:
 class PutFile(msgspec.Struct, frozen=True, gc=False):
     """Write the next version of a file, or its first one.
 
-    A version's number is that of the one it follows and 1. ConflictError if another one has that
-    number, or another file has the path. One that is there just so is left alone.
+    The version's number must be the next one. Raises ConflictError if another version has that
+    number, or another file has the path. Repeating an identical version changes nothing.
     """
 
     owner: Owner
@@ -97,7 +97,7 @@ class PutFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class MoveFile(msgspec.Struct, frozen=True, gc=False):
-    """Give a file another path; ConflictError if that is taken."""
+    """Move a file to another path; raises ConflictError if that is taken."""
 
     owner: Owner
     id: UUID
@@ -106,14 +106,14 @@ class MoveFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class RemoveFile(msgspec.Struct, frozen=True, gc=False):
-    """Erase a file with all its versions; one that is gone already is no error."""
+    """Erase a file with all its versions, if it exists."""
 
     owner: Owner
     id: UUID
 
 
 class RemoveVersions(msgspec.Struct, frozen=True, gc=False):
-    """Erase versions of a file; the last one left is what it says, and without any it is gone."""
+    """Erase versions of a file; the last remaining one becomes current, and none erases it."""
 
     owner: Owner
     id: UUID
@@ -121,7 +121,7 @@ class RemoveVersions(msgspec.Struct, frozen=True, gc=False):
 
 
 class CountUses(msgspec.Struct, frozen=True, gc=False):
-    """Count that a file was used; one that is not there is not counted."""
+    """Add to a file's use count, if it exists."""
 
     owner: Owner
     path: str
@@ -140,7 +140,7 @@ class EndCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Derived(msgspec.Struct, frozen=True, gc=False):
-    """A version of a file that came from certain messages, or was written by a certain commit."""
+    """A version of a file, found by its source messages or its commit."""
 
     owner: Owner
     file: UUID
@@ -151,111 +151,111 @@ class FileStore(Protocol):
     """The part of a store that keeps files and commits."""
 
     def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
-        """Make changes of files, all or none, and with them that of the commit they come from.
+        """Apply file changes and the end of their commit, all in one transaction.
 
         Raises ConflictError if a file or the commit was changed by someone else, NotFoundError if
-        the commit or a file to move is not there. Repeating changes that end a commit is a no-op.
+        the commit or a file to move does not exist. Repeating changes that end a commit is a no-op.
         """
         ...
 
     def find_file(self, owner: Owner, path: str) -> FileRecord | None:
-        """The file at that path, if there is one."""
+        """Return the file at that path, or None."""
         ...
 
     def list_files(self, owner: Owner, under: str) -> list[FileRecord]:
-        """The files whose path begins so, in the order of their paths."""
+        """Return the files whose path starts with `under`, sorted by path."""
         ...
 
     def files(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
-        """Files by their ids, in that order; those that are there."""
+        """Return the existing files with these ids, in that order."""
         ...
 
     def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
-        """All versions of a file, the oldest first; none if there is no such file."""
+        """Return all versions of a file, oldest first; none if the file does not exist."""
         ...
 
     def derived(
         self, owner: Owner, *, session: UUID | None, message: UUID | None = None
     ) -> list[Derived]:
-        """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
+        """Return the versions of any files derived from this owner's sessions, or from one."""
         ...
 
     def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
-        """Versions, of the user's own files, that a commit has written."""
+        """Return the versions of the user's files that a commit wrote."""
         ...
 
     def owned_by(self, user: Owner) -> list[Owner]:
-        """The user, and each of their own agents and resources of which anything was written."""
+        """Return the user and those of their agents and resources that have data."""
         ...
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
-        """The commits and uses of a session; raises NotFoundError if that is not there."""
+        """Return the commits and uses of a session; raises NotFoundError if it does not exist."""
         ...
 
     def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
         """Return the archives of commits after a number, in order; raises as `commits` does.
 
-        Where there is no such commit this costs next to nothing, however much is archived.
+        Cheap if there is no such commit, however much is archived.
         """
         ...
 
     def commits_numbered(
         self, owner: Owner, session: UUID, numbers: Sequence[int]
     ) -> list[CommitRecord]:
-        """Commits by their numbers, in order, without their entries; those that are there."""
+        """Return the existing commits with these numbers, in order, without their entries."""
         ...
 
     def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts, by its number; with None those that none counts yet."""
+        """Return the uses that commit number `commit` counts; with None, the uncounted ones."""
         ...
 
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
-        """A commit and its session, if the owner has it."""
+        """Return a commit and its session id, or None."""
         ...
 
     def commits_naming(self, owner: Owner, texts: Sequence[str]) -> list[tuple[UUID, UUID]]:
-        """Commits, as session and commit, whose body has a JSON string that begins with one."""
+        """Return commits, as session and commit, with a JSON string that starts with a text."""
         ...
 
     def unname(self, owner: Owner, texts: Sequence[str]) -> None:
-        """Erase the uses and events in an owner's sessions that have one as a JSON string."""
+        """Erase uses and events in an owner's sessions that contain one of these JSON strings."""
         ...
 
     def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
-        """Replace JSON strings in the uses and events of an owner's sessions, old by new."""
+        """Replace JSON strings, old to new, in the uses and events of an owner's sessions."""
         ...
 
     def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
-        """Messages of a session by their ids, in that order; those that are there."""
+        """Return the existing messages with these ids, in that order."""
         ...
 
     def scrub(self) -> None:
-        """Leave no trace of what was erased in files that the store itself looks after."""
+        """Remove all traces of erased data from the store's own files."""
         ...
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
-        """The commits that are not finished, as session and commit, the oldest first."""
+        """Return the open commits as session and commit, oldest first."""
         ...
 
     def is_served(self) -> bool:
-        """Return whether workers are there that finish open commits, so that nobody else need."""
+        """Return whether workers finish open commits, so that clients need not."""
         ...
 
 
 def in_order(evidence: Iterable[EvidenceRecord]) -> tuple[EvidenceRecord, ...]:
-    """Each once, in the order in which stores give them."""
-    found = {(*one.owner.key, one.session, one.message): one for one in evidence}
-    return tuple(found[key] for key in sorted(found))
+    """Return the evidence without duplicates, sorted by owner, session and message."""
+    by_key = {(*item.owner.key, item.session, item.message): item for item in evidence}
+    return tuple(by_key[key] for key in sorted(by_key))
 
 
-def as_kept(version: VersionRecord) -> VersionRecord:
-    """A version as a store gives it back before anything follows it."""
+def as_stored(version: VersionRecord) -> VersionRecord:
+    """Return a version as a store returns it while it is the latest."""
     info: dict[str, Any] = loads(dumps(version.info)) if version.info else {}
     return replace(version, info=info, evidence=in_order(version.evidence), replaced=None)
 
 
 def other_version(path: str, number: int) -> ConflictError:
-    """The error for a version whose number another one has, or that does not follow the last."""
+    """Return the error for a version number that is taken or not the next one."""
     return ConflictError(
         f"{path!r} was changed by another writer: version {number} is not the next one. Read it "
         f"again and retry."
@@ -263,10 +263,10 @@ def other_version(path: str, number: int) -> ConflictError:
 
 
 def path_taken(path: str) -> ConflictError:
-    """The error for a path that another file has."""
+    """Return the error for a path that another file has."""
     return ConflictError(f"There is another file at {path!r}.")
 
 
 def no_file(file: UUID) -> NotFoundError:
-    """The error for a file that is not there."""
+    """Return the error for a file that does not exist."""
     return NotFoundError(f"There is no file {file} here; it may have been removed.")

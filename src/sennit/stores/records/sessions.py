@@ -1,10 +1,10 @@
 """Records of sessions, branches, messages, runs and leases, and the changes to them.
 
-A store never sees a Session: it is handed records and gives records back. Ids are made by whoever
-writes, so that writing the same record again is recognised and changes nothing.
+A store never sees a Session: it takes and returns records. Ids are chosen by the writer, so that
+writing the same record again is recognised and changes nothing.
 
-Those that are made for every message are structs of msgspec, which are made several times faster
-than frozen dataclasses; they hold nothing that could lead back to them, so no cycle is looked for.
+Records that are created for every message are msgspec structs, several times faster to create than
+frozen dataclasses; they cannot be part of reference cycles, so the garbage collector skips them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sennit.messages.json_values import text
 from sennit.stores.records.commits import AddCommit, AddUses, CommitsRecord, PutCommit
 
 LONGEST_NAME = 2000
-"""How many bytes the name of a branch or a judge, or the key of a session may have.
+"""Maximum bytes of the name of a branch or a judge, or of the key of a session.
 
-PostgreSQL can index no more than some 2,700.
+PostgreSQL can index about 2,700.
 """
 LONGEST_OWNER = 800
-"""The same for the names of tenants, users and agents: all three share a row of an index."""
+"""Maximum bytes of the names of tenants, users and agents: all three share an index row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Owner:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """All that tells it from others, in the order of the columns of a store."""
+        """Its identity, in the order of a store's columns."""
         return self.tenant, self.kind, self.name, self.user
 
     def is_of(self, user: Owner) -> bool:
@@ -52,15 +52,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session: its id, and the key people know it by."""
+    """A session."""
 
     id: UUID
     key: str | None
     user: str
-    """The sender of what is added with the role "user"."""
+    """The sender of messages with the role "user"."""
     created: int
     updated: int
-    """When it last changed, in microseconds like all times here; larger with each write."""
+    """The time of the last change, in microseconds like all times here; grows with each write."""
     metadata: dict[str, Any]
 
 
@@ -74,19 +74,19 @@ class MessageRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """A run of message ids on top of the first `offset` ids below it."""
+    """A sequence of message ids on top of the first `offset` ids of the history below it."""
 
     id: UUID
     base: UUID | None
     offset: int
     entries: tuple[UUID, ...]
     taken: UUID | None = None
-    """In a change: the segment whose entries it takes over, instead of naming any of its own."""
+    """In a change: the segment whose entries it takes over, instead of entries of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchRecord:
-    """A branch: where its history ends, its system message, and what it may use."""
+    """A branch: its tail segment, system message and grants."""
 
     id: UUID
     name: str
@@ -94,54 +94,51 @@ class BranchRecord:
     system: UUID | None
     segment: UUID
     length: int
-    """How many entries its segment has."""
+    """The number of entries of its segment."""
     resources: frozenset[str] | None
     """The services it was granted; None if it was never given grants."""
     capabilities: frozenset[str] | None
     """The output schemas it was granted; None exactly if `resources` is."""
     metadata: dict[str, Any]
     version: int = 0
-    """Counts every change of it but those that a list of branches shows: appends, another name."""
+    """Counts its changes, except appends and renames."""
 
 
-def branch_name(given: Any) -> str:
-    """`given` as a name that a branch can have in every store; raises ValidationError."""
-    return _checked_name(given, "A branch's name", LONGEST_NAME)
+def branch_name(value: Any) -> str:
+    """Return a valid branch name; raises ValidationError."""
+    return _check_name(value, "A branch's name", LONGEST_NAME)
 
 
-def session_key(given: Any) -> str:
-    """`given` as a key that a session can have in every store; raises ValidationError."""
-    return _checked_name(given, "A session's key", LONGEST_NAME)
+def session_key(value: Any) -> str:
+    """Return a valid session key; raises ValidationError."""
+    return _check_name(value, "A session's key", LONGEST_NAME)
 
 
-def judge_name(given: Any) -> str:
-    """`given` as the name of a judge that every store takes; raises ValidationError."""
-    return _checked_name(given, "by", LONGEST_NAME)
+def judge_name(value: Any) -> str:
+    """Return a valid name of a judge; raises ValidationError."""
+    return _check_name(value, "by", LONGEST_NAME)
 
 
-def owner_name(given: Any, what: str) -> str:
-    """`given` as a name that a tenant, a user or an agent can have in every store, likewise.
-
-    `what` it is to name is told in errors.
-    """
-    return _checked_name(given, what, LONGEST_OWNER)
+def owner_name(value: Any, what: str) -> str:
+    """Return a valid name of a tenant, user or agent, called `what` in a ValidationError."""
+    return _check_name(value, what, LONGEST_OWNER)
 
 
-def _checked_name(given: Any, what: str, longest: int) -> str:
-    name = text(given, what)
+def _check_name(value: Any, what: str, max_bytes: int) -> str:
+    name = text(value, what)
     if not name:
         raise ValidationError(f"{what} must not be empty; name one.")
-    size = len(name) if len(name) > longest else len(name.encode())
-    if size > longest:
+    size = len(name) if len(name) > max_bytes else len(name.encode())
+    if size > max_bytes:
         raise ValidationError(
-            f"{what} may have {longest} bytes, got {size}: {shown(name)}; shorten it."
+            f"{what} may have {max_bytes} bytes, got {size}: {shown(name)}; shorten it."
         )
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A session as it is stored, or what has changed in it."""
+    """A stored session, or the changes to it."""
 
     session: SessionRecord
     messages: list[MessageRecord]
@@ -169,70 +166,70 @@ class RemovedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class DescribeSession(msgspec.Struct, frozen=True, gc=False):
-    """Give a session other metadata."""
+    """Replace the metadata of a session."""
 
     metadata: dict[str, Any]
 
 
 class AddMessages(msgspec.Struct, frozen=True, gc=False):
-    """Keep messages; one that is already there with the same body is left alone."""
+    """Store messages; an identical one that exists is left unchanged."""
 
     messages: tuple[MessageRecord, ...]
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """Put messages at the end of a branch, after whatever others have put there."""
+    """Append messages to a branch, after those of concurrent writers."""
 
     branch: UUID
     entries: tuple[UUID, ...]
 
 
 class AddBranch(msgspec.Struct, frozen=True, gc=False):
-    """Create a branch together with its segment, if what it was forked from is as last seen."""
+    """Add a branch with its segment, if its source branch has the expected version."""
 
     branch: BranchRecord
     segment: SegmentRecord
     source_version: int | None = None
-    """The version that the branch it was forked from was last seen with; None is not checked."""
+    """The expected version of the source branch; None skips the check."""
 
     @property
     def named(self) -> list[UUID]:
-        """The messages that it names itself: entries of its segment, and its system message."""
+        """The entries of its segment, and its system message."""
         system = self.branch.system
         return [*self.segment.entries, *([] if system is None else [system])]
 
 
 class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
-    """Give a branch another system message, history or grants, if nobody else has meanwhile."""
+    """Change a branch's system message, history or grants, if its version is as expected."""
 
     branch: BranchRecord
-    """How it shall be; its `version` and `length` are those it was last seen with."""
+    """The new state; its `version` and `length` are the expected old ones."""
     segment: SegmentRecord | None = None
-    """The new segment, where the history was rewritten."""
+    """The new segment, if the history is rewritten."""
     above: tuple[SegmentRecord, ...] = ()
-    """More new segments on top of it, each on the one before; the last is then the branch's."""
+    """More new segments, each on top of the previous; the last becomes the branch's tail."""
 
     @property
     def segments(self) -> tuple[SegmentRecord, ...]:
-        """All new segments, from below."""
+        """All new segments, from the bottom up."""
         return () if self.segment is None else (self.segment, *self.above)
 
 
 class RenameBranch(msgspec.Struct, frozen=True, gc=False):
-    """Give a branch another name, whatever else has changed; refused if another branch has it."""
+    """Rename a branch, whatever its version; refused if another branch has the name."""
 
     branch: UUID
     name: str
 
 
 class RemoveBranch(msgspec.Struct, frozen=True, gc=False):
-    """Forget a branch, and the segments nobody needs any more."""
+    """Remove a branch, and the segments that no other branch uses."""
 
     branch: UUID
 
 
 class RemoveMessages(msgspec.Struct, frozen=True, gc=False):
-    """Erase messages wherever they stand; the branches that showed one get a new version."""
+    """Erase messages from all histories; branches that contained one get a new version."""
 
     messages: tuple[UUID, ...]
 
@@ -241,7 +238,7 @@ RunState: TypeAlias = Literal["running", "suspended", "ended"]
 
 
 class RunRecord(msgspec.Struct, frozen=True, gc=False):
-    """A run of turns on a branch; `body` is the JSON of all that going on with it takes."""
+    """A run of turns on a branch; `body` is the JSON of the state to resume it."""
 
     id: UUID
     branch: UUID
@@ -252,7 +249,7 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened in a run; erased with the message it speaks of."""
+    """An event of a run; erased with the message it refers to."""
 
     seq: int
     """Its number on the branch: 1, 2, 3, over all runs, without gaps unless some were erased."""
@@ -263,7 +260,7 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """All that is noted of the runs of a branch."""
+    """The runs and events of a branch."""
 
     branch: UUID
     runs: list[RunRecord]
@@ -272,55 +269,54 @@ class JournalRecord:
 
 
 class PutRun(msgspec.Struct, frozen=True, gc=False):
-    """Keep a run as it is now; refused if the token is not that of the branch's last lease."""
+    """Store a run's current state; refused if the token is not that of the last lease."""
 
     run: RunRecord
     token: int
     release: bool = False
-    """Whether the lease is given back in the same step; what else the write holds still counts."""
+    """Whether to release the lease in the same write; its other changes still apply."""
 
 
 class CallStart(msgspec.Struct, frozen=True, gc=False):
-    """A start of a tool call, which is known by the message that asks for it."""
+    """A start of a tool call, identified by its request message."""
 
     message: UUID
     known: int | None
-    """How often the writer knows it was started before, on whichever branch; None starts it anyway.
-    """
+    """The expected number of earlier starts on any branch; None skips the check."""
 
 
 class PutStarts(msgspec.Struct, frozen=True, gc=False):
-    """Keep that tool calls were started at least so often, by the messages that ask for them."""
+    """Raise the start counts of tool calls, by request message, to at least these."""
 
     starts: tuple[tuple[UUID, int], ...]
 
 
 class AddEvents(msgspec.Struct, frozen=True, gc=False):
-    """Keep what happened on a branch; refused if the token is not that of its last lease.
+    """Append events to a branch; refused if the token is not that of its last lease.
 
-    Their runs are there, or put earlier in the same write. Events that are there already are left
-    alone; another one under the same number is refused. One before the last that is not there was
-    erased, and stays so.
+    Their runs must be stored, or put earlier in the same write. Identical events that exist are
+    left unchanged; a different one with the same number is refused. A missing one before the last
+    was erased, and stays so.
     """
 
     branch: UUID
     events: tuple[EventRecord, ...]
     token: int
     starts: tuple[CallStart, ...] = ()
-    """The tool calls that new events among these start; refused if one of them was started more
-    often than its writer knows, on this branch or another one. Not counted if erased."""
+    """The tool calls that new events among these start; refused if one was started more often than
+    expected, on any branch. A call whose message was erased is not counted."""
 
 
 class TakeLease(msgspec.Struct, frozen=True, gc=False):
-    """Take the lease of a branch together with other writes; refused while another holds it.
+    """Acquire the lease of a branch within a write; refused while another holder has it.
 
-    Its Head tells how the branch stands.
+    Its BranchHead has the state of the branch.
     """
 
     branch: UUID
     holder: str
     ttl: int
-    """For how many microseconds."""
+    """Duration in microseconds."""
 
 
 class LabelRecord(msgspec.Struct, frozen=True, gc=False):
@@ -328,14 +324,14 @@ class LabelRecord(msgspec.Struct, frozen=True, gc=False):
 
     message: UUID
     judge: str
-    """Who judged; each has one label per message."""
+    """The judge; each has one label per message."""
     score: float | None
-    """None takes the judge's label back."""
+    """None deletes the judge's label."""
     created: int
 
 
 class PutLabels(msgspec.Struct, frozen=True, gc=False):
-    """Keep labels, each in place of its judge's last one about the message."""
+    """Store labels, each replacing its judge's last one for the message."""
 
     labels: tuple[LabelRecord, ...]
 
@@ -361,19 +357,19 @@ Change: TypeAlias = (
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """Changes to one session that belong together."""
+    """Changes to one session, applied atomically."""
 
     owner: Owner
     session: UUID
     changes: tuple[Change, ...]
     create: SessionRecord | None = None
-    """The session, if it is to be made first; refused if it is there."""
+    """A session to create first; refused if it exists."""
 
 
-def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
-    """The message and the branch, if the changes are one new message at the end of one branch.
+def single_append(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
+    """Return the message and the branch if the changes append one new message, else None.
 
-    Nearly all writes are this one, and stores have a shorter way for it.
+    Nearly all writes are like this, and stores have a fast path for them.
     """
     if len(changes) != 2:
         return None
@@ -391,19 +387,19 @@ class BranchHead(msgspec.Struct, frozen=True, gc=False):
     branch: UUID
     segment: UUID
     length: int
-    """Where the append begins in the segment; negative if it was made before, below it."""
+    """The position of the append in the segment; negative for a repeated one below it."""
     version: int
     taken: LeaseGrant | None = None
-    """What taking its lease gave, if that was done."""
+    """The result of a TakeLease."""
 
     def with_taken(self, taken: LeaseGrant) -> BranchHead:
-        """The same with what taking its lease gave."""
+        """Return a copy with the result of taking the lease."""
         return BranchHead(self.branch, self.segment, self.length, self.version, taken)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDump:
-    """A session with all that a store keeps of it, but for its leases."""
+    """A session with all its stored data, except leases."""
 
     owner: Owner
     snapshot: Snapshot
@@ -421,13 +417,13 @@ class Lease:
     branch: UUID
     holder: str
     token: int
-    """Grows with every new holder: a store refuses what an older one still sends."""
+    """A fencing token, which grows with every holder: writes with an older one are refused."""
     expires: int
-    """In microseconds of the clock that the store judges leases by; 0 once it was released."""
+    """Microseconds of the store's lease clock; 0 once released."""
 
 
 class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
-    """A lease that was taken, and what was noted of runs on the branch before."""
+    """An acquired lease, with the state of the branch's journal."""
 
     lease: Lease
     seq: int

@@ -1,8 +1,8 @@
 """Records of vectors.
 
-They are kept under the name of the embedder that made them, per owner, and go with what they belong
-to. A store says what has no vector yet and takes vectors in batches, so that an append never waits
-for an embedder. Places are those of `stores.hits`; a version of a file has a negative one.
+Vectors are stored per owner and embedder, and erased with their item. A store lists items without a
+vector and takes vectors in batches, so that an append never waits for an embedder. Places are those
+of `records.search`; a version of a file has a negative one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sennit.stores.records.sessions import Owner
 
 
 class Unembedded(msgspec.Struct, frozen=True, gc=False):
-    """Something that has no vector yet."""
+    """An item without a vector."""
 
     place: int
     id: UUID
@@ -27,7 +27,7 @@ class Unembedded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Embedded(msgspec.Struct, frozen=True, gc=False):
-    """The vector of something; kept if that is still there."""
+    """The vector of an item; dropped if that was erased."""
 
     place: int
     id: UUID
@@ -35,24 +35,24 @@ class Embedded(msgspec.Struct, frozen=True, gc=False):
 
 
 class VectorStore(Protocol):
-    """The part of a store that finds by meaning."""
+    """The vector search of a store."""
 
     def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
         """Return items without a vector of this embedder, oldest first."""
         ...
 
     def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
-        """Keep vectors of things that are still there."""
+        """Store vectors; those of erased items are dropped."""
         ...
 
     def nearest(
         self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
     ) -> dict[int, float]:
-        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        """Return the cosines of the nearest places, and of those in `also` that have a vector."""
         ...
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """A vector of length 1 that points the same way; one without length stays as it is."""
+    """Return the vector scaled to length 1; a zero vector is returned unchanged."""
     length = sqrt(sum(value * value for value in vector))
     return [value / length for value in vector] if length else list(vector)

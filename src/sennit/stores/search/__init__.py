@@ -1,1 +1,1 @@
-"""Text and vector search, as far as the stores share it."""
+"""Text and vector search code that the stores share."""

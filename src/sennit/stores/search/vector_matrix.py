@@ -1,8 +1,8 @@
 """Exact vector search over one owner's vectors, in process.
 
-The one module that needs numpy, which comes with the extra `embed`. On the disk a vector takes one
-byte a number and four for its scale; in memory all vectors of an owner are one matrix, read once
-and then continued, and read anew after something was erased.
+The only module that needs numpy, from the extra `embed`. On disk a vector takes one byte per
+dimension and four for its scale; in memory all vectors of an owner are one matrix, which is loaded
+once, extended with new rows, and reloaded after an erasure.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 def numpy() -> Any:
-    """The package; raises MissingExtraError if it is not installed."""
+    """Return the numpy module; raises MissingExtraError if it is not installed."""
     try:
-        import numpy as found
+        import numpy as package
     except ImportError as error:
         raise MissingExtraError.of("Finding by meaning", "embed") from error
-    return found
+    return package
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """A vector in few bytes; only its direction is kept."""
-    pointing = unit(vector)
-    scale = max(map(abs, pointing), default=0.0) / 127 or 1.0
-    numbers = (round(value / scale) for value in pointing)
-    return struct.pack(f"<f{len(pointing)}b", scale, *numbers)
+    """Return a vector quantized to one byte per dimension; only its direction is kept."""
+    normalized = unit(vector)
+    scale = max(map(abs, normalized), default=0.0) / 127 or 1.0
+    numbers = (round(value / scale) for value in normalized)
+    return struct.pack(f"<f{len(normalized)}b", scale, *numbers)
 
 
 class VectorMatrix:
-    """The vectors of one owner and embedder, as they were when it was last continued."""
+    """The cached vectors of one owner and embedder."""
 
     def __init__(self) -> None:
         self.erased = -1
-        """How much had been erased when it was read."""
+        """The erasure counter when it was loaded."""
         self.last = 0
         """The number of the last row read."""
         self._places: list[int] = []
@@ -48,7 +48,7 @@ class VectorMatrix:
         self._values: np.ndarray[Any, Any] | None = None
 
     def add(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Continue with more places and their packed vectors."""
+        """Append places and their packed vectors."""
         if not rows:
             return
         np = numpy()
@@ -56,14 +56,14 @@ class VectorMatrix:
         packed = packed.reshape(len(rows), -1)
         scales = packed[:, :4].copy().view("<f4")
         values = packed[:, 4:].astype(np.float32) * scales
-        for place, _ in rows:
-            self._rows[place] = len(self._places)
-            self._places.append(place)
-        had = self._values
-        self._values = values if had is None else np.concatenate((had, values))
+        for number, _ in rows:
+            self._rows[number] = len(self._places)
+            self._places.append(number)
+        existing = self._values
+        self._values = values if existing is None else np.concatenate((existing, values))
 
     def nearest(self, vector: Sequence[float], limit: int, also: Iterable[int]) -> dict[int, float]:
-        """The cosines of the nearest places, and of those in `also` that are here."""
+        """Return the cosines of the nearest places, and of the known ones in `also`."""
         if self._values is None:
             return {}
         np = numpy()

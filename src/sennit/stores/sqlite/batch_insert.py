@@ -1,8 +1,7 @@
-"""Batched inserts for SQLite: a third less time than row by row.
+"""Batched inserts for SQLite, a third faster than row by row.
 
-Most of a transaction is new messages at the end of branches, of one session or of many, and what
-their runs note. The rows gather here, and are written together before anyone asks for them. Each
-statement lets another thread have the interpreter, and then waits for it.
+Most transactions append messages and events. Their rows are buffered here and flushed before
+anything reads them, because each statement releases the GIL and waits to get it back.
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from itertools import chain
 from sennit.stores.checksums import START, entry_checksums
 from sennit.stores.sqlite import statements as sql
 
-_AT_ONCE = 16  # each number of rows is a statement of its own, and a connection keeps some
-_MANY = 128  # rows of one statement where there are so many: each one takes the GIL from others
+_SMALL_BATCH_ROWS = 16  # each size is a statement of its own, of which a connection caches few
+_LARGE_BATCH_ROWS = (
+    128  # rows of one statement where there are so many: each one takes the GIL from others
+)
 
 
 class InsertBuffer:
@@ -30,51 +31,58 @@ class InsertBuffer:
         self.runs: dict[tuple[int, int, int], tuple[object, ...]] = {}
         self.leases: dict[tuple[int, int, bytes], tuple[object, ...]] = {}
 
-    def write_journals(self) -> None:
-        """Write runs, events and leases, each row as it was put last."""
+    def flush_journals(self) -> None:
+        """Insert the buffered runs, leases and events."""
         for statement, rows in ((sql.PUT_RUN, self.runs), (sql.PUT_LEASE, self.leases)):
             add_rows(self.connection, statement, [(*key, *row) for key, row in rows.items()])
             rows.clear()
         add_rows(self.connection, sql.ADD_EVENT, self.events)
         self.events.clear()
 
-    def write_down(self) -> None:
-        """Write messages and entries; raises sqlite3.IntegrityError if an id is there already."""
+    def flush(self) -> None:
+        """Insert the buffered messages and entries; raises IntegrityError if an id exists."""
         for statement, rows in ((sql.ADD_MESSAGE, self.messages), (sql.ADD_ENTRY, self.entries)):
             add_rows(self.connection, statement, rows)
             rows.clear()
 
     def forget(self) -> None:
-        """Write none of it: the transaction is undone."""
+        """Discard all buffered rows after a rollback."""
         for rows in (self.messages, self.entries, self.events, self.runs, self.leases):
             rows.clear()
 
 
-def roll_again(connection: sqlite3.Connection, owner: int, segment: int, first: int) -> None:
-    """Compute the running checksums of a segment anew, from position `first`."""
+def recompute_checksums(
+    connection: sqlite3.Connection, owner: int, segment: int, first: int
+) -> None:
+    """Recompute the running checksums of a segment from position `first`."""
     key = (owner, segment)
-    below = connection.execute(sql.ENTRY_CHECKSUM, (*key, first - 1)).fetchone()
+    previous = connection.execute(sql.ENTRY_CHECKSUM, (*key, first - 1)).fetchone()
     ids = (uid for (uid,) in connection.execute(sql.ENTRY_IDS, (*key, first)).fetchall())
-    found = enumerate(entry_checksums(below[0] if below else START, ids), first)
-    connection.executemany(sql.SET_ENTRY_CHECKSUM, [(one, *key, at) for at, one in found])
+    numbered = enumerate(entry_checksums(previous[0] if previous else START, ids), first)
+    connection.executemany(
+        sql.SET_ENTRY_CHECKSUM, [(checksum, *key, position) for position, checksum in numbered]
+    )
 
 
 def add_rows(
     connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]
 ) -> None:
-    """Run an INSERT of one row for all of these."""
+    """Run a single-row INSERT for many rows, as multi-row statements."""
     if len(rows) == 1:
         connection.execute(statement, rows[0])
         return
     start = 0
     while start < len(rows):
-        part = rows[start : start + (_MANY if len(rows) - start >= _MANY else _AT_ONCE)]
-        start += len(part)
-        values = tuple(chain.from_iterable(part))
-        connection.execute(_of_rows(statement, len(part)), values)
+        batch = rows[
+            start : start
+            + (_LARGE_BATCH_ROWS if len(rows) - start >= _LARGE_BATCH_ROWS else _SMALL_BATCH_ROWS)
+        ]
+        start += len(batch)
+        values = tuple(chain.from_iterable(batch))
+        connection.execute(_multi_row_insert(statement, len(batch)), values)
 
 
 @cache
-def _of_rows(statement: str, count: int) -> str:
+def _multi_row_insert(statement: str, count: int) -> str:
     head, _, row = statement.partition(" VALUES ")
     return f"{head} VALUES {', '.join([row] * count)}"

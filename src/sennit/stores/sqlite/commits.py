@@ -35,14 +35,14 @@ class CommitTable:
     def __init__(
         self, connection: sqlite3.Connection, owner: int, session: int, *, empty: bool = False
     ) -> None:
-        """An `empty` session has just been added, so it has no commits."""
+        """Open the commits of a session; an `empty` one was just added and has none."""
         self._run, self._many = connection.execute, connection.executemany
         self._key = (owner, session)
         self._detached = DetachedTable(connection, owner, session)
         self._last: int | None = 0 if empty else None
 
     def all(self) -> CommitsRecord:
-        """All of them."""
+        """Return all commits and uses."""
         entries: dict[int, list[UUID]] = {}
         for number, uid in self._run(sql.ARCHIVED, self._key):
             entries.setdefault(number, []).append(id_from_bytes(uid))
@@ -53,22 +53,24 @@ class CommitTable:
         return CommitsRecord(commits, [_use(row) for row in self._run(sql.USES, self._key)])
 
     def last(self) -> int:
-        """The number of the last commit; 0 if there is none."""
+        """Return the number of the last commit, or 0."""
         last = self._last
         if last is None:
             last = self._last = self._run(sql.LAST_COMMIT, self._key).fetchone()[0]
         return last
 
     def get(self, number: int) -> CommitRecord:
-        """The commit of that number, which is there."""
+        """Return the commit with that number, which must exist."""
         rows = self._run(sql.ENTRIES_OF_COMMIT, (*self._key, number))
         (commit,) = self.numbered([number])
         return replace(commit, entries=tuple(id_from_bytes(uid) for (uid,) in rows))
 
     def numbered(self, numbers: Sequence[int]) -> list[CommitRecord]:
-        """Commits by their numbers, without their entries."""
-        found = (self._run(sql.COMMIT_BY_NUMBER, (*self._key, one)) for one in sorted(set(numbers)))
-        return [_commit(row, ()) for rows in found for row in rows]
+        """Return the commits with these numbers, without their entries."""
+        results = (
+            self._run(sql.COMMIT_BY_NUMBER, (*self._key, number)) for number in sorted(set(numbers))
+        )
+        return [_commit(row, ()) for cursor in results for row in cursor]
 
     def archived(self, after: int) -> list[ArchiveRecord]:
         """Return the archives of commits after a number."""
@@ -82,11 +84,11 @@ class CommitTable:
         ]
 
     def uses_of(self, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts; with None those that none counts yet."""
+        """Return the uses that a commit counts; with None, those that no commit counts yet."""
         return [_use(row) for row in self._run(sql.USES_OF, (*self._key, commit))]
 
     def apply(self, change: CommitChange) -> None:
-        """Make a change; raises ConflictError, NotFoundError."""
+        """Apply a change; raises ConflictError, NotFoundError."""
         match change:
             case AddCommit():
                 self._add_commit(change)
@@ -98,7 +100,7 @@ class CommitTable:
     def _add_commit(self, change: AddCommit) -> None:
         new = change.commit
         if self._run(sql.COMMIT_BY_ID, (*self._key, new.id.bytes)).fetchone():
-            return  # made before, and its acknowledgement lost
+            return  # a retry after a lost acknowledgement
         if new.number != self.last() + 1:
             raise covered_already(new)
         values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
@@ -111,10 +113,10 @@ class CommitTable:
                 raise covered_already(new)
 
     def _cover(self, commit: CommitRecord) -> None:
-        """Note which messages a commit covers; raises ConflictError, NotFoundError."""
+        """Record which messages a commit covers; raises ConflictError, NotFoundError."""
         rows = [
-            (commit.number, place, *self._key, entry.bytes)
-            for place, entry in enumerate(commit.entries)
+            (commit.number, position, *self._key, entry.bytes)
+            for position, entry in enumerate(commit.entries)
         ]
         try:
             covered = self._many(sql.ADD_ARCHIVED, rows).rowcount if rows else 0
@@ -130,28 +132,28 @@ class CommitTable:
         return self._run(sql.MESSAGE_THERE, (*self._key, message.bytes)).fetchone() is None
 
     def put_commit(self, change: PutCommit) -> bool:
-        """Note how far a commit has come; False if that was noted before."""
+        """Update a commit's state and body; return False if that was done before."""
         row = self._run(sql.COMMIT_BY_ID, (*self._key, change.commit.bytes)).fetchone()
         if row is None:
             raise no_commit(change.commit)
-        there = _commit(row, ())
-        wanted = changed(there, change)
-        if wanted is there:
+        stored = _commit(row, ())
+        updated = changed(stored, change)
+        if updated is stored:
             return False
-        values = (wanted.state, wanted.body, wanted.version)
+        values = (updated.state, updated.body, updated.version)
         self._run(sql.CHANGE_COMMIT, (*values, *self._key, change.commit.bytes))
         return True
 
     def forget_message(self, number: int) -> None:
-        """Take a message out of the commit that covers it."""
+        """Remove a message from the commit that covers it."""
         self._run(sql.DELETE_ARCHIVED, (*self._key, number))
 
-    def copy(self, found: CommitsRecord) -> None:
-        """Take over what another store has."""
-        for use in found.uses:
+    def copy(self, source: CommitsRecord) -> None:
+        """Copy the commits and uses of another store."""
+        for use in source.uses:
             self._run(sql.ADD_USE, (*self._key, *_use_row(use)))
-        counted = counted_by(found.uses)
-        for commit in found.commits:
+        counted = counted_by(source.uses)
+        for commit in source.commits:
             self._add_commit(AddCommit(commit, tuple(counted.get(commit.number, ()))))
             values = (commit.state, commit.body, commit.version)
             self._run(sql.CHANGE_COMMIT, (*values, *self._key, commit.id.bytes))
@@ -159,14 +161,14 @@ class CommitTable:
 
 def _commit(row: Any, entries: tuple[UUID, ...]) -> CommitRecord:
     uid, number, branch, created, state, body, version = row
-    made = id_from_bytes(uid), number, id_from_bytes(branch), created, state
-    return CommitRecord(*made, entries, body, version)
+    columns = id_from_bytes(uid), number, id_from_bytes(branch), created, state
+    return CommitRecord(*columns, entries, body, version)
 
 
 def _use(row: Any) -> UseRecord:
     uid, branch, created, head, body, number = row
-    at = None if head is None else id_from_bytes(head)
-    return UseRecord(id_from_bytes(uid), id_from_bytes(branch), created, at, body, number)
+    head_id = None if head is None else id_from_bytes(head)
+    return UseRecord(id_from_bytes(uid), id_from_bytes(branch), created, head_id, body, number)
 
 
 def _use_row(use: UseRecord) -> tuple[object, ...]:

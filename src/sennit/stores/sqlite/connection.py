@@ -1,7 +1,7 @@
 """Connections to a SQLite file: pragmas, schema and errors.
 
-Every connection has the same settings. An empty file gets its tables in one transaction; a file of
-another program, or of another version of the tables, is refused and left as it is.
+Every connection has the same settings. An empty file gets its schema in one transaction; a file of
+another program or with another schema version is refused and left unchanged.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from sennit.stores.sqlite import statements as sql
 
 Durability: TypeAlias = Literal["full", "normal"]
 
-_BUSY_SECONDS = 30.0
-_RETURN_SECONDS = 1.0  # for which opening waits to have a file in WAL again
-_LOG_PAGES = 500  # 2 MB: copied into the file by some writer, while all others wait
-_ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
-_OURS = (SCHEMA_VERSION, sql.APPLICATION_ID)
-OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
-"""What using a file may raise, also for a value that no column can hold."""
-OF_ROWS = (TypeError, ValueError, LookupError, AttributeError, struct.error)
-"""What reading a row may raise whose columns hold other values than were written."""
+_BUSY_TIMEOUT_S = 30.0
+_WAL_SWITCH_TIMEOUT_S = 1.0
+_AUTOCHECKPOINT_PAGES = 500  # 2 MB; other writers wait during a checkpoint
+_PADDING = memoryview(bytes(256 * 1024))  # takes as long to write as a new file length
+_CURRENT_HEADER = (SCHEMA_VERSION, sql.APPLICATION_ID)
+DRIVER_ERRORS = (sqlite3.Error, OSError, UnicodeError, OverflowError)
+"""Errors of the driver and the disk, and of values that no column can hold."""
+ROW_ERRORS = (TypeError, ValueError, LookupError, AttributeError, struct.error)
+"""Errors of decoding a row with damaged columns."""
 
 
 def usable(path: Path) -> Path:
-    """Return the absolute path of a database, checked.
+    """Return the absolute path of a database file that exists or can be created.
 
-    Raises StoreError if something else is there, or no folder for it, OSError if nothing can be.
+    Raises StoreError if it is no regular file or its folder is missing, and OSError.
     """
     path = path.absolute()
     try:
@@ -53,19 +53,21 @@ def usable(path: Path) -> Path:
             ) from None
         return path
     if kind != S_IFREG:
-        what = "a folder; name a file in it" if kind == S_IFDIR else "not a regular file; name one"
-        raise StoreError(f"The store {str(path)!r} is {what}.")
+        problem = (
+            "a folder; name a file in it" if kind == S_IFDIR else "not a regular file; name one"
+        )
+        raise StoreError(f"The store {str(path)!r} is {problem}.")
     return path
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Return what tells a file from another that takes its path; raises OSError."""
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
+    """Return the device and inode of a file; raises OSError."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def replaced(path: Path) -> StoreError:
-    """The error for a file that was deleted or replaced while a program has it open, or its log."""
+    """Return the error for a database file or WAL that was deleted or replaced while open."""
     return StoreError(
         f"The file of the store {str(path)!r}, or its log, was deleted or replaced while it was "
         f"open; nothing was written. Close the store and open it again."
@@ -73,10 +75,10 @@ def replaced(path: Path) -> StoreError:
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
-    """A new connection, for any thread; raises sqlite3.Error."""
+    """Open a connection that any thread may use; raises sqlite3.Error."""
     connection = sqlite3.connect(
         path,
-        timeout=_BUSY_SECONDS,
+        timeout=_BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
         factory=failpoints.connection_class(),
@@ -84,8 +86,8 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     try:
         connection.execute(f"PRAGMA synchronous = {durability}")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-        connection.create_function("folded", 1, _folded, deterministic=True)
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_AUTOCHECKPOINT_PAGES}")
+        connection.create_function("folded", 1, _casefold, deterministic=True)
         connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     except sqlite3.Error:
         connection.close()
@@ -93,25 +95,25 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     return connection
 
 
-def _folded(text: str | None) -> str | None:
-    """Lower a text; SQLite's own lower() knows ASCII only."""
+def _casefold(text: str | None) -> str | None:
+    """Return the text in lower case; SQLite's lower() handles ASCII only."""
     return None if text is None else text.casefold()
 
 
 @contextmanager
 def translated(path: Path) -> Generator[None]:
-    """Turn what the driver raises, or a row of damaged values, into errors of ours."""
+    """Turn errors of the driver and of damaged rows into StoreError."""
     try:
         yield
     except SennitError:
         raise
-    except (*OF_DRIVER, *OF_ROWS) as error:
+    except (*DRIVER_ERRORS, *ROW_ERRORS) as error:
         raise as_store_error(path, error) from error
 
 
 def as_store_error(path: Path, error: Exception) -> StoreError:
-    """Return a driver error as one of ours, with advice."""
-    if isinstance(error, OF_ROWS) and not isinstance(error, UnicodeEncodeError):
+    """Return a StoreError for a driver error, with advice."""
+    if isinstance(error, ROW_ERRORS) and not isinstance(error, UnicodeEncodeError):
         return StoreError(
             f"The store {str(path)!r} contains rows that cannot be read ({type(error).__name__}: "
             f"{error}). Run `sennit doctor`, and restore a backup."
@@ -127,29 +129,30 @@ def _reason(error: Exception) -> str:
         "malformed": "is damaged; restore a backup",
         "readonly": "cannot be written to; check its permissions",
         "unable to open": "cannot be opened; check the folder and its permissions",
-        "full": "has no room left on its disk; free some and try again",
+        "full": "has no space left on its disk; free some and try again",
         "disk i/o": "could not reach its disk; check that it is there and not full",
     }
-    return next((said for sign, said in reasons.items() if sign in text), "could not be used")
+    return next(
+        (reason for pattern, reason in reasons.items() if pattern in text), "could not be used"
+    )
 
 
-def refuse_foreign(path: Path) -> None:
-    """Raise StoreError for a file that is not ours or of another version.
+def check_header(path: Path) -> None:
+    """Raise StoreError for a file of another program or with another schema version.
 
-    A file whose header says that it is ours and of this version is left for `prepare` to look at.
-    Any other is asked through a connection that cannot write: closing one that can would copy the
-    log of a killed program into the file.
+    A file with the current header is left to `prepare`. Any other is read through a read-only
+    connection: closing a writable one would checkpoint the WAL of a killed program into the file.
     """
     try:
         size = os.stat(path).st_size
     except FileNotFoundError:
         return
-    if not size or _header(path) == _OURS:
+    if not size or _header(path) == _CURRENT_HEADER:
         return
-    log = log_of(path)
-    mode = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+    wal = wal_path_of(path)
+    mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
     with (
-        suppress(sqlite3.OperationalError),  # in use just now: `prepare` asks again
+        suppress(sqlite3.OperationalError),  # busy: `prepare` checks again
         closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection,
     ):
         connection.execute("BEGIN")
@@ -157,31 +160,31 @@ def refuse_foreign(path: Path) -> None:
 
 
 def _header(path: Path) -> tuple[int, int] | None:
-    """Return the version and the program that the file names, whatever its log says; None if none.
+    """Return user_version and application_id of the file without its WAL; None if unreadable.
 
-    SQLite reads it. Whoever opens and closes the file in any other way ends all locks that this
-    process has on it: another program then takes itself for the last user and deletes the log,
-    and all that is written to that later is lost.
+    They are read through SQLite. Opening and closing the file in any other way would drop all POSIX
+    locks of this process on it: another program could then delete the WAL as its last user, and
+    later writes to it would be lost.
     """
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (program,) = connection.execute("PRAGMA application_id").fetchone()
-    except sqlite3.DatabaseError:  # no database, or in the middle of a change
+    except sqlite3.DatabaseError:  # no database, or being changed
         return None
     return version, program
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in an empty file; raises StoreError for one that is not ours."""
+    """Create the schema in an empty file; raises StoreError for a foreign or other version."""
     with _transaction(connection, "BEGIN"):
         version = _version(connection, path)
     if version == SCHEMA_VERSION:
         _return_to_wal(connection)
         return
-    _use_wal(connection, _BUSY_SECONDS)
+    _use_wal(connection, _BUSY_TIMEOUT_S)
     with _transaction(connection, "BEGIN IMMEDIATE"):
-        # Asked again inside the transaction: two processes may open a new file at once.
+        # Check again inside the transaction: two processes may create the file at once.
         if _version(connection, path) == 0:
             _create(connection)
 
@@ -199,9 +202,9 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Generator[None]:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of our tables, 0 in an empty file; inside a transaction.
+    """Return the schema version, 0 in an empty file; inside a transaction.
 
-    Raises StoreError for a file of another program or of another version.
+    Raises StoreError for a file of another program or with another version.
     """
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     program = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -217,82 +220,82 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def _return_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch a file back that another program has taken out of WAL.
+    """Switch a file back to WAL mode after another program has changed its journal mode.
 
-    Where others use it just now, or it cannot be written to, it is used as it is: in any mode all
-    is kept, though readers and writers wait for one another.
+    If the file is busy or read-only, its mode stays: every mode is durable, but readers and writers
+    then block one another.
     """
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
-    connection.execute(f"PRAGMA busy_timeout = {_RETURN_SECONDS * 1000:.0f}")
+    connection.execute(f"PRAGMA busy_timeout = {_WAL_SWITCH_TIMEOUT_S * 1000:.0f}")
     try:
-        _use_wal(connection, _RETURN_SECONDS)
+        _use_wal(connection, _WAL_SWITCH_TIMEOUT_S)
     except sqlite3.OperationalError as error:
-        if not any(sign in str(error) for sign in ("locked", "readonly")):
+        if not any(reason in str(error) for reason in ("locked", "readonly")):
             raise
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000:.0f}")
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_S * 1000:.0f}")
 
 
-def _use_wal(connection: sqlite3.Connection, seconds: float) -> None:
-    """Switch to WAL; SQLite does not wait for others who do the same, so we have to."""
-    until = time.monotonic() + seconds
+def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to WAL mode, with retries: SQLite's busy timeout does not apply here."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
+            if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
 
 
 def _create(connection: sqlite3.Connection) -> None:
     script = files("sennit.stores.sqlite").joinpath("schema.sql").read_text()
-    for statement in _statements(script):
+    for statement in _split_statements(script):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _statements(script: str) -> list[str]:
-    """The statements of a script, one by one: executescript would end the transaction.
+def _split_statements(script: str) -> list[str]:
+    """Split a script into statements: executescript would commit the transaction.
 
-    They go without comments and indentation: SQLite keeps them in each file as they are.
+    Comments and indentation are dropped, because SQLite stores the text of the schema in each file.
     """
-    found: list[str] = []
-    rest = ""
+    statements: list[str] = []
+    statement = ""
     for line in map(str.strip, script.splitlines()):
         if not line.startswith("--"):
-            rest += line + "\n"
-        if sqlite3.complete_statement(rest):
-            found.append(rest)
-            rest = ""
-    return found
+            statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            statements.append(statement)
+            statement = ""
+    return statements
 
 
-def log_of(path: Path) -> Path:
+def wal_path_of(path: Path) -> Path:
     """Return the path of the write-ahead log."""
-    real = path.resolve()
-    return real.with_name(f"{real.name}-wal")
+    resolved = path.resolve()
+    return resolved.with_name(f"{resolved.name}-wal")
 
 
-def lengthen(log: Path) -> None:
-    """Have the log end at a whole number of steps; for whoever may write to it just now.
+def preallocate_wal(wal: Path) -> None:
+    """Pad the WAL to a multiple of the padding size; the caller holds the write lock.
 
-    SQLite lengthens it with each commit, and then the disk has to write down the new length too:
-    that takes half as long again. What lies behind the last commit is never read.
+    Otherwise SQLite extends it with each commit, and syncing the new file length takes half as long
+    again. Bytes after the last commit are never read.
     """
     try:
-        size = os.stat(log).st_size
-        if missing := -size % len(_ZEROS):
-            _add_zeros(log, size, missing)
+        size = os.stat(wal).st_size
+        if missing := -size % len(_PADDING):
+            _append_padding(wal, size, missing)
     except OSError:
-        pass  # there is none yet, or no room: then it grows as it is needed
+        pass  # no WAL yet, or a full disk: it grows as needed
 
 
-def _add_zeros(log: Path, size: int, missing: int) -> None:
-    with log.open("r+b", buffering=0) as file:
+def _append_padding(wal: Path, size: int, missing: int) -> None:
+    with wal.open("r+b", buffering=0) as file:
         file.seek(size)
-        if (file.write(_ZEROS[:missing]) or 0) < missing:
+        if (file.write(_PADDING[:missing]) or 0) < missing:
             file.truncate(size)

@@ -1,7 +1,6 @@
 """Detached messages of one session in SQLite.
 
-Their words stay in the index until the next search, which drops them first, in transactions of its
-own.
+Their words stay in the index until the next search, which first drops them in its own transactions.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sennit.stores.sqlite.statements import DELETE_ENTRIES, DELETE_SEGMENT
 
 
 class DetachedTable(DetachedMessages):
-    """The messages of one session that stand on no branch."""
+    """The detached messages of one session."""
 
     def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
         super().__init__()
@@ -33,18 +32,20 @@ class DetachedTable(DetachedMessages):
         return self._run(sql.HAS_ANY, self._key).fetchone() is not None
 
     def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
-        found: dict[int, SegmentUse] = {}
+        uses: dict[int, SegmentUse] = {}
         for number in segments:
             row = self._run(sql.USE, (self._owner, number)).fetchone()
             if row is not None:
-                found[number] = use_of(*row)
-        return found
+                uses[number] = use_of(*row)
+        return uses
 
     def _messages_in(self, ranges: Sequence[Range]) -> set[int]:
-        found: set[int] = set()
-        for given in ranges:
-            found.update(no for (no,) in self._run(sql.MESSAGES_IN, (self._owner, *given)))
-        return found
+        messages: set[int] = set()
+        for segment_range in ranges:
+            messages.update(
+                no for (no,) in self._run(sql.MESSAGES_IN, (self._owner, *segment_range))
+            )
+        return messages
 
     def _delete(self, segments: Sequence[int]) -> None:
         for number in segments:
@@ -55,10 +56,10 @@ class DetachedTable(DetachedMessages):
         self._run(sql.ADD, {**self._named, "messages": _json(messages), "since": since})
 
     def attach(self, messages: Iterable[int]) -> None:
-        given = list(messages)
-        if not given or not self.any():
+        numbers = list(messages)
+        if not numbers or not self.any():
             return
-        values = {**self._named, "messages": _json(given)}
+        values = {**self._named, "messages": _json(numbers)}
         for number, has_words in self._run(sql.DROP, values).fetchall():
             if has_words:
                 continue
@@ -66,22 +67,22 @@ class DetachedTable(DetachedMessages):
             add_words(self._connection, number, created, body)
 
     def forget(self, message: int) -> bool:
-        """Drop the row of a message that is erased; tell whether its words were dropped before."""
+        """Drop an erased message's row; return whether its words had left the index."""
         values = {**self._named, "messages": _json([message])}
         row = self._run(sql.DROP, values).fetchone()
         return row is not None and not row[1]
 
     def removed(self, before: int, limit: int) -> list[UUID]:
-        """Some messages removed before a time."""
+        """Return up to `limit` messages removed before a time."""
         rows = self._run(sql.REMOVED_IN, (*self._key, before, limit))
         return [id_from_bytes(uid) for (uid,) in rows]
 
-    def put_since(self, removed: Iterable[RemovedMessage]) -> None:
-        """Take over from another store when messages were removed."""
-        rows = [(one.since, *self._key, one.message.bytes) for one in removed]
+    def put_since(self, messages: Iterable[RemovedMessage]) -> None:
+        """Copy the removal times of messages from another store."""
+        rows = [(message.since, *self._key, message.message.bytes) for message in messages]
         self._connection.executemany(sql.SET_SINCE, rows)
 
-    def _layout(self) -> SegmentGraph:
+    def _graph(self) -> SegmentGraph:
         rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
         branches = self._run(sql.BRANCHES, self._key)
         return SegmentGraph(
@@ -109,7 +110,7 @@ def removed(
     before: int,
     limit: int,
 ) -> list[RemovedMessage]:
-    """Messages removed before a time, of one owner or of all."""
+    """Return messages removed before a time, of one owner or of all."""
     values = {
         "owner": owner,
         "session": None if session is None else session.bytes,
@@ -117,8 +118,8 @@ def removed(
         "limit": limit,
     }
     return [
-        RemovedMessage(Owner(*whose), id_from_bytes(home), id_from_bytes(uid), since)
-        for *whose, home, uid, since in connection.execute(sql.REMOVED, values)
+        RemovedMessage(Owner(*owner_columns), id_from_bytes(session_id), id_from_bytes(uid), since)
+        for *owner_columns, session_id, uid, since in connection.execute(sql.REMOVED, values)
     ]
 
 

@@ -1,8 +1,8 @@
 """Erasure in SQLite, in short transactions.
 
-A deleted session is hidden at once: its row gets the negative of its owner's number and another id,
-so that nothing that looks for what an owner has finds it. All that is in it is then erased in
-pieces. The row goes last, so whoever opens the file after a crash finds it, and goes on.
+A deleted session is hidden at once: its row gets the negated owner number and another id, so that
+no query of the owner returns it. Its contents are then erased in batches, and the row last, so that
+the next open after a crash finds it and continues.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sennit.stores.sqlite.search_statements import LOWER_MARK
 
 ROWS = 200
 """Maximum number of rows that one transaction erases."""
-_LEAST_PAUSE = 0.001
+_MIN_PAUSE_S = 0.001
 
-# What must be gone before what leads to it: events before journals, entries before segments.
+# Children before the parents they are found by: events before journals, entries before segments.
 _TABLES = (
     (sql.SOME_EVENTS, sql.DELETE_EVENT),
     (sql.SOME_RUNS, sql.DELETE_RUN),
@@ -40,86 +40,86 @@ _TABLES = (
 
 
 class SQLiteErasing(ABC):
-    """The part of a store that erases what was deleted."""
+    """The part of a store that erases deleted sessions."""
 
     @abstractmethod
-    def _reading(self) -> AbstractContextManager[sqlite3.Connection]: ...
+    def _snapshot(self) -> AbstractContextManager[sqlite3.Connection]: ...
 
     @abstractmethod
-    def _unhurried(self) -> AbstractContextManager[sqlite3.Connection]: ...
+    def _unsynced_transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
 
     @abstractmethod
-    def _empty_log(self) -> None: ...
+    def _truncate_wal(self) -> None: ...
 
-    def _erase_hidden(self) -> None:
-        """Erase what is left of deleted sessions, here or by a process that was cut off."""
-        with self._reading() as connection:
-            hidden = is_any_hidden(connection)
+    def _erase_hidden_sessions(self) -> None:
+        """Erase the rest of deleted sessions, also those of a process that crashed."""
+        with self._snapshot() as connection:
+            hidden = has_hidden_session(connection)
         if hidden:
-            self._in_pieces(erase_more)
+            self._in_batches(erase_batch)
 
-    def _in_pieces(self, work: Callable[[sqlite3.Connection], bool]) -> None:
-        """Work in transactions until it says that there is no more; half of the time is others'."""
+    def _in_batches(self, step: Callable[[sqlite3.Connection], bool]) -> None:
+        """Run a step in transactions until it returns False, pausing as long as each takes."""
         more = True
         while more:
-            with self._unhurried() as connection:
-                began = time.monotonic()
-                more = work(connection)
+            with self._unsynced_transaction() as connection:
+                started = time.monotonic()
+                more = step(connection)
             if more:
-                time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+                time.sleep(max(_MIN_PAUSE_S, time.monotonic() - started))
 
     def scrub(self) -> None:
-        """Leave no trace of what was erased: not in the index, and not in the log beside the file.
+        """Remove all traces of erased data from the full-text index and the WAL.
 
-        Whoever reads for longer than a moment keeps the log as it is, until the next time.
+        A long read keeps the WAL from being truncated until the next call.
         """
-        self._erase_hidden()
-        with self._reading() as connection:
+        self._erase_hidden_sessions()
+        with self._snapshot() as connection:
             erased = secure_delete.in_index(connection)
         if erased:
-            with self._unhurried() as connection:
+            with self._unsynced_transaction() as connection:
                 secure_delete.begin_merge(connection)
-            self._in_pieces(secure_delete.merge_more)
-            with self._unhurried() as connection:
+            self._in_batches(secure_delete.merge_more)
+            with self._unsynced_transaction() as connection:
                 secure_delete.end_merge(connection, erased)
-        self._empty_log()
+        self._truncate_wal()
 
 
-def is_any_hidden(connection: sqlite3.Connection) -> bool:
-    """Tell whether there is a deleted session of which something is left."""
+def has_hidden_session(connection: sqlite3.Connection) -> bool:
+    """Return whether a deleted session is not fully erased."""
     return connection.execute(sql.HIDDEN).fetchone() is not None
 
 
 def hide(connection: sqlite3.Connection, owner: int, session: int) -> None:
-    """Delete a session, of which all else is erased later."""
+    """Hide a deleted session, to be erased later."""
     connection.execute(sql.HIDE_SESSION, (owner, session))
 
 
-def erase_more(connection: sqlite3.Connection) -> bool:
-    """Erase a piece of a deleted session; False if there is none."""
+def erase_batch(connection: sqlite3.Connection) -> bool:
+    """Erase a batch of a deleted session; return False if there is none."""
     row = connection.execute(sql.HIDDEN).fetchone()
     if row is None:
         return False
     owner, session = row
-    named = {"owner": owner, "session": session, "rows": ROWS}
-    for some, delete in _TABLES:
-        rows = connection.execute(some, named).fetchall()
+    values = {"owner": owner, "session": session, "rows": ROWS}
+    for select, delete in _TABLES:
+        rows = connection.execute(select, values).fetchall()
         if rows:
             connection.executemany(delete, [key for _, *key in few(rows, lambda row: row[0])])
             return True
     if not _erase_messages(connection, owner, session):
-        connection.execute(sql.DELETE_HIDDEN, named)
+        connection.execute(sql.DELETE_HIDDEN, values)
     return True
 
 
 def _erase_messages(connection: sqlite3.Connection, owner: int, session: int) -> bool:
-    named = {"owner": owner, "session": session, "rows": ROWS}
-    with closing(connection.execute(sql.SOME_MESSAGES, named)) as rows:
-        some = list(few(rows, lambda row: len(row[2])))
-    indexed = (index_words(*row) for *row, has_words in some if has_words)
+    values = {"owner": owner, "session": session, "rows": ROWS}
+    with closing(connection.execute(sql.SOME_MESSAGES, values)) as cursor:
+        batch = list(few(cursor, lambda row: len(row[2])))
+    indexed = (index_words(*row) for *row, has_words in batch if has_words)
     secure_delete.drop_words(connection, indexed)
-    numbers = [row[0] for row in some]
-    connection.executemany(sql.DELETE_DETACHED, [(owner, session, one) for one in numbers])
-    connection.executemany(sql.DELETE_MESSAGE, [(owner, one) for one in numbers])
+    numbers = [row[0] for row in batch]
+    connection.executemany(sql.DELETE_DETACHED, [(owner, session, number) for number in numbers])
+    connection.executemany(sql.DELETE_MESSAGE, [(owner, number) for number in numbers])
     connection.execute(LOWER_MARK)
-    return bool(some)
+    return bool(batch)

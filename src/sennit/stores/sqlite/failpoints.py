@@ -1,7 +1,7 @@
 """SQLite connections whose every statement is a failpoint.
 
-A store asks here for the class of its connections, and gets an instrumented one only while
-failpoints are in use; otherwise the driver's own class is used, at no cost.
+The instrumented class is used only while failpoints are in use; otherwise connections are the
+driver's own, at no cost.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ class _Connection(sqlite3.Connection):
 
 
 def connection_class() -> type[sqlite3.Connection]:
-    """The class that a connection opened now should have."""
+    """Return the connection class: instrumented while failpoints are in use."""
     return _Connection if failpoints.in_use() else sqlite3.Connection

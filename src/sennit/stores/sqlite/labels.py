@@ -19,21 +19,21 @@ class LabelTable:
         self._key = (owner, session)
 
     def all(self) -> list[LabelRecord]:
-        """All labels, the oldest first."""
+        """Return all labels, oldest first."""
         return [
             LabelRecord(id_from_bytes(uid), judge, score, created)
             for uid, judge, score, created in self._run(sql.LABELS, self._key)
         ]
 
     def put(self, change: PutLabels, number: Callable[[UUID], int]) -> None:
-        """Keep labels; `number` gives that of a message, or raises NotFoundError."""
-        for one in change.labels:
-            key = (*self._key, number(one.message), one.judge)
-            if one.score is None:
+        """Store or delete labels; `number` returns a message's number or raises NotFoundError."""
+        for label in change.labels:
+            key = (*self._key, number(label.message), label.judge)
+            if label.score is None:
                 self._run(sql.DELETE_LABEL, key)
             else:
-                self._run(sql.PUT_LABEL, (*key, one.score, one.created))
+                self._run(sql.PUT_LABEL, (*key, label.score, label.created))
 
     def forget_message(self, number: int) -> None:
-        """Erase what was thought of a message."""
+        """Erase the labels of a message."""
         self._run(sql.DELETE_LABELS_OF, (*self._key, number))

@@ -1,8 +1,8 @@
 """Runs and events of one session in SQLite.
 
-Events are written for every piece of text that somebody is shown, so a writer remembers from one
-transaction to the next who holds a branch and where its events end; then noting some more is one
-statement. Like all a writer knows it is thrown away as soon as anyone else may have written.
+Events are written for every streamed delta, so a writer caches the lease and the last event of a
+branch across transactions: appending events is then one statement. The cache is dropped with the
+session's writer, as soon as another connection may have written.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from sennit.stores.run_rules import lost_lease, new_events, no_run, started_else
 from sennit.stores.sqlite import statements as sql
 from sennit.stores.sqlite.batch_insert import InsertBuffer
 
-_LONGEST = 600_000_000  # microseconds; leases of runs last 30 s
-_OVER = 1
+_MAX_LEASE_US = 600_000_000  # microseconds; leases of runs last 30 s
+_EXPIRED = 1
 
 
 class JournalReader:
-    """Reads what was noted of the runs of one branch."""
+    """Reads the runs and events of one branch."""
 
     def __init__(self, connection: sqlite3.Connection, key: tuple[int, int, bytes]) -> None:
         self._run = connection.execute
@@ -47,25 +47,25 @@ class JournalReader:
         self._key: tuple[int, int] = (key[0], row[0] if row else 0)  # 0 is no journal
 
     def runs(self, limit: int = -1) -> list[RunRecord]:
-        """The newest runs, the newest first."""
+        """Return the newest runs, newest first."""
         return _runs(self._branch, self._run(sql.RUNS, (*self._key, limit)))
 
     def events(self, after: int, limit: int) -> list[EventRecord]:
-        """The events past a number, in order."""
+        """Return the events after a number, in order."""
         return _events(self._run(sql.EVENTS, (*self._key, after, limit)))
 
     def last(self) -> int:
-        """The number of the last event; 0 if there is none."""
+        """Return the number of the last event, or 0."""
         return self._run(sql.LAST_EVENT, self._key).fetchone()[0]
 
 
 def last_runs(connection: sqlite3.Connection, key: tuple[int, int]) -> dict[UUID, RunRecord]:
-    """Find the newest run of each branch of a session, by branch."""
-    found: dict[UUID, RunRecord] = {}
+    """Return the newest run of each branch of a session, by branch."""
+    runs: dict[UUID, RunRecord] = {}
     for uid, *row in connection.execute(sql.LAST_RUNS, key):
         branch = id_from_bytes(uid)
-        [found[branch]] = _runs(branch, [row])
-    return found
+        [runs[branch]] = _runs(branch, [row])
+    return runs
 
 
 def starts(
@@ -74,34 +74,34 @@ def starts(
     """Return the number of starts of tool calls in a session: of these messages, or of all."""
     if messages is None:
         return {id_from_bytes(uid): times for uid, times in connection.execute(sql.STARTS, key)}
-    found = {
+    rows = {
         uid: connection.execute(sql.STARTS_OF, (*key, uid.bytes)).fetchone() for uid in messages
     }
-    return {uid: row[0] for uid, row in found.items() if row is not None}
+    return {uid: row[0] for uid, row in rows.items() if row is not None}
 
 
 def lease_row(lease: Lease) -> tuple[str, int, int, str, int]:
-    """The columns of a lease: it names the clock of `expires`, and the same time by the wall."""
+    """Return a lease's columns: with the id of its monotonic clock, and the wall time."""
     wall = clock.now_us() + lease.expires - leases.ticks()
     return lease.holder, lease.token, lease.expires, process.monotonic_clock_id(), wall
 
 
 def lease_from(branch: UUID, row: tuple[str, int, int, str, int]) -> Lease:
-    """A lease as it was stored, with `expires` by our clock.
+    """Return a stored lease, with `expires` by this machine's monotonic clock.
 
-    After a restart of the machine, or from another one, all that can be compared is the time by the
-    wall; a lease that would last longer than any does is then a wrong clock, and counts as over.
+    After a reboot, or from another machine, only wall time can be compared; a lease longer than any
+    allowed then means a wrong clock, and counts as expired.
     """
     holder, token, expires, clock_id, wall = row
     if expires and clock_id != process.monotonic_clock_id():
-        left = wall - clock.now_us()
-        expires = leases.ticks() + left if 0 < left <= _LONGEST else _OVER
+        remaining = wall - clock.now_us()
+        expires = leases.ticks() + remaining if 0 < remaining <= _MAX_LEASE_US else _EXPIRED
     return Lease(branch, holder, token, expires)
 
 
 @dataclass(slots=True)
 class _Journal:
-    """A branch's journal, who holds the branch, and where it ends."""
+    """The cached journal of a branch: its lease, last event and newest run."""
 
     key: tuple[int, int]
     lease: Lease | None
@@ -110,31 +110,31 @@ class _Journal:
     count: int
     """The number of the newest run; 0 if there is none."""
     runs: dict[int, int]
-    """The numbers of the runs that were asked for."""
+    """Cached run numbers by run id."""
 
 
 class JournalWriter:
-    """Notes runs and events of one session."""
+    """Writes the runs and events of one session."""
 
     def __init__(self, rows: InsertBuffer, owner: int, session: int) -> None:
         self._rows, self._run = rows, rows.connection.execute
         self._owner, self._session = owner, session
-        self._known: dict[int, _Journal] = {}
+        self._cached: dict[int, _Journal] = {}
 
     def put_run(self, change: PutRun) -> None:
-        """Keep a run as it is now; raises ConflictError if its lease was lost."""
-        journal = self._held(change.run.branch, change.token)
+        """Insert or update a run; raises ConflictError if its lease was lost."""
+        journal = self._leased_journal(change.run.branch, change.token)
         self._put(journal, change.run)
         if change.release and journal.lease is not None:
             self._put_lease(journal, leases.ended(journal.lease))
 
     def take(self, change: TakeLease, commits: int) -> LeaseGrant:
-        """Take the lease of a branch; raises ConflictError if it is held."""
+        """Acquire the lease of a branch; raises ConflictError if it is held."""
         journal, branch = self._journal(change.branch), change.branch
         lease = leases.taken(journal.lease, branch, change.holder, change.ttl, leases.ticks())
         self._put_lease(journal, lease)
-        if len(journal.runs) > 1:  # whoever had it before notes no more
-            self._rows.write_journals()
+        if len(journal.runs) > 1:  # the previous holder writes no more
+            self._rows.flush_journals()
             journal.runs.clear()
         if not journal.key[1]:
             key = (self._owner, self._session, branch.bytes)
@@ -146,7 +146,7 @@ class JournalWriter:
         self._rows.leases[self._owner, self._session, lease.branch.bytes] = lease_row(lease)
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
-        number = self._number(journal, run.id)
+        number = self._run_number(journal, run.id)
         if number is None:
             number = journal.runs[run.id.int] = journal.count = journal.count + 1
         if number == journal.count:
@@ -155,17 +155,17 @@ class JournalWriter:
         self._rows.runs[*journal.key, number] = values
 
     def add_events(self, change: AddEvents, numbers: Mapping[int, int]) -> None:
-        """Keep events; raises ConflictError if the lease was lost or a number is another's.
+        """Append events; raises ConflictError if the lease was lost or a number is taken.
 
-        `numbers` are those of the messages that the same write has added, by their ids.
+        `numbers` are those of the messages that the same write added, by id.
         """
-        journal = self._held(change.branch, change.token)
-        new = new_events(change, journal.last, lambda: self._there(journal, change.events))
+        journal = self._leased_journal(change.branch, change.token)
+        new = new_events(change, journal.last, lambda: self._stored_events(journal, change.events))
         for start in change.starts if new else ():
-            self._start(start)
+            self._start_call(start)
         self._add(journal, new, numbers)
 
-    def _start(self, start: CallStart) -> None:
+    def _start_call(self, start: CallStart) -> None:
         key = (self._owner, self._session, start.message.bytes)
         if self._run(sql.START_CALL, (*key, start.known)).rowcount:
             return
@@ -173,9 +173,9 @@ class JournalWriter:
             raise started_elsewhere(start.message)
 
     def put_starts(self, change: PutStarts, number: Callable[[UUID], int]) -> None:
-        """Keep that tool calls were started at least so often.
+        """Raise the start counts of tool calls to at least these.
 
-        `number` gives that of a message, or raises NotFoundError.
+        `number` returns a message's number or raises NotFoundError.
         """
         key = (self._owner, self._session)
         for message, times in change.starts:
@@ -185,75 +185,75 @@ class JournalWriter:
         self, journal: _Journal, events: Sequence[EventRecord], numbers: Mapping[int, int]
     ) -> None:
         for event in events:
-            run = self._number(journal, event.run)
+            run = self._run_number(journal, event.run)
             if run is None:
                 raise no_run(event.run)
             message = event.message
-            about = None if message is None else numbers.get(message.int, message.bytes)
-            self._rows.events.append((*journal.key, event.seq, run, about, event.body))
+            reference = None if message is None else numbers.get(message.int, message.bytes)
+            self._rows.events.append((*journal.key, event.seq, run, reference, event.body))
             journal.last = event.seq
 
-    def _there(self, journal: _Journal, events: Sequence[EventRecord]) -> list[EventRecord]:
-        self._rows.write_journals()
+    def _stored_events(self, journal: _Journal, events: Sequence[EventRecord]) -> list[EventRecord]:
+        self._rows.flush_journals()
         first = min(event.seq for event in events)
         return _events(self._run(sql.EVENTS, (*journal.key, first - 1, -1)))
 
-    def _held(self, branch: UUID, token: int) -> _Journal:
-        """The journal of a branch; raises ConflictError if the token is not the last one."""
+    def _leased_journal(self, branch: UUID, token: int) -> _Journal:
+        """Return a branch's journal; raises ConflictError if `token` is not the last lease's."""
         journal = self._journal(branch)
         if journal.lease is None or journal.lease.token != token:
             raise lost_lease(branch)
         return journal
 
     def _journal(self, branch: UUID) -> _Journal:
-        found = self._known.get(branch.int)
-        if found is None:
-            found = self._known[branch.int] = self._read(branch)
-        return found
+        journal = self._cached.get(branch.int)
+        if journal is None:
+            journal = self._cached[branch.int] = self._read(branch)
+        return journal
 
     def _read(self, branch: UUID) -> _Journal:
         key = (self._owner, self._session, branch.bytes)
-        lease = self._run(sql.FIND_LEASE, key).fetchone()
+        columns = self._run(sql.FIND_LEASE, key).fetchone()
         row = self._run(sql.FIND_JOURNAL, key).fetchone()
-        if row is None and lease is not None:
+        if row is None and columns is not None:
             row = self._run(sql.ADD_JOURNAL, key).fetchone()
-        found = (self._owner, row[0] if row else 0)  # 0 is no journal
-        last = self._run(sql.LAST_EVENT, found).fetchone()[0]
-        rows = self._run(sql.RUNS, (*found, 1)).fetchall()
+        journal_key = (self._owner, row[0] if row else 0)  # 0 is no journal
+        last = self._run(sql.LAST_EVENT, journal_key).fetchone()[0]
+        rows = self._run(sql.RUNS, (*journal_key, 1)).fetchall()
         newest, count = (_runs(branch, rows)[0], rows[0][0]) if rows else (None, 0)
-        held = lease_from(branch, lease) if lease else None
-        return _Journal(found, held, last, newest, count, {})
+        lease = lease_from(branch, columns) if columns else None
+        return _Journal(journal_key, lease, last, newest, count, {})
 
     def begin(self, branch: UUID) -> None:
-        """Know that nothing was noted on a branch yet, which has just been added."""
-        self._known[branch.int] = _Journal((self._owner, 0), None, 0, None, 0, {})
+        """Cache an empty journal for a new branch."""
+        self._cached[branch.int] = _Journal((self._owner, 0), None, 0, None, 0, {})
 
-    def _number(self, journal: _Journal, run: UUID) -> int | None:
-        number = journal.runs.get(run.int)
+    def _run_number(self, journal: _Journal, run_id: UUID) -> int | None:
+        number = journal.runs.get(run_id.int)
         if number is None and journal.count:
-            row = self._run(sql.FIND_RUN, (*journal.key, run.bytes)).fetchone()
+            row = self._run(sql.FIND_RUN, (*journal.key, run_id.bytes)).fetchone()
             if row is None:
                 return None
-            number = journal.runs[run.int] = row[0]
+            number = journal.runs[run_id.int] = row[0]
         return number
 
-    def copy(self, noted: JournalRecord) -> None:
-        """Take over what another store has noted; nobody need hold the branch."""
-        key = (self._owner, self._session, noted.branch.bytes)
+    def copy(self, source: JournalRecord) -> None:
+        """Copy a journal of another store, without a lease."""
+        key = (self._owner, self._session, source.branch.bytes)
         number = self._run(sql.ADD_JOURNAL, key).fetchone()[0]
         journal = _Journal((self._owner, number), None, 0, None, 0, {})
-        for run in noted.runs:
+        for run in source.runs:
             self._put(journal, run)
-        self._add(journal, noted.events, {})
-        self._rows.write_journals()
+        self._add(journal, source.events, {})
+        self._rows.flush_journals()
 
     def forget_lease(self, branch: UUID) -> None:
-        """Look again who holds a branch, and where its journal ends."""
-        self._known.pop(branch.int, None)
+        """Drop the cached lease and journal of a branch."""
+        self._cached.pop(branch.int, None)
 
     def forget_messages(self, messages: Iterable[UUID], numbers: Sequence[int]) -> None:
-        """Erase what speaks of these; `numbers` are theirs, as far as they were there."""
-        self._forget_known()
+        """Erase events and starts of these messages; `numbers` are those of the stored ones."""
+        self._flush_and_forget()
         starts = [(self._owner, self._session, number) for number in numbers]
         self._rows.connection.executemany(sql.DELETE_STARTS_OF, starts)
         names = dumps([*numbers, *(message.hex.upper() for message in messages)]).decode()
@@ -261,18 +261,18 @@ class JournalWriter:
         self._run(sql.DELETE_EVENTS_ABOUT, (*key, names))
 
     def forget_branch(self, branch: UUID) -> None:
-        """Erase all that was noted on a branch, and who holds it."""
-        self._forget_known()
+        """Erase the journal and the lease of a branch."""
+        self._flush_and_forget()
         key = (self._owner, self._session, branch.bytes)
         self._run(sql.DELETE_LEASE, key)
-        self._forget(self._run(sql.FIND_JOURNAL, key).fetchall())
+        self._delete_journals(self._run(sql.FIND_JOURNAL, key).fetchall())
 
-    def _forget_known(self) -> None:
-        self._rows.write_journals()
-        self._known.clear()
+    def _flush_and_forget(self) -> None:
+        self._rows.flush_journals()
+        self._cached.clear()
 
-    def _forget(self, journals: list[Any]) -> None:
-        for number, *_ in journals:
+    def _delete_journals(self, rows: list[Any]) -> None:
+        for number, *_ in rows:
             for statement in (sql.DELETE_EVENTS, sql.DELETE_RUNS, sql.DELETE_JOURNAL):
                 self._run(statement, (self._owner, number))
 
@@ -285,11 +285,11 @@ def _runs(branch: UUID, rows: Iterable[Any]) -> list[RunRecord]:
 
 
 def _events(rows: Iterable[Any]) -> list[EventRecord]:
-    # Runs are few and their events many: each id is made once.
+    # Few runs have many events: convert each run id once.
     runs: dict[bytes, UUID] = {}
-    found: list[EventRecord] = []
+    events: list[EventRecord] = []
     for seq, run, message, body in rows:
         uid = runs.get(run) or runs.setdefault(run, id_from_bytes(run))
-        about = None if message is None else id_from_bytes(message)
-        found.append(EventRecord(seq, uid, about, body))
-    return found
+        message_id = None if message is None else id_from_bytes(message)
+        events.append(EventRecord(seq, uid, message_id, body))
+    return events

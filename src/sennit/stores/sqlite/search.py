@@ -1,8 +1,8 @@
 """The full-text index in SQLite, updated before each search.
 
-A search names no owner to the index, as a word that all messages of an owner share would be counted
-in full for every search. Where a store has sessions of one owner only, which is the usual file, the
-index alone decides; otherwise what it finds is kept to the owner's rows.
+The index has no owner term, because FTS5 would read the whole posting list of such a term for every
+search. In the usual file with one owner the index alone decides; otherwise its matches are filtered
+by the owner's rows.
 """
 
 from __future__ import annotations
@@ -32,160 +32,157 @@ from sennit.stores.sqlite.files import FileReader
 from sennit.stores.sqlite.secure_delete import drop_words
 
 _BATCH = 200
-_BYTES = 32 * 1024  # after which a transaction works on no further rows
+_MAX_BATCH_BYTES = 32 * 1024
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
-    """Tell whether all messages are in the index that belong there, and no others.
-
-    Files are indexed when they are written.
-    """
-    return bool(connection.execute(sql.IS_COMPLETE, (_mark(connection),)).fetchone()[0])
+    """Return whether the index has exactly the attached messages; files are indexed on write."""
+    return bool(connection.execute(sql.IS_COMPLETE, (_read_mark(connection),)).fetchone()[0])
 
 
 def index_more(connection: sqlite3.Connection) -> None:
-    """Write the words of the next messages and drop those of some detached ones."""
-    rows = _some(connection, sql.UNINDEXED, _mark(connection), _BATCH)
+    """Index the next batch of messages or, if there is none, drop a batch of detached ones."""
+    rows = _limited(connection, sql.UNINDEXED, _read_mark(connection), _BATCH)
     if rows:
-        live = [index_words(*row) for row in rows if row[2] is not None]
-        connection.executemany(sql.ADD_WORDS, live)
+        words = [index_words(*row) for row in rows if row[2] is not None]
+        connection.executemany(sql.ADD_WORDS, words)
         connection.execute(sql.SET_MARK, (rows[-1][0],))
         return
-    rows = _some(connection, sql.TO_DROP, _BATCH)
+    rows = _limited(connection, sql.TO_DROP, _BATCH)
     drop_words(connection, (index_words(*row) for *row, _, _ in rows))
     dropped = [(*home, number) for number, _, _, *home in rows]
     connection.executemany(sql.SET_DROPPED, dropped)
 
 
-def _some(connection: sqlite3.Connection, question: str, *values: int) -> list[Any]:
-    """Rows with a body as the third value: as many as one transaction should work on."""
-    with closing(connection.execute(question, values)) as rows:
+def _limited(connection: sqlite3.Connection, statement: str, *parameters: int) -> list[Any]:
+    """Return rows with a body as third column, up to the byte limit of a batch."""
+    with closing(connection.execute(statement, parameters)) as rows:
         return list(few(rows, lambda row: len(row[2] or b"")))
 
 
 def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
-    """A message's row in the index."""
+    """Return a message's row in the index."""
     return number, tokenizer.indexed(body, created)
 
 
-def forget_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
-    """Take a message out of the index, if it is there."""
-    if number <= _mark(connection):
+def remove_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
+    """Remove a message from the index if it is indexed."""
+    if number <= _read_mark(connection):
         drop_words(connection, [index_words(number, created, body)])
 
 
 def add_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
-    """Put a message into the index again, unless the next search does so anyway."""
-    if number <= _mark(connection):
+    """Index a message again, unless the next search does so anyway."""
+    if number <= _read_mark(connection):
         connection.execute(sql.ADD_WORDS, index_words(number, created, body))
 
 
 def few(rows: Iterable[Any], size: Callable[[Any], int]) -> Iterator[Any]:
-    """As many rows as one transaction should work on: at least one, if there is any."""
-    left = _BYTES
+    """Yield rows up to the byte limit of a batch: at least one, if there is any."""
+    budget = _MAX_BATCH_BYTES
     for row in rows:
         yield row
-        left -= size(row)
-        if left <= 0:
+        budget -= size(row)
+        if budget <= 0:
             return
 
 
-def _mark(connection: sqlite3.Connection) -> int:
-    found = connection.execute(sql.MARK).fetchone()
-    if found is None:
+def _read_mark(connection: sqlite3.Connection) -> int:
+    row = connection.execute(sql.MARK).fetchone()
+    if row is None:
         raise StoreError(
             "The full-text index is damaged. Repair it with client.doctor(repair=True)."
         )
-    return found[0]
+    return row[0]
 
 
-def search(connection: sqlite3.Connection, owner: int, asked: TextQuery) -> list[FoundMessage]:
-    """Messages that hold the words, the best first, with the text around them."""
-    found = {hit.place: hit.score for hit in hits(connection, owner, asked)}
-    wanted = list(asked.words)
+def search(connection: sqlite3.Connection, owner: int, query: TextQuery) -> list[FoundMessage]:
+    """Return messages that contain the words, best first, with snippets."""
+    scores = {hit.place: hit.score for hit in hits(connection, owner, query)}
+    words = list(query.words)
     return [
         FoundMessage(
-            one.session,
-            one.message.id,
-            tokenizer.snippet(tokenizer.said(one.message.body), wanted),
-            found[one.place],
+            message.session,
+            message.message.id,
+            tokenizer.snippet(tokenizer.said(message.message.body), words),
+            scores[message.place],
         )
-        for one in at_places(connection, owner, list(found))
+        for message in at_places(connection, owner, list(scores))
     ]
 
 
-def hits(connection: sqlite3.Connection, owner: int, asked: TextQuery) -> list[Hit]:
-    """The best places for the words, the best first."""
-    given = {
-        "query": _query(asked.words),
+def hits(connection: sqlite3.Connection, owner: int, query: TextQuery) -> list[Hit]:
+    """Return the best places for the words, best first."""
+    values = {
+        "query": _query(query.words),
         "owner": owner,
-        "session": asked.session.bytes if asked.session else None,
-        "since": asked.since,
-        "until": asked.until,
-        "limit": asked.limit,
+        "session": query.session.bytes if query.session else None,
+        "since": query.since,
+        "until": query.until,
+        "limit": query.limit,
     }
-    narrow = (asked.session, asked.since, asked.until) != (None, None, None)
+    narrow = (query.session, query.since, query.until) != (None, None, None)
     if narrow or connection.execute(sql.HAS_OTHERS, (owner,)).fetchone():
-        return [_hit(row) for row in connection.execute(sql.HITS_AMONG, given)]
-    return [_hit(row) for row in connection.execute(sql.HITS, given)]
+        return [_hit(row) for row in connection.execute(sql.HITS_AMONG, values)]
+    return [_hit(row) for row in connection.execute(sql.HITS, values)]
 
 
 def _hit(row: Sequence[Any]) -> Hit:
     place, session, archive, created, score, before, after = row
     group = (session, part_of(archive, created))
-    return Hit(place, group, created, score, _numbers(before), _numbers(after))
+    return Hit(place, group, created, score, _split_numbers(before), _split_numbers(after))
 
 
-def _numbers(listed: str | None) -> tuple[int, ...]:
-    return tuple(map(int, listed.split(","))) if listed else ()
+def _split_numbers(joined: str | None) -> tuple[int, ...]:
+    return tuple(map(int, joined.split(","))) if joined else ()
 
 
 def at_places(
     connection: sqlite3.Connection, owner: int, places: Sequence[int]
 ) -> list[StoredMessage]:
-    """The messages at these places, in their order."""
+    """Return the messages at these places, in that order."""
     rows = connection.execute(sql.AT_PLACES, (owner, dumps(list(places)).decode()))
-    found = (
+    messages = (
         StoredMessage(
-            no,
+            number,
             id_from_bytes(session),
             key,
             archive,
             MessageRecord(id_from_bytes(uid), created, checked_body(uid, created, body, checksum)),
             bool(branched),
         )
-        for no, session, key, archive, uid, created, body, checksum, branched in rows
+        for number, session, key, archive, uid, created, body, checksum, branched in rows
     )
-    return in_order_of(places, found)
+    return in_order_of(places, messages)
 
 
 def file_hits(
-    connection: sqlite3.Connection, number: Callable[[Owner], int], asked: FileQuery
+    connection: sqlite3.Connection, number: Callable[[Owner], int], query: FileQuery
 ) -> list[FileHit]:
-    """The best files for the words, the best first."""
+    """Return the best files for the words, best first."""
     if not connection.execute(sql.HAS_FILES).fetchone():
         return []
-    owners = {number(owner): owner for owner in asked.owners}
-    given = {
-        "query": _query(asked.words),
+    owners = {number(owner): owner for owner in query.owners}
+    values = {
+        "query": _query(query.words),
         "owners": dumps(list(owners)).decode(),
-        "under": asked.under,
-        "categories": dumps(list(asked.categories)).decode(),
-        "since": asked.since,
-        "until": asked.until,
-        "at": asked.at,
-        "limit": asked.limit,
-        "places": dumps(list(asked.places)).decode(),
+        "under": query.under,
+        "categories": dumps(list(query.categories)).decode(),
+        "since": query.since,
+        "until": query.until,
+        "at": query.at,
+        "limit": query.limit,
+        "places": dumps(list(query.places)).decode(),
     }
-    rows = connection.execute(sql.FILES_AT, given).fetchall() if asked.places else []
-    rows += connection.execute(sql.FILE_HITS, given).fetchall() if asked.words else []
+    rows = connection.execute(sql.FILES_AT, values).fetchall() if query.places else []
+    rows += connection.execute(sql.FILE_HITS, values).fetchall() if query.words else []
     reader = FileReader(connection, number)
-    found = {
-        place: FileHit(reader.file(owners[no], no, row), place, score)
-        for no, place, score, *row in rows
+    hits_by_place = {
+        place: FileHit(reader.file(owners[owner], owner, row), place, score)
+        for owner, place, score, *row in rows
     }
-    return list(found.values())
+    return list(hits_by_place.values())
 
 
-def _query(asked: Sequence[str]) -> str:
-    return " OR ".join(f'"{tokenizer.apart(word)}"' for word in asked)
+def _query(words: Sequence[str]) -> str:
+    return " OR ".join(f'"{tokenizer.apart(word)}"' for word in words)

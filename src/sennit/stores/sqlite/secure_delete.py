@@ -1,10 +1,10 @@
-"""Secure deletion: erased text leaves the file, its log and its index.
+"""Secure deletion: erased text leaves the file, its WAL and its full-text index.
 
-SQLite overwrites a row that is deleted (`secure_delete`), but two places keep what it said: the
-index of words only notes that a row is gone until its parts are merged, and the log beside the file
-holds pages as they were until it is emptied. Whether a merge is due is written down with the
-erasure, so that one which was cut off is made up for by the next. (FTS5 can erase in place since
-SQLite 3.42, but a file that was told to can no longer be read by an older one.)
+SQLite overwrites deleted rows (`secure_delete`), but the text survives in two places: FTS5 only
+marks a row as deleted until its segments are merged, and the WAL holds old pages until it is
+truncated. The number of deletions to merge is stored with the erasure, so that an interrupted merge
+is completed by the next. (FTS5 can erase in place since SQLite 3.42, but older versions cannot read
+such a file.)
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterable
 
 from sennit.stores.sqlite import search_statements as sql
 
-_PAGES = 16
-_MERGED = 2  # rows that change if anything was merged; FTS5 always changes one
+_MERGE_PAGES = 16
+_CHANGES_OF_A_MERGE = 2  # FTS5 always changes one row, and more if it merged anything
 
 
 def drop_words(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
-    """Take rows out of the index; their words stay in the file until the index is merged."""
-    if given := list(rows):
-        connection.executemany(sql.DROP_WORDS, given)
-        connection.execute(sql.COUNT_ERASED, (len(given),))
+    """Remove rows from the index; their words stay in the file until the index is merged."""
+    if removed := list(rows):
+        connection.executemany(sql.DROP_WORDS, removed)
+        connection.execute(sql.COUNT_ERASED, (len(removed),))
 
 
 def in_index(connection: sqlite3.Connection) -> int:
@@ -31,31 +31,31 @@ def in_index(connection: sqlite3.Connection) -> int:
 
 
 def begin_merge(connection: sqlite3.Connection) -> None:
-    """Have all parts of the index merged into one; what is merged then grows by `merge_more`."""
-    connection.execute(sql.MERGE_INDEX, (-_PAGES,))
+    """Start to merge all segments of the index into one; `merge_more` continues."""
+    connection.execute(sql.MERGE_INDEX, (-_MERGE_PAGES,))
 
 
 def merge_more(connection: sqlite3.Connection) -> bool:
-    """Merge some pages of the index; False if there is no more to merge."""
+    """Merge some pages of the index; return False if there is nothing left to merge."""
     before = connection.total_changes
-    connection.execute(sql.MERGE_INDEX, (_PAGES,))
-    return connection.total_changes - before >= _MERGED
+    connection.execute(sql.MERGE_INDEX, (_MERGE_PAGES,))
+    return connection.total_changes - before >= _CHANGES_OF_A_MERGE
 
 
 def end_merge(connection: sqlite3.Connection, erased: int) -> None:
-    """Note that what was taken out of the index before the merge has left no trace in it."""
+    """Record that `erased` deletions have been merged."""
     connection.execute(sql.SET_MERGED, (erased,))
 
 
-def empty_log(connection: sqlite3.Connection, seconds: float) -> None:
-    """Empty the log beside the file, unless others read from it for longer than that.
+def empty_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Truncate the WAL, unless readers use it for longer than `timeout` seconds.
 
-    It waits for the lock of writers, and holds it. A checkpoint that cannot have it goes on beside
-    a writer, which versions of SQLite before 3.51.3 may answer with a damaged file.
+    A TRUNCATE checkpoint waits for the write lock and holds it. One that runs beside a writer may
+    corrupt the file in SQLite before 3.51.3.
     """
-    patience = connection.execute("PRAGMA busy_timeout").fetchone()[0]
-    connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+    busy_timeout = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    connection.execute(f"PRAGMA busy_timeout = {timeout * 1000:.0f}")
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {patience}")
+        connection.execute(f"PRAGMA busy_timeout = {busy_timeout}")

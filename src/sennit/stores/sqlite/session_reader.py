@@ -1,4 +1,4 @@
-"""Reading of one session in SQLite, inside one snapshot."""
+"""The reader of one session in SQLite, inside one snapshot."""
 
 from __future__ import annotations
 
@@ -37,27 +37,29 @@ class SessionReader:
         self._session = session_from(row)
 
     def all(self) -> Snapshot:
-        """Everything."""
+        """Return the whole session."""
         key = (self._owner, self._no)
         rows: list[Any] = sorted(self._run(sql.ALL_MESSAGES, key))
-        # By columns, and with as few steps of Python for each message as can be: a session is long.
+        # By column, with as little Python per message as possible: sessions are long.
         columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 5
-        numbers, raw, times, bodies, checksums = columns
-        made = ids_from_bytes(raw)
-        checked = checked_bodies(raw, times, bodies, checksums)
-        messages = list(map(MessageRecord, made, times, checked))
-        ids: dict[int, UUID] = dict(zip(numbers, made, strict=True))
-        raw_ids: dict[int, bytes] = dict(zip(numbers, raw, strict=True))
-        found = self._run(sql.ALL_SEGMENTS, key).fetchall()
-        names = {row[0]: id_from_bytes(row[1]) for row in found}
+        numbers, raw_uids, times, bodies, checksums = columns
+        uids = ids_from_bytes(raw_uids)
+        checked = checked_bodies(raw_uids, times, bodies, checksums)
+        messages = list(map(MessageRecord, uids, times, checked))
+        ids: dict[int, UUID] = dict(zip(numbers, uids, strict=True))
+        raw_ids: dict[int, bytes] = dict(zip(numbers, raw_uids, strict=True))
+        segment_rows = self._run(sql.ALL_SEGMENTS, key).fetchall()
+        names = {row[0]: id_from_bytes(row[1]) for row in segment_rows}
         segments: list[SegmentRecord] = []
-        for no, _, base, start, listed, last, checksum in found:
-            standing: list[int] = loads(listed)
-            sound = segment_checksum(map(raw_ids.__getitem__, standing)) == (checksum or START)
-            if not sound or len(standing) != last + 1:
-                raise damaged_history(names[no])
-            entries = tuple(map(ids.__getitem__, standing))
-            segments.append(SegmentRecord(names[no], names.get(base), start, entries))
+        for number, _, base, start, entry_numbers_json, last_position, checksum in segment_rows:
+            entry_numbers: list[int] = loads(entry_numbers_json)
+            matches = segment_checksum(map(raw_ids.__getitem__, entry_numbers)) == (
+                checksum or START
+            )
+            if not matches or len(entry_numbers) != last_position + 1:
+                raise damaged_history(names[number])
+            entries = tuple(map(ids.__getitem__, entry_numbers))
+            segments.append(SegmentRecord(names[number], names.get(base), start, entries))
         branches = [
             _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
         ]
@@ -67,49 +69,53 @@ class SessionReader:
         """Return changes beyond these segments and lengths."""
         rows = self._run(sql.ALL_BRANCHES, (self._owner, self._no)).fetchall()
         messages: dict[int, MessageRecord] = {}
-        segments = self._needed(rows, known, messages)
+        segments = self._new_segments(rows, known, messages)
         for row in rows:
             if row[3] is not None and row[3] not in messages:
-                messages[row[3]] = _message(self._row(sql.MESSAGE_BY_NO, row[3]))
-        names = {no: record.id for no, record in segments.items()}
-        new = [one for one in segments.values() if one.id not in known or one.entries]
+                messages[row[3]] = _message(self._find_row(sql.MESSAGE_BY_NO, row[3]))
+        names = {number: record.id for number, record in segments.items()}
+        new = [
+            segment for segment in segments.values() if segment.id not in known or segment.entries
+        ]
         branches = [
             _branch(row, messages[row[3]].id if row[3] is not None else None, names[row[4]])
             for row in rows
         ]
-        return Snapshot(self._session, [messages[no] for no in sorted(messages)], new, branches)
+        return Snapshot(
+            self._session, [messages[number] for number in sorted(messages)], new, branches
+        )
 
-    def _needed(
+    def _new_segments(
         self, branches: list[Any], known: Mapping[UUID, int], messages: dict[int, MessageRecord]
     ) -> dict[int, SegmentRecord]:
-        """The segments of these branches down to known ones, with what is new in them."""
-        found: dict[int, SegmentRecord] = {}
+        """Return the segments of these branches down to known ones, with their new entries."""
+        segments: dict[int, SegmentRecord] = {}
         lengths = {row[4]: row[5] for row in branches}
-        # All at once: a statement for each would take the GIL hundreds of times from others.
-        there = {row[0]: row for row in self._run(sql.SEGMENTS, (self._owner, self._no))}
-        waiting = list(lengths)
-        while waiting:
-            no = waiting.pop()
-            if no in found:
+        # One query: one per segment would contend for the GIL hundreds of times.
+        rows_by_number = {row[0]: row for row in self._run(sql.SEGMENTS, (self._owner, self._no))}
+        pending = list(lengths)
+        while pending:
+            number = pending.pop()
+            if number in segments:
                 continue
-            _, uid, base, start = there[no]
-            made = id_from_bytes(uid)
+            _, uid, base, start = rows_by_number[number]
+            segment_id = id_from_bytes(uid)
             rows: list[Any] = []
-            if lengths.get(no) != (size := known.get(made, 0)):
-                rows = self._run(sql.ENTRIES_FROM, (self._owner, no, size)).fetchall()
-                _check_rolled(made, rows)
+            if lengths.get(number) != (size := known.get(segment_id, 0)):
+                rows = self._run(sql.ENTRIES_FROM, (self._owner, number, size)).fetchall()
+                _check_checksums(segment_id, rows)
             messages.update((row[0], _message(row)) for row in rows)
-            below = None
+            base_id = None
             if base is not None:
-                below = id_from_bytes(there[base][1])
-                if made not in known or below not in known:
-                    waiting.append(base)
+                base_id = id_from_bytes(rows_by_number[base][1])
+                if segment_id not in known or base_id not in known:
+                    pending.append(base)
             entries = tuple(messages[row[0]].id for row in rows)
-            found[no] = SegmentRecord(made, below, start, entries)
-        return found
+            segments[number] = SegmentRecord(segment_id, base_id, start, entries)
+        return segments
 
-    def _row(self, statement: str, number: int) -> Any:
-        """The row of that number; raises KeyError."""
+    def _find_row(self, statement: str, number: int) -> Any:
+        """Return the row with that number; raises KeyError."""
         row = self._run(statement, (self._owner, number)).fetchone()
         if row is None:
             raise KeyError(number)
@@ -117,7 +123,7 @@ class SessionReader:
 
 
 def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> Any:
-    """The row of a session; raises NotFoundError."""
+    """Return the row of a session; raises NotFoundError."""
     row = connection.execute(sql.FIND_SESSION, (owner, session.bytes)).fetchone()
     if row is None:
         raise no_session(session)
@@ -125,18 +131,20 @@ def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> An
 
 
 def session_from(row: Any) -> SessionRecord:
-    """The record in a session's row."""
+    """Return the session of a row."""
     return session_in(id_from_bytes(row[1]), row)
 
 
-def _check_rolled(segment: UUID, rows: Sequence[Any]) -> None:
-    """Raise StoreError unless entries follow one another and have the checksums they should."""
+def _check_checksums(segment: UUID, rows: Sequence[Any]) -> None:
+    """Raise StoreError unless positions are consecutive and checksums match."""
     first: int = rows[0][5] if rows else 0
-    before: int | None = None if first else START
-    for at, (_, uid, _, _, _, place, checksum) in enumerate(rows, first):
-        if place != at or (before is not None and entry_checksum(before, uid) != checksum):
+    previous: int | None = None if first else START
+    for expected, (_, uid, _, _, _, position, checksum) in enumerate(rows, first):
+        if position != expected or (
+            previous is not None and entry_checksum(previous, uid) != checksum
+        ):
             raise damaged_history(segment)
-        before = checksum
+        previous = checksum
 
 
 def _message(row: Any) -> MessageRecord:

@@ -12,7 +12,7 @@ from sennit.stores.search import tokenizer
 from sennit.stores.search.vector_matrix import VectorMatrix, packed
 from sennit.stores.sqlite import vector_statements as sql
 
-_NONE = (0, 0, 0, 0)
+_NO_SERIES = (0, 0, 0, 0)
 
 
 def unembedded(
@@ -20,15 +20,15 @@ def unembedded(
 ) -> list[Unembedded]:
     """Return items without a vector, messages before files."""
     series, messages, files, _ = _series(connection, owner, model)
-    named = {"owner": owner, "series": series, "limit": limit}
-    rows = connection.execute(sql.UNEMBEDDED_MESSAGES, {**named, "mark": messages}).fetchall()
-    found = [
-        Unembedded(no, id_from_bytes(uid), tokenizer.told(body, created))
-        for no, uid, created, body in rows
+    values = {"owner": owner, "series": series, "limit": limit}
+    rows = connection.execute(sql.UNEMBEDDED_MESSAGES, {**values, "mark": messages}).fetchall()
+    items = [
+        Unembedded(number, id_from_bytes(uid), tokenizer.told(body, created))
+        for number, uid, created, body in rows
     ]
-    named["limit"] = limit - len(found)
-    rows = connection.execute(sql.UNEMBEDDED_FILES, {**named, "mark": files}).fetchall()
-    return found + [
+    values["limit"] = limit - len(items)
+    rows = connection.execute(sql.UNEMBEDDED_FILES, {**values, "mark": files}).fetchall()
+    return items + [
         Unembedded(place, id_from_bytes(uid), body.decode(errors="replace"))
         for place, uid, body in rows
     ]
@@ -37,22 +37,22 @@ def unembedded(
 def put(
     connection: sqlite3.Connection, owner: int, model: str, embedded: Sequence[Embedded]
 ) -> None:
-    """Keep vectors, and note how far they reach."""
+    """Store vectors, and advance the marks of embedded messages and files."""
     connection.execute(sql.ADD_SERIES, (owner, model))
     series = _series(connection, owner, model)[0]
-    for one in embedded:
-        statement = sql.ADD_MESSAGE_VECTOR if one.place > 0 else sql.ADD_FILE_VECTOR
-        values = (series, packed(one.vector), owner, one.place, one.id.bytes)
+    for item in embedded:
+        statement = sql.ADD_MESSAGE_VECTOR if item.place > 0 else sql.ADD_FILE_VECTOR
+        values = (series, packed(item.vector), owner, item.place, item.id.bytes)
         connection.execute(statement, values)
-    messages = max((one.place for one in embedded), default=0)
-    files = max((-one.place for one in embedded), default=0)
+    messages = max((item.place for item in embedded), default=0)
+    files = max((-item.place for item in embedded), default=0)
     connection.execute(sql.SET_MARKS, (max(0, messages), max(0, files), series))
 
 
 def continued(
     connection: sqlite3.Connection, owner: int, model: str, matrix: VectorMatrix
 ) -> VectorMatrix:
-    """The matrix with all that has come since, or a new one if something was erased."""
+    """Return the matrix with the new vectors, or a new one if something was erased."""
     series, _, _, erased = _series(connection, owner, model)
     if matrix.erased != erased:
         matrix = VectorMatrix()
@@ -64,4 +64,4 @@ def continued(
 
 
 def _series(connection: sqlite3.Connection, owner: int, model: str) -> Any:
-    return connection.execute(sql.FIND_SERIES, (owner, model)).fetchone() or _NONE
+    return connection.execute(sql.FIND_SERIES, (owner, model)).fetchone() or _NO_SERIES

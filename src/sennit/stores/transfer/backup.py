@@ -1,13 +1,12 @@
 """Backup of a whole store into one SQLite file.
 
-A SQLite file is copied as it is. From another store all sessions and files are read in one
-snapshot, while others go on writing, and written to a new file: with what branches were granted,
-with versions and times, with commits, and with what runs have noted, so that nothing tells the copy
-from the original. Leases are not copied, as whoever holds one holds it in the original. The file
-appears when it is complete.
+A SQLite file is copied as it is. From another store all sessions and files are read in one snapshot
+and written to a new file, with grants, versions, times, commits, runs and events, so that the copy
+equals the original. Leases are not copied: they are held in the original. The file appears when it
+is complete.
 """
 
-# What a store sets by itself, such as the time of a change, is put back behind its back.
+# Columns that a store sets itself, such as the time of a change, are restored by SQL.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, TypeAlias
 
 from sennit.atomic_file import whole
 from sennit.errors import StoreError
-from sennit.stores.base import Store, damaged_message, of_one_piece
+from sennit.stores.base import Store, damaged_message, reporting_corruption
 from sennit.stores.checksums import DAMAGED
 from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import PutLabels, PutStarts, SessionDump
@@ -56,63 +55,63 @@ def backup(store: Store, path: Path) -> None:
         raise StoreError(
             f"A {type(store).__name__} has no backup method; export its sessions instead."
         )
-    with_everything(lambda sessions, files: _written(sessions, files, path))
+    with_everything(lambda sessions, files: _write_copy(sessions, files, path))
 
 
-def _written(sessions: Sessions, files: Files, path: Path) -> None:
-    with whole(path) as part:
-        copy = SQLiteStore(part, durability="normal")  # it is brought to the disk at the end
+def _write_copy(sessions: Sessions, files: Files, path: Path) -> None:
+    with whole(path) as temporary:
+        copy = SQLiteStore(temporary, durability="normal")  # synced at the end
         try:
-            with of_one_piece():
-                for one in sessions:
-                    _put(copy, one)
-                _put_files(copy, files)
+            with reporting_corruption():
+                for dump in sessions:
+                    _copy_session(copy, dump)
+                _copy_files(copy, files)
         finally:
             copy.close()
 
 
-def _put(copy: SQLiteStore, whole: SessionDump) -> None:
-    owner, found = whole.owner, whole.snapshot
-    for message in found.messages:
+def _copy_session(copy: SQLiteStore, dump: SessionDump) -> None:
+    owner, snapshot = dump.owner, dump.snapshot
+    for message in snapshot.messages:
         if message.body == DAMAGED:
             raise damaged_message(message.id)
-    ordered = replace(found, segments=needed_segments(found))
-    copy.create_session(owner, found.session)
+    ordered = replace(snapshot, segments=needed_segments(snapshot))
+    copy.create_session(owner, snapshot.session)
     changes = additions(ordered, None)
-    if whole.labels:
-        changes.append(PutLabels(tuple(whole.labels)))
-    if whole.starts:
-        changes.append(PutStarts(tuple(whole.starts.items())))
+    if dump.labels:
+        changes.append(PutLabels(tuple(dump.labels)))
+    if dump.starts:
+        changes.append(PutStarts(tuple(dump.starts.items())))
     if changes:
-        copy.write(owner, found.session.id, changes)
-        _put_back(copy, whole)
+        copy.write(owner, snapshot.session.id, changes)
+        _restore_fixed_columns(copy, dump)
 
 
-def _put_files(copy: SQLiteStore, files: Files) -> None:
-    with copy._writing() as connection:
-        writer = FileWriter(connection, partial(copy._added_owner, connection))
-        for one in files:
-            writer.copy(one)
+def _copy_files(copy: SQLiteStore, files: Files) -> None:
+    with copy._transaction() as connection:
+        writer = FileWriter(connection, partial(copy._ensure_owner, connection))
+        for stored in files:
+            writer.copy(stored)
 
 
-def _put_back(copy: SQLiteStore, whole: SessionDump) -> None:
+def _restore_fixed_columns(copy: SQLiteStore, dump: SessionDump) -> None:
     """Restore versions, times and journals, which ordinary writes cannot set."""
-    owner, found = whole.owner, whole.snapshot
-    named: dict[str, Any] = {
-        "updated": found.session.updated,
-        "session": found.session.id.bytes,
+    owner, snapshot = dump.owner, dump.snapshot
+    values: dict[str, Any] = {
+        "updated": snapshot.session.updated,
+        "session": snapshot.session.id.bytes,
         "tenant": owner.tenant,
         "kind": owner.kind,
         "name": owner.name,
         "user": owner.user,
     }
-    with copy._writing() as connection:
-        home = connection.execute(_SET_TIME, named).fetchone()
+    with copy._transaction() as connection:
+        key = connection.execute(_SET_TIME, values).fetchone()
         connection.executemany(
-            _SET_VERSION, [(one.version, *home, one.id.bytes) for one in found.branches]
+            _SET_VERSION, [(branch.version, *key, branch.id.bytes) for branch in snapshot.branches]
         )
-        journals = JournalWriter(copy._rows, *home)
-        for noted in whole.journals:
-            journals.copy(noted)
-        CommitTable(connection, *home).copy(whole.commits)
-        DetachedTable(connection, *home).put_since(whole.removed)
+        journals = JournalWriter(copy._rows, *key)
+        for journal in dump.journals:
+            journals.copy(journal)
+        CommitTable(connection, *key).copy(dump.commits)
+        DetachedTable(connection, *key).put_since(dump.removed)

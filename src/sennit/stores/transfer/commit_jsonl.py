@@ -1,8 +1,7 @@
 """Commits and usage records as JSON lines of an archive.
 
-They come after the session they belong to. Of what a commit has come to, its summary is written;
-what it did to memories is not, as memories are no part of an archive of sessions. A commit that was
-not finished is finished where it is imported.
+They follow their session. Of a commit's result only the summary is exported, not its changes to
+memories, which are not part of a session archive. An unfinished commit is finished after import.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sennit.stores.records.commits import (
 from sennit.stores.transfer.container import Count, Moment
 
 _State: TypeAlias = Literal["open", "committed", "partial", "undone"]
-_SAID = ("abstract", "overview")
+_SUMMARY_FIELDS = ("abstract", "overview")
 
 
 class CommitLine(msgspec.Struct, tag_field="kind", tag="commit", forbid_unknown_fields=True):
@@ -45,7 +44,7 @@ class CommitLine(msgspec.Struct, tag_field="kind", tag="commit", forbid_unknown_
 
 
 class UseLine(msgspec.Struct, tag_field="kind", tag="use", forbid_unknown_fields=True):
-    """Something that was used."""
+    """A use."""
 
     id: UUID
     branch: UUID
@@ -55,21 +54,23 @@ class UseLine(msgspec.Struct, tag_field="kind", tag="use", forbid_unknown_fields
     used: dict[str, Any]
 
 
-def written(found: CommitsRecord) -> Iterator[CommitLine | UseLine]:
-    """The lines of commits and uses."""
-    for one in found.commits:
-        body: dict[str, Any] = loads(one.body)
-        state: _State = "open" if one.state == "failed" else one.state
-        said = [str(body.get(name, "")) for name in _SAID]
-        entries = list(one.entries)
-        yield CommitLine(one.id, one.number, one.branch, one.created, state, entries, *said)
-    for use in found.uses:
-        made = (use.id, use.branch, use.created, use.head, use.commit)
-        yield UseLine(*made, loads(use.body))
+def written(record: CommitsRecord) -> Iterator[CommitLine | UseLine]:
+    """Yield the lines of commits and uses."""
+    for commit in record.commits:
+        body: dict[str, Any] = loads(commit.body)
+        state: _State = "open" if commit.state == "failed" else commit.state
+        summary = [str(body.get(name, "")) for name in _SUMMARY_FIELDS]
+        entries = list(commit.entries)
+        yield CommitLine(
+            commit.id, commit.number, commit.branch, commit.created, state, entries, *summary
+        )
+    for use in record.uses:
+        columns = (use.id, use.branch, use.created, use.head, use.commit)
+        yield UseLine(*columns, loads(use.body))
 
 
 class CommitReader:
-    """Takes in lines of commits and uses, and refuses what does not fit those before."""
+    """Parses lines of commits and uses, and refuses those that contradict earlier ones."""
 
     def __init__(self) -> None:
         self._commits: dict[UUID, CommitRecord] = {}
@@ -84,7 +85,7 @@ class CommitReader:
             if entry not in messages or entry in self._covered:
                 raise ValidationError(f"Message {entry} is not there, or covered twice.")
             self._covered.add(entry)
-        said = {name: text(getattr(line, name), name) for name in _SAID}
+        summary = {name: text(getattr(line, name), name) for name in _SUMMARY_FIELDS}
         self._commits[line.id] = CommitRecord(
             line.id,
             line.number,
@@ -92,7 +93,7 @@ class CommitReader:
             line.created,
             line.state,
             tuple(line.entries),
-            dumps({} if line.state == "open" else said),
+            dumps({} if line.state == "open" else summary),
         )
 
     def take_use(self, line: UseLine) -> None:
@@ -103,32 +104,33 @@ class CommitReader:
             raise ValidationError(f"There is no commit {line.commit} to count use {line.id}.")
         used = plain_dict(line.used, "A use")
         text(used.get("uri"), "The URI of a use")
-        made = (line.id, line.branch, line.created, line.head, dumps(used), line.commit)
-        self._uses[line.id] = UseRecord(*made)
+        columns = (line.id, line.branch, line.created, line.head, dumps(used), line.commit)
+        self._uses[line.id] = UseRecord(*columns)
 
     def finished(self) -> CommitsRecord:
-        """All that was taken in."""
+        """Return the commits and uses read so far."""
         return CommitsRecord(list(self._commits.values()), list(self._uses.values()))
 
 
-def new_commits(wanted: CommitsRecord, there: CommitsRecord) -> list[CommitChange]:
+def new_commits(archived: CommitsRecord, stored: CommitsRecord) -> list[CommitChange]:
     """Return the commits that `there` lacks; raises ExistsError if they contradict."""
-    for one, other in zip(wanted.commits, there.commits, strict=False):
-        if (one.id, one.number) != (other.id, other.number):
+    for commit, other in zip(archived.commits, stored.commits, strict=False):
+        if (commit.id, commit.number) != (other.id, other.number):
             raise ExistsError(
-                f"Commit {one.number} of the session differs from the stored one. Nothing was "
+                f"Commit {commit.number} of the session differs from the stored one. Nothing was "
                 f"imported; delete the session first, or import as another user."
             )
-    known = {use.id for use in there.uses}
-    last = len(there.commits)
+    known_uses = {use.id for use in stored.uses}
+    last = len(stored.commits)
     # One that a commit here has counted was erased here: none would count it again.
     uses = [
         use
-        for use in wanted.uses
-        if use.id not in known and (use.commit is None or use.commit > last)
+        for use in archived.uses
+        if use.id not in known_uses and (use.commit is None or use.commit > last)
     ]
     changes: list[CommitChange] = [AddUses(tuple(uses))] if uses else []
-    counted = counted_by(wanted.uses)
+    counted = counted_by(archived.uses)
     return changes + [
-        AddCommit(one, tuple(counted.get(one.number, ()))) for one in wanted.commits[last:]
+        AddCommit(commit, tuple(counted.get(commit.number, ())))
+        for commit in archived.commits[last:]
     ]

@@ -1,12 +1,12 @@
 """The archive container: a folder or .zip file with a manifest and checksums.
 
-    manifest.json              what is in it, with checksums, sizes and counts
+    manifest.json              the contents, with checksums, sizes and counts
     sessions/<id>.jsonl        one session each, one JSON object per line
 
-It is written to another name and appears when it is complete. Reading trusts nothing: the files
-must be exactly those of the manifest, plain, within the limits, and have the sizes and checksums
-it says, before the first line is looked at. Nothing is ever unpacked to a disk, and files are
-looked up by names we made, never by names an archive gives.
+It is written under a temporary name and renamed when complete. Archives are untrusted: before the
+first line is parsed, the files must be exactly those of the manifest, regular, within the limits,
+and have its sizes and checksums. Nothing is unpacked to disk, and files are opened by names that
+are generated here, never by names from the archive.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FORMAT = "sennit-archive"
 VERSION = 1
 _MANIFEST = "manifest.json"
 _FOLDER = "sessions"
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 MAX_LINE = MAX_BYTES + (1 << 20)
-"""Of a line, in bytes: the largest record that can be stored, and what a line says besides."""
-_UNREADABLE = (
+"""Maximum bytes of a line: the largest record, and the other fields of a line."""
+_READ_ERRORS = (
     OSError,
     EOFError,
     ValueError,
@@ -65,7 +65,7 @@ class ArchiveLimits:
     ratio_from: int = 2 * MAX_BYTES
     """... when it unpacks to more than this."""
     listing_bytes: int = 32 << 20
-    """The list of names at the end of a zip."""
+    """Maximum bytes of a zip's central directory."""
 
 
 LIMITS = ArchiveLimits()
@@ -76,7 +76,7 @@ Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_
 
 
 class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file, and how to tell that it is as it was written."""
+    """A file with its checksum and size."""
 
     name: str
     sha256: str
@@ -85,7 +85,7 @@ class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArchivedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A session, for whoever wants to know what is inside."""
+    """A session with its counts."""
 
     id: UUID
     key: str | None
@@ -95,7 +95,7 @@ class ArchivedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The list of all there is."""
+    """The manifest: all files and sessions of an archive."""
 
     format: str
     version: int
@@ -105,12 +105,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def file_of(session: UUID) -> str:
-    """The name of a session's file."""
+    """Return the name of a session's file."""
     return f"{_FOLDER}/{session}.jsonl"
 
 
 class ArchiveWriter:
-    """Puts sessions into an archive, one after the other."""
+    """Writes sessions into an archive."""
 
     def __init__(self, sink: _Sink) -> None:
         self._sink = sink
@@ -132,13 +132,13 @@ class ArchiveWriter:
                 digest.update(line)
                 size, count = size + len(line), count + 1
                 if size > LIMITS.file_bytes or count > LIMITS.lines:
-                    named = shown(session.key or str(session.id))
-                    raise ArchiveError(f"Session {named} is too large for an archive.")
+                    name_shown = shown(session.key or str(session.id))
+                    raise ArchiveError(f"Session {name_shown} is too large for an archive.")
         self._files.append(ArchivedFile(name, digest.hexdigest(), size, count))
         self._sessions.append(session)
 
     def finish(self) -> Manifest:
-        """Write the manifest; gives what it says."""
+        """Write the manifest and return it."""
         created = clock.to_iso(clock.now_us())
         manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions)
         with self._sink.create(_MANIFEST) as stream:
@@ -148,20 +148,20 @@ class ArchiveWriter:
 
 @contextmanager
 def writing(path: Path) -> Generator[ArchiveWriter]:
-    """An archive that appears at `path` when the block ends well; `finish` it first.
+    """Yield a writer whose archive appears at `path` if the block succeeds; call `finish` first.
 
     It is a zip if the name ends with ".zip", else a folder.
     """
-    with whole(path) as part:
+    with whole(path) as temporary:
         if path.suffix.lower() != ".zip":
-            make_private_folder(part)
-            yield ArchiveWriter(_FolderSink(part))
+            make_private_folder(temporary)
+            yield ArchiveWriter(_FolderSink(temporary))
             return
-        create_private(part)
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
+        create_private(temporary)
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
             yield ArchiveWriter(_ZipSink(packed))
-            total = sum(one.file_size for one in packed.infolist())
-        if _is_trap(total, part.stat().st_size):
+            total = sum(info.file_size for info in packed.infolist())
+        if _is_zip_bomb(total, temporary.stat().st_size):
             raise ArchiveError(
                 f"The sessions compress so well that {str(path)!r} would be refused as a zip bomb "
                 f"on import; export them to a folder, whose name does not end with '.zip'."
@@ -187,7 +187,7 @@ class _ZipSink:
         self._packed = packed
 
     def create(self, name: str) -> IO[bytes]:
-        info = zipfile.ZipInfo(name)  # with no time of its own: the same content, the same bytes
+        info = zipfile.ZipInfo(name)  # without a time: the same content gives the same bytes
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (stat.S_IFREG | 0o600) << 16
         return self._packed.open(info, "w", force_zip64=True)
@@ -197,27 +197,27 @@ class Archive:
     """An archive whose files are those its manifest names, with the checksums it gives."""
 
     def __init__(self, source: _Source) -> None:
-        """Check all of it; raises ArchiveError."""
+        """Check all files; raises ArchiveError."""
         self._source = source
-        _refuse_oversize(source)
-        self.manifest = _manifest(source)
-        _compare(self.manifest, source.sizes)
+        _check_sizes(source)
+        self.manifest = _read_manifest(source)
+        _check_manifest(self.manifest, source.sizes)
         for file in self.manifest.files:
-            self._verify(file)
+            self._verify_checksum(file)
 
-    def _verify(self, file: ArchivedFile) -> None:
+    def _verify_checksum(self, file: ArchivedFile) -> None:
         digest, size = hashlib.sha256(), 0
-        with self._source.open(file.name) as stream, _readable(file.name):
-            while chunk := stream.read(_CHUNK):
+        with self._source.open(file.name) as stream, _translate_errors(file.name):
+            while chunk := stream.read(_CHUNK_BYTES):
                 size += len(chunk)
                 if size > file.bytes:
                     break
                 digest.update(chunk)
         if (digest.hexdigest(), size) != (file.sha256, file.bytes):
-            raise _changed(file)
+            raise _modified_file(file)
 
     def lines(self, file: ArchivedFile) -> Iterator[bytes]:
-        """The lines of a file; raises ArchiveError if it is not as the manifest says."""
+        """Yield the lines of a file; raises ArchiveError if it does not match the manifest."""
         digest, count = hashlib.sha256(), 0
         with self._source.open(file.name) as stream:
             while line := _next_line(stream, file.name):
@@ -229,49 +229,49 @@ class Archive:
                     break
                 yield line
         if (digest.hexdigest(), count) != (file.sha256, file.lines):
-            raise _changed(file)
+            raise _modified_file(file)
 
 
 def _next_line(stream: IO[bytes], name: str) -> bytes:
-    with _readable(name):
+    with _translate_errors(name):
         return stream.readline(MAX_LINE + 1)
 
 
 @contextmanager
 def reading(path: Path) -> Generator[Archive]:
-    """The archive at `path`, checked; raises ArchiveError."""
-    with _readable(path):
+    """Open and check the archive at `path`; raises ArchiveError."""
+    with _translate_errors(path):
         is_folder = path.is_dir()
     if is_folder:
-        with _readable(path):
+        with _translate_errors(path):
             archive = Archive(_FolderSource(path))
         yield archive
         return
-    with _unzipped(path) as packed:
-        with _readable(path):
+    with _open_zip(path) as packed:
+        with _translate_errors(path):
             archive = Archive(_ZipSource(packed, path.stat().st_size))
         yield archive
 
 
-def _unzipped(path: Path) -> zipfile.ZipFile:
-    with _readable(path):
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    with _translate_errors(path):
         if not path.is_file():
             raise ArchiveError(
                 f"There is no archive at {str(path)!r}; pass the file or folder that an export "
                 f"wrote."
             )
-        _refuse_long_listing(path)
+        _check_directory_size(path)
         return zipfile.ZipFile(path)
 
 
 @contextmanager
-def _readable(name: str | Path) -> Generator[None]:
-    """Turn what reading raises into an error that says which file it was."""
+def _translate_errors(name: str | Path) -> Generator[None]:
+    """Turn errors of reading into an ArchiveError that names the file."""
     try:
         yield
     except SennitError:
         raise
-    except _UNREADABLE as error:
+    except _READ_ERRORS as error:
         raise ArchiveError(
             f"{str(name)!r} could not be read as an archive ({error}); pass the file or folder "
             f"that an export wrote, or export again."
@@ -280,9 +280,9 @@ def _readable(name: str | Path) -> Generator[None]:
 
 class _Source(Protocol):
     sizes: dict[str, int]
-    """The files there are, and how large each says it is."""
+    """The files, and the size that each declares."""
     packed: int
-    """How many bytes they take together as they are."""
+    """The total size of the files, compressed in a zip."""
 
     def open(self, name: str) -> IO[bytes]: ...
 
@@ -294,20 +294,20 @@ class _FolderSource:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
-                    self._look_into(entry)
+                    self._scan_folder(entry)
                 else:
-                    self._note(entry.name, entry)
+                    self._add_size(entry.name, entry)
         self.packed = sum(self.sizes.values())
 
-    def _look_into(self, folder: os.DirEntry[str]) -> None:
+    def _scan_folder(self, folder: os.DirEntry[str]) -> None:
         with os.scandir(folder) as entries:
             for entry in entries:
-                self._note(f"{_FOLDER}/{entry.name}", entry)
+                self._add_size(f"{_FOLDER}/{entry.name}", entry)
 
-    def _note(self, name: str, entry: os.DirEntry[str]) -> None:
+    def _add_size(self, name: str, entry: os.DirEntry[str]) -> None:
         if not entry.is_file(follow_symlinks=False):
-            raise _not_plain(name)
-        _refuse_many(self.sizes)
+            raise _not_regular(name)
+        _check_file_count(self.sizes)
         self.sizes[name] = entry.stat(follow_symlinks=False).st_size
 
     def open(self, name: str) -> IO[bytes]:
@@ -321,85 +321,83 @@ class _ZipSource:
         for info in packed.infolist():
             if info.filename == f"{_FOLDER}/" and not info.file_size:
                 continue  # programs that pack a folder list it too
-            self._note(info)
+            self._add_size(info)
 
-    def _note(self, info: zipfile.ZipInfo) -> None:
+    def _add_size(self, info: zipfile.ZipInfo) -> None:
         name, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
         if info.is_dir() or kind not in (0, stat.S_IFREG):
-            raise _not_plain(name)
+            raise _not_regular(name)
         if info.flag_bits & 1:
             raise ArchiveError(f"{shown(name)} in the archive is encrypted; unpack it first.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ArchiveError(f"{shown(name)} uses a compression method that archives do not use.")
         if name in self.sizes:
             raise ArchiveError(f"The archive contains {shown(name)} twice.")
-        _refuse_many(self.sizes)
+        _check_file_count(self.sizes)
         self.sizes[name] = info.file_size
 
     def open(self, name: str) -> IO[bytes]:
-        return io.BufferedReader(cast("io.RawIOBase", self._zip.open(name)), _CHUNK)
+        return io.BufferedReader(cast("io.RawIOBase", self._zip.open(name)), _CHUNK_BYTES)
 
 
-def _refuse_many(sizes: dict[str, int]) -> None:
+def _check_file_count(sizes: dict[str, int]) -> None:
     if len(sizes) > LIMITS.sessions:
         raise ArchiveError(f"The archive contains more than {LIMITS.sessions:,} files.")
 
 
-def _refuse_long_listing(path: Path) -> None:
-    """The list of names is read whole before a name can be looked at, so its size comes first."""
+def _check_directory_size(path: Path) -> None:
+    """Raise ArchiveError if the central directory is too large: zipfile reads all of it."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - 98))
         tail = stream.read()
-    ending = tail[-22:]
-    if ending[:4] != b"PK\x05\x06":
+    end_record = tail[-22:]
+    if end_record[:4] != b"PK\x05\x06":
         raise ArchiveError(f"{str(path)!r} is not a zip file, or is truncated.")
-    sizes = [struct.unpack("<L", ending[12:16])[0]]
+    sizes = [struct.unpack("<L", end_record[12:16])[0]]
     if tail[-42:-38] == b"PK\x06\x07" and tail[:4] == b"PK\x06\x06":
         sizes.append(struct.unpack("<Q", tail[40:48])[0])
     if max(sizes) > LIMITS.listing_bytes:
         raise ArchiveError(f"{str(path)!r} lists too many names to be an archive.")
 
 
-def _refuse_oversize(source: _Source) -> None:
+def _check_sizes(source: _Source) -> None:
     for name, size in source.sizes.items():
         if size > (MAX_BYTES if name == _MANIFEST else LIMITS.file_bytes):
             raise ArchiveError(f"{shown(name)} is too large: {size:,} bytes.")
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
-    if _is_trap(total, source.packed):
+    if _is_zip_bomb(total, source.packed):
         raise ArchiveError(
             f"{source.packed:,} bytes that unpack to {total:,} are refused as a zip bomb."
         )
 
 
-def _is_trap(total: int, packed: int) -> bool:
-    """Return whether so few bytes that unpack to so many are more likely made to harm than to
-    keep.
-    """
+def _is_zip_bomb(total: int, packed: int) -> bool:
+    """Return whether the compression ratio is that of a zip bomb."""
     return total > LIMITS.ratio_from and total > packed * LIMITS.ratio
 
 
-def _manifest(source: _Source) -> Manifest:
+def _read_manifest(source: _Source) -> Manifest:
     if _MANIFEST not in source.sizes:
         raise ArchiveError(f"The archive has no {_MANIFEST}; it is not a Sennit archive.")
     with source.open(_MANIFEST) as stream:
         data = stream.read(MAX_BYTES + 1)
     try:
-        found: Any = loads(data)
-        _refuse_other_format(found)
-        return msgspec.convert(found, Manifest)
+        value: Any = loads(data)
+        _check_format(value)
+        return msgspec.convert(value, Manifest)
     except ArchiveError:
         raise
     except (SennitError, msgspec.ValidationError) as error:
         raise ArchiveError(f"The archive's {_MANIFEST} is invalid: {error}") from error
 
 
-def _refuse_other_format(found: Any) -> None:
-    said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    if said.get("format") != FORMAT:
+def _check_format(value: Any) -> None:
+    manifest = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if manifest.get("format") != FORMAT:
         raise ArchiveError(f"Its {_MANIFEST} does not name the format {FORMAT!r}.")
-    version = said.get("version")
+    version = manifest.get("version")
     if isinstance(version, int) and version > VERSION:
         raise ArchiveError(
             f"The archive has version {shown(version)}, this Sennit reads {VERSION}; update Sennit."
@@ -411,14 +409,14 @@ def _refuse_other_format(found: Any) -> None:
         )
 
 
-def _compare(manifest: Manifest, sizes: dict[str, int]) -> None:
-    """The manifest agrees with itself, and with the files there are."""
-    named = [file.name for file in manifest.files]
-    if named != [file_of(session.id) for session in manifest.sessions]:
+def _check_manifest(manifest: Manifest, sizes: dict[str, int]) -> None:
+    """Raise ArchiveError unless the manifest is consistent and matches the files."""
+    names = [file.name for file in manifest.files]
+    if names != [file_of(session.id) for session in manifest.sessions]:
         raise ArchiveError("The manifest's files are not those of its sessions.")
-    if len(set(named)) < len(named):
+    if len(set(names)) < len(names):
         raise ArchiveError("The manifest names a session twice.")
-    if extra := sizes.keys() - named - {_MANIFEST}:
+    if extra := sizes.keys() - names - {_MANIFEST}:
         raise ArchiveError(
             f"The archive contains {shown(min(extra))}, which is not in its manifest."
         )
@@ -426,14 +424,14 @@ def _compare(manifest: Manifest, sizes: dict[str, int]) -> None:
         if file.name not in sizes:
             raise ArchiveError(f"{file.name!r} is missing from the archive.")
         if file.bytes != sizes[file.name]:
-            raise _changed(file)
+            raise _modified_file(file)
         if file.lines > LIMITS.lines:
             raise ArchiveError(f"{file.name!r} has too many lines: {file.lines:,}.")
 
 
-def _changed(file: ArchivedFile) -> ArchiveError:
+def _modified_file(file: ArchivedFile) -> ArchiveError:
     return ArchiveError(f"{file.name!r} does not match the manifest; the archive was modified.")
 
 
-def _not_plain(name: str) -> ArchiveError:
+def _not_regular(name: str) -> ArchiveError:
     return ArchiveError(f"{shown(name)} in the archive is not a regular file.")

@@ -4,9 +4,9 @@ First the session, then its messages, segments and branches, then its commits, w
 labels, and how often its tool calls were started; each line says its kind, and whatever a line
 refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
 
-Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
-be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
-is given as a whole, or an ArchiveError names the line that is wrong.
+Lines are untrusted: messages are validated like new ones, ids and names must be unique, references
+must resolve, and no branch may contain a message twice. A session is read as a whole, or an
+ArchiveError names the wrong line.
 
 The grants of a branch are written for people who read the file, and dropped when it is read back:
 an archive grants nothing. A branch that was given grants comes back with empty ones, so that it
@@ -45,7 +45,7 @@ from sennit.stores.transfer import commit_jsonl
 from sennit.stores.transfer.commit_jsonl import CommitLine, CommitReader, UseLine
 from sennit.stores.transfer.container import MAX_LINE, Count, Moment
 
-_LARGEST = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
+_MAX_FLOAT = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
 
 
 class _SessionLine(msgspec.Struct, tag_field="kind", tag="session", forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown
 class _LabelLine(msgspec.Struct, tag_field="kind", tag="label", forbid_unknown_fields=True):
     message: UUID
     judge: Annotated[str, msgspec.Meta(min_length=1)]
-    score: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+    score: Annotated[float, msgspec.Meta(ge=-_MAX_FLOAT, le=_MAX_FLOAT)]
     created: Moment
 
 
@@ -105,40 +105,40 @@ _Line: TypeAlias = (
 _ORDER = get_args(_Line)
 
 
-_parsed = reader(object, MAX_LINE)
+_parse = reader(object, MAX_LINE)
 
 
 class LoadedSession(NamedTuple):
-    """A session as it was read, with what was noted of it."""
+    """A session with its commits, labels and starts."""
 
     snapshot: Snapshot
     commits: CommitsRecord
     labels: list[LabelRecord]
     starts: dict[UUID, int]
-    """How often tool calls were started, by the messages that ask for them."""
+    """The number of starts of tool calls, by request message."""
 
 
-def written(read: LoadedSession) -> Iterator[bytes]:
-    """The lines of a session; the segments must stand after their bases. Raises ArchiveError."""
-    session = read.snapshot.session.key or str(read.snapshot.session.id)
-    for line in _told(read):
+def written(loaded: LoadedSession) -> Iterator[bytes]:
+    """Yield the lines of a session, whose segments must follow their bases."""
+    session = loaded.snapshot.session.key or str(loaded.snapshot.session.id)
+    for line in _lines(loaded):
         try:
             yield dumps(line, MAX_LINE - 1) + b"\n"
         except CodecError as error:
             raise ArchiveError(
-                f"{_named(line)} of session {shown(session)} does not fit into an archive. {error}"
+                f"{_describe(line)} of session {shown(session)} does not fit an archive. {error}"
             ) from error
 
 
-def _named(line: _Line) -> str:
-    kind = str(line.__struct_config__.tag)
-    return f"{kind.capitalize()} {getattr(line, 'id', '')}".rstrip()
+def _describe(line: _Line) -> str:
+    tag = str(line.__struct_config__.tag)
+    return f"{tag.capitalize()} {getattr(line, 'id', '')}".rstrip()
 
 
-def _told(read: LoadedSession) -> Iterator[_Line]:
-    snapshot = read.snapshot
-    one = snapshot.session
-    yield _SessionLine(one.id, one.key, one.user, one.created, one.metadata)
+def _lines(loaded: LoadedSession) -> Iterator[_Line]:
+    snapshot = loaded.snapshot
+    session = snapshot.session
+    yield _SessionLine(session.id, session.key, session.user, session.created, session.metadata)
     for message in snapshot.messages:
         if message.body == DAMAGED:
             raise damaged_message(message.id)
@@ -148,11 +148,11 @@ def _told(read: LoadedSession) -> Iterator[_Line]:
         yield _SegmentLine(segment.id, segment.base, segment.offset, entries)
     for branch in snapshot.branches:
         yield _branch_line(branch)
-    yield from commit_jsonl.written(read.commits)
-    for label in read.labels:
+    yield from commit_jsonl.written(loaded.commits)
+    for label in loaded.labels:
         if label.score is not None:
             yield _LabelLine(label.message, label.judge, label.score, label.created)
-    for message, times in sorted(read.starts.items()):
+    for message, times in sorted(loaded.starts.items()):
         yield _StartsLine(message, times)
 
 
@@ -170,22 +170,22 @@ def _branch_line(branch: BranchRecord) -> _BranchLine:
 
 
 def read(lines: Iterable[bytes], owner: Owner) -> LoadedSession:
-    """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
-    taking = _Reader(owner)
+    """Return the session in these lines, as a session of the owner; raises ArchiveError."""
+    reader = _Reader(owner)
     number = 0
     for number, line in enumerate(lines, 1):
         try:
-            taking.take(msgspec.convert(_parsed(line), _Line))
+            reader.take(msgspec.convert(_parse(line), _Line))
         except (SennitError, msgspec.ValidationError) as error:
             raise ArchiveError(f"Line {number} of a session is invalid: {error}") from error
     try:
-        return taking.finished()
+        return reader.finished()
     except ValidationError as error:
         raise ArchiveError(f"A session of {number} lines is invalid: {error}") from error
 
 
 class _Reader:
-    """Takes in one line after the other and refuses what does not fit those before."""
+    """Parses lines in order, and refuses those that contradict earlier ones."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -202,7 +202,7 @@ class _Reader:
         self._starts: dict[UUID, int] = {}
 
     def take(self, line: _Line) -> None:
-        """Add what a line says; raises ValidationError."""
+        """Add the record of a line; raises ValidationError."""
         kind = _ORDER.index(type(line))
         if kind < self._kind or (kind > 0) == (self._session is None):
             raise ValidationError(
@@ -229,7 +229,7 @@ class _Reader:
                 self._take_starts(line)
 
     def finished(self) -> LoadedSession:
-        """The whole session, when no more lines come; raises ValidationError."""
+        """Return the whole session after the last line; raises ValidationError."""
         if self._session is None:
             raise ValidationError("It is empty.")
         segments = list(self._segments.values())
@@ -241,16 +241,16 @@ class _Reader:
         return LoadedSession(snapshot, self._commits.finished(), labels, self._starts)
 
     def _take_session(self, line: _SessionLine) -> SessionRecord:
-        uid = line.id if line.key is None else session_id(self._owner, _key(line.key))
+        uid = line.id if line.key is None else session_id(self._owner, _check_key(line.key))
         party(line.user, "user")
         metadata = plain_dict(line.metadata, "metadata")
         return SessionRecord(uid, line.key, line.user, line.created, line.created, metadata)
 
     def _take_message(self, line: _MessageLine) -> None:
-        _refuse_taken(line.id, self._messages, "message")
+        _refuse_duplicate(line.id, self._messages, "message")
         if line.body.keys() & {"id", "created_at"}:
             raise ValidationError("A message's body has neither 'id' nor 'created_at'.")
-        # from_record would trust it: what a store gives back was checked when it was made.
+        # Not from_record, which trusts its input.
         checked = Message.from_dict(
             {**line.body, "id": str(line.id), "created_at": clock.to_iso(line.created)}
         )
@@ -259,7 +259,7 @@ class _Reader:
         self._messages[line.id] = MessageRecord(line.id, line.created, dumps(line.body))
 
     def _take_segment(self, line: _SegmentLine) -> None:
-        _refuse_taken(line.id, self._segments, "segment")
+        _refuse_duplicate(line.id, self._segments, "segment")
         lowest, highest = 0, 0
         if line.base is not None:
             base = self._segments.get(line.base)
@@ -277,7 +277,7 @@ class _Reader:
         self._segments[line.id] = SegmentRecord(line.id, line.base, line.offset, entries)
 
     def _take_branch(self, line: _BranchLine) -> None:
-        _refuse_taken(line.id, self._branches, "branch")
+        _refuse_duplicate(line.id, self._branches, "branch")
         name = branch_name(line.name)
         if name in self._names:
             raise ValidationError(f"Two branches are named {shown(name)}.")
@@ -285,8 +285,8 @@ class _Reader:
             raise ValidationError(f"There is no system message {line.system}.")
         if line.segment not in self._segments or line.segment in self._tails:
             raise ValidationError(f"There is no segment {line.segment} of its own.")
-        never_given = line.resources is None and line.capabilities is None
-        grants: frozenset[str] | None = None if never_given else frozenset()
+        has_no_grants = line.resources is None and line.capabilities is None
+        grants: frozenset[str] | None = None if has_no_grants else frozenset()
         self._names.add(name)
         self._tails.add(line.segment)
         self._branches[line.id] = BranchRecord(
@@ -312,11 +312,11 @@ class _Reader:
     def _take_starts(self, line: _StartsLine) -> None:
         if line.message not in self._messages:
             raise ValidationError(f"There is no message {line.message} that asks for a tool call.")
-        _refuse_taken(line.message, self._starts, "the starts of message")
+        _refuse_duplicate(line.message, self._starts, "the starts of message")
         self._starts[line.message] = line.times
 
 
-def _key(key: str) -> str:
+def _check_key(key: str) -> str:
     if not text(key, "The session's key"):
         raise ValidationError("The session's key is empty.")
     try:
@@ -326,13 +326,13 @@ def _key(key: str) -> str:
     raise ValidationError(f"The session's key {shown(key)} must not be an id.")
 
 
-def _refuse_taken(uid: UUID, among: dict[UUID, Any], what: str) -> None:
-    if uid in among:
-        raise ValidationError(f"Duplicate {what} {uid}.")
+def _refuse_duplicate(uid: UUID, existing: dict[UUID, Any], noun: str) -> None:
+    if uid in existing:
+        raise ValidationError(f"Duplicate {noun} {uid}.")
 
 
 def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
-    """A segment that no branch stands on would vanish when it is stored."""
+    """Raise ValidationError for a segment that no branch uses: a store would drop it."""
     used = set(tails)
     for segment in reversed(segments):
         if segment.id not in used:
@@ -342,31 +342,31 @@ def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
 
 
 def _refuse_repeats(segments: list[SegmentRecord]) -> None:
-    """No history may hold a message twice.
+    """Raise ValidationError if a history contains a message twice.
 
-    Walks the tree of segments once, with the places where each message stands on the way from the
-    root. Offsets never shrink on the way up, so a place is seen from above if the next segment
-    after its own lets it through.
+    Walks the tree of segments once, depth first, with the positions of each message on the path
+    from the root. Offsets never shrink on the way up, so an entry is visible from above if the next
+    segment's offset lies after it.
     """
-    above: dict[UUID | None, list[SegmentRecord]] = {}
+    children: dict[UUID | None, list[SegmentRecord]] = {}
     for segment in segments:
-        above.setdefault(segment.base, []).append(segment)
+        children.setdefault(segment.base, []).append(segment)
     offsets: list[int] = []
-    places: dict[UUID, list[tuple[int, int]]] = {}
-    todo: list[tuple[SegmentRecord, bool]] = [(root, True) for root in above.get(None, [])]
-    while todo:
-        segment, enter = todo.pop()
-        if not enter:
+    positions: dict[UUID, list[tuple[int, int]]] = {}
+    pending: list[tuple[SegmentRecord, bool]] = [(root, True) for root in children.get(None, [])]
+    while pending:
+        segment, is_entering = pending.pop()
+        if not is_entering:
             offsets.pop()
             for entry in segment.entries:
-                places[entry].pop()
+                positions[entry].pop()
             continue
         offsets.append(segment.offset)
         depth = len(offsets) - 1
-        for place, entry in enumerate(segment.entries, segment.offset):
-            stack = places.setdefault(entry, [])
+        for position, entry in enumerate(segment.entries, segment.offset):
+            stack = positions.setdefault(entry, [])
             if stack and (stack[-1][0] == depth or stack[-1][1] < offsets[stack[-1][0] + 1]):
                 raise ValidationError(f"A history contains message {entry} twice.")
-            stack.append((depth, place))
-        todo.append((segment, False))
-        todo.extend((child, True) for child in above.get(segment.id, []))
+            stack.append((depth, position))
+        pending.append((segment, False))
+        pending.extend((upper, True) for upper in children.get(segment.id, []))
