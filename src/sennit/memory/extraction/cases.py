@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import filterfalse
 
-from sennit.memory.extraction.clauses import expanded, is_order, is_unfit, tidy
+from sennit.memory.extraction.clauses import (
+    expand_contractions,
+    is_injection,
+    is_unsafe,
+    to_sentence,
+)
 from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
@@ -53,13 +58,13 @@ class _Said:
 @lru_cache(maxsize=4096)
 def is_problem(sentence: str) -> bool:
     """Return whether a sentence says that something does not work."""
-    return _PROBLEM.search(expanded(sentence)) is not None
+    return _PROBLEM.search(expand_contractions(sentence)) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_solution(sentence: str) -> bool:
     """Return whether a sentence says how something was mended, or that it was."""
-    said = expanded(sentence)
+    said = expand_contractions(sentence)
     return _MENDED.search(said) is not None or (
         _WORKED.search(said) is not None and _DOUBT.search(said) is None
     )
@@ -70,12 +75,12 @@ def cases(conversation: Utterances) -> Iterator[Candidate]:
     problem: _Said | None = None
     proposed: _Said | None = None
     for one in conversation.said:
-        if isinstance(one, ToolUse) or is_order(one.text):
+        if isinstance(one, ToolUse) or is_injection(one.text):
             continue
         if one.speaker == "assistant":
             proposed = (problem and _proposal(one)) or proposed
             continue
-        for sentence in filterfalse(is_unfit, one.sentences):
+        for sentence in filterfalse(is_unsafe, one.sentences):
             solved = problem is not None and is_solution(sentence)
             solution = _solution(_Said(one, sentence), proposed) if solved else None
             if problem and solution:
@@ -87,21 +92,21 @@ def cases(conversation: Utterances) -> Iterator[Candidate]:
 
 def _solution(said: _Said, proposed: _Said | None) -> _Said | None:
     """Return the solution, once somebody says that the problem is solved."""
-    return said if _MENDED.search(expanded(said.sentence)) else proposed
+    return said if _MENDED.search(expand_contractions(said.sentence)) else proposed
 
 
 def _proposal(utterance: Utterance) -> _Said | None:
     """Return the assistant's advice: its first sentences that are not questions."""
     told = [one for one in utterance.sentences if not one.endswith("?")]
     advice = " ".join(told[:3])[:_LONGEST]
-    return _Said(utterance, advice) if advice and not is_unfit(advice) else None
+    return _Said(utterance, advice) if advice and not is_unsafe(advice) else None
 
 
 def _case(problem: _Said, solution: _Said, confirmed: _Said) -> Candidate:
     evidence = dict.fromkeys((problem.evidence, solution.evidence, confirmed.evidence))
     return Candidate(
         category=Category.CASES,
-        text=f"Problem: {tidy(problem.sentence)} Solution: {tidy(solution.sentence)}",
+        text=f"Problem: {to_sentence(problem.sentence)} Solution: {to_sentence(solution.sentence)}",
         slug=slug(" ".join(problem.sentence.split()[:10])),
         evidence=tuple(evidence),
         said_at=confirmed.utterance.at,

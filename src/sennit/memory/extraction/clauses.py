@@ -161,7 +161,7 @@ _SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class NormalizedClause:
     """A clause made plain."""
 
     text: str
@@ -184,7 +184,7 @@ class Plain:
         return is_dated(self.clause)
 
 
-def is_order(text: str) -> bool:
+def is_injection(text: str) -> bool:
     """Return whether a text tries to tell the memory, rather than the assistant, what to do."""
     return _is_order(text) if len(text) <= _SHORT else _is_order.__wrapped__(text)
 
@@ -195,7 +195,7 @@ def _is_order(text: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def is_unfit(text: str) -> bool:
+def is_unsafe(text: str) -> bool:
     """Return whether a text holds what must never be stored: a password, a key, a path that
     climbs.
     """
@@ -215,11 +215,11 @@ def _holds(text: str, hints: tuple[str, ...]) -> bool:
 
 def is_request(sentence: str) -> bool:
     """Return whether a sentence asks for something: a question or a task."""
-    plain = _without_fillers(expanded(sentence))
+    plain = _without_fillers(expand_contractions(sentence))
     return sentence.endswith("?") or bool(_QUESTION.match(plain) or _TASK.match(plain))
 
 
-def expanded(text: str) -> str:
+def expand_contractions(text: str) -> str:
     """A text without contractions, about the user in the first person."""
     return _expanded(text) if len(text) <= _SHORT else _expanded.__wrapped__(text)
 
@@ -235,9 +235,9 @@ def _expanded(text: str) -> str:
     return text
 
 
-def telling(text: str) -> frozenset[str]:
+def content_terms(text: str) -> frozenset[str]:
     """The terms of a text that would have to be proved, however it puts them."""
-    return frozenset(terms(expanded(text))) - FRAME
+    return frozenset(terms(expand_contractions(text))) - FRAME
 
 
 def _in_full(found: re.Match[str]) -> str:
@@ -251,10 +251,10 @@ def stated_sentences(utterance: Utterance) -> Iterator[str]:
 
     A text that gives orders to the memory has none.
     """
-    if is_order(utterance.text):
+    if is_injection(utterance.text):
         return
     for sentence in utterance.sentences:
-        plain = _without_fillers(expanded(sentence))
+        plain = _without_fillers(expand_contractions(sentence))
         if _TASK.match(plain):
             if plain.endswith(":"):
                 return  # what follows is material, not a statement
@@ -280,7 +280,7 @@ def _is_statement(sentence: str, plain: str) -> bool:
     return not (
         (_SUPPOSED.search(plain) and not _RULE.match(plain))
         or _is_reported(plain)
-        or is_unfit(plain)
+        or is_unsafe(plain)
     )
 
 
@@ -288,9 +288,9 @@ def _is_reported(plain: str) -> bool:
     return _holds(plain, _REPORTING) and _REPORTED.search(plain) is not None
 
 
-def plain(clause: str) -> Plain:
+def normalize(clause: str) -> NormalizedClause:
     """A clause made plain, and what was taken away from it."""
-    text = _LAST.sub("", _without_fillers(expanded(clause)).rstrip(" .!?,;:…"))
+    text = _LAST.sub("", _without_fillers(expand_contractions(clause)).rstrip(" .!?,;:…"))
     text = _APPOSED.sub(r"\2 \3 \1 ", text)
     if elliptic := _ELLIPTIC.match(text):
         text = f"{_subject(elliptic)} {text}"
@@ -302,7 +302,7 @@ def plain(clause: str) -> Plain:
             positive = positive != bool(count % 2 and replacement != "hate")
     text = _WE.sub(lambda found: _ONE[found[0].lower()], text)
     text = " ".join(_ADVERB.sub("", f"{text} ").split()).strip(" ,")
-    return Plain(text, positive, change, clause)
+    return NormalizedClause(text, positive, change, clause)
 
 
 def _subject(elliptic: re.Match[str]) -> str:
@@ -311,7 +311,7 @@ def _subject(elliptic: re.Match[str]) -> str:
     return "I am" if elliptic["be"] or elliptic["also"] else "I"
 
 
-def tidy(clause: str) -> str:
+def to_sentence(clause: str) -> str:
     """A clause as a memory holds it: the speaker's words, as a sentence of their own."""
     said = _SPACES.sub(" ", _FILLERS.sub("", clause.strip())).rstrip(" .,;:!")
     said = _LAST.sub("", said)

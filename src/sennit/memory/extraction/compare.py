@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 
-from sennit.memory.extraction.clauses import expanded
+from sennit.memory.extraction.clauses import expand_contractions
 from sennit.memory.extraction.facts import Fact, Words
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.rules.lexicon import ONE_AT_A_TIME
@@ -21,9 +21,9 @@ from sennit.memory.extraction.terms import (
     FRAME,
     NARROWING,
     NEGATIONS,
+    content_tokens,
     is_number,
     stem,
-    telling_tokens,
     terms,
     tokens,
     words,
@@ -61,7 +61,9 @@ def compare(known: KnownMemory, candidate: Candidate) -> TextComparison:
         return TextComparison(Verdict.SAME, known.text)
     if not candidate.category.mergeable or known.category is not candidate.category:
         return TextComparison(Verdict.OTHER)
-    found = [TextComparison(told_apart(one, candidate.text), one) for one in sentences(known.text)]
+    found = [
+        TextComparison(compare_sentences(one, candidate.text), one) for one in sentences(known.text)
+    ]
     if candidate.valid_to is not None and candidate.valid_to <= candidate.said_at:
         # What held until some day says nothing about what holds now.
         found = [one for one in found if one.verdict is not Verdict.CHANGED]
@@ -83,14 +85,14 @@ def is_repeat(known: KnownMemory, candidate: Candidate) -> bool:
 
 @lru_cache(maxsize=4096)
 def _said(text: str) -> tuple[str, ...]:
-    return tuple(tokens(expanded(text)))
+    return tuple(tokens(expand_contractions(text)))
 
 
 def _day(moment: datetime | None) -> object:
     return moment and moment.date()
 
 
-def told_apart(known: str, new: str) -> Verdict:
+def compare_sentences(known: str, new: str) -> Verdict:
     """Compare one sentence with another.
 
     Two sentences that state the same fact are the same only if the new one has no word of its own:
@@ -100,7 +102,7 @@ def told_apart(known: str, new: str) -> Verdict:
     if _said(known) == _said(new):
         return Verdict.SAME
     verdict = _told_apart(known, new)
-    return Verdict.MORE if verdict is Verdict.SAME and not says(known, new) else verdict
+    return Verdict.MORE if verdict is Verdict.SAME and not includes(known, new) else verdict
 
 
 def _told_apart(known: str, new: str) -> Verdict:
@@ -118,26 +120,28 @@ def _told_apart(known: str, new: str) -> Verdict:
 
 
 def _content(text: str) -> Words:
-    return frozenset(terms(expanded(text)))
+    return frozenset(terms(expand_contractions(text)))
 
 
-def says(text: str, other: str) -> bool:
+def includes(text: str, other: str) -> bool:
     """Tell whether a text has every telling token of another, in its order.
 
     The words that a fact is put in may differ, as in "I live in Lisbon" and "My home is in Lisbon".
     """
     fact = fact_of(other)
     frame = fact.frame if fact else FRAME
-    found = iter(telling_tokens(expanded(text)))
-    return all(one in found for one in telling_tokens(expanded(other)) if stem(one) not in frame)
+    found = iter(content_tokens(expand_contractions(text)))
+    return all(
+        one in found for one in content_tokens(expand_contractions(other)) if stem(one) not in frame
+    )
 
 
 def covers(new: str, known: str) -> bool:
     """Return whether a new sentence says all that a known one says, in the same sense, and more."""
-    within = _content(known) <= _content(new) and says(new, known)
+    within = _content(known) <= _content(new) and includes(new, known)
     if not within or _narrows(known, new):
         return False
-    return told_apart(known, new) in (Verdict.SAME, Verdict.MORE)
+    return compare_sentences(known, new) in (Verdict.SAME, Verdict.MORE)
 
 
 def _narrows(known: str, new: str) -> bool:
@@ -147,8 +151,8 @@ def _narrows(known: str, new: str) -> bool:
     "I don't eat meat on Fridays" does not say that I don't eat meat, nor "I like Dune 2" that I
     like Dune.
     """
-    old = frozenset(telling_tokens(expanded(known)))
-    added = [one for one in telling_tokens(expanded(new)) if one not in old]
+    old = frozenset(content_tokens(expand_contractions(known)))
+    added = [one for one in content_tokens(expand_contractions(new)) if one not in old]
     if not added:
         return False
     only_numbers = all(map(is_number, added))
@@ -223,7 +227,7 @@ def _words(known: str, new: str) -> Verdict:
 
 
 def _negations(text: str) -> int:
-    return sum(word in NEGATIONS for word in words(expanded(text)))
+    return sum(word in NEGATIONS for word in words(expand_contractions(text)))
 
 
 def _within(one: Words, other: Words) -> bool:

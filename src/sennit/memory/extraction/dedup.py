@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from sennit.memory.extraction.compare import TextComparison, Verdict, compare, covers, is_repeat
-from sennit.memory.extraction.similarity import RANKED, Similar, TextRanker
+from sennit.memory.extraction.similarity import MAX_SIMILAR, Similar, TextRanker
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 
@@ -24,7 +24,7 @@ _ACTIONS = {
     Verdict.OTHER: Action.CREATE,
 }
 _FIRST = (Action.SKIP, Action.UPDATE, Action.MERGE, Action.CREATE)
-LONGEST = 4000
+MAX_MEMORY_CHARS = 4000
 """A memory that would grow past this many characters is not merged with; a new one is begun."""
 
 
@@ -50,10 +50,10 @@ class Deduplicator:
     def known(self, candidate: Candidate) -> list[KnownMemory]:
         """Return memories about the same subject: own candidates first, then by rank."""
         similar = (one for one in self._similar(candidate) if one.id not in self._absorbed)
-        stored = [self._now.get(one.id, one) for one in islice(similar, RANKED)]
+        stored = [self._now.get(one.id, one) for one in islice(similar, MAX_SIMILAR)]
         return [one for one in (*self._own(candidate), *stored) if comparable(one, candidate)]
 
-    def as_it_stands(self, known: KnownMemory) -> KnownMemory:
+    def latest(self, known: KnownMemory) -> KnownMemory:
         """A memory, or what became of a candidate, after the decisions so far."""
         id = self._became.get(known.id, known.id)
         return self._own.get(id) or self._now.get(id) or replace(known, id=id)
@@ -61,18 +61,18 @@ class Deduplicator:
     def decide(self, candidate: Candidate) -> MemoryDecision:
         """The decision of rules."""
         found = [(one, compare(one, candidate)) for one in self.known(candidate)]
-        found = [(one, told) for one, told in found if fits(told, one, candidate)]
+        found = [(one, told) for one, told in found if is_applicable(told, one, candidate)]
         best = min(found, key=lambda pair: _FIRST.index(_ACTIONS[pair[1].verdict]), default=None)
         if best is None:
-            return self.take(create(candidate))
-        decision = by_rules(candidate, *best)
+            return self.record(create_decision(candidate))
+        decision = decision_from(candidate, *best)
         if decision.action is Action.MERGE:
             others = (one for one, _ in found if one.id != decision.target)
             covered = (one.id for one in others if is_covered(one.text, candidate.text))
             decision = replace(decision, absorbed=tuple(dict.fromkeys(covered)))
-        return self.take(decision)
+        return self.record(decision)
 
-    def take(self, decision: MemoryDecision) -> MemoryDecision:
+    def record(self, decision: MemoryDecision) -> MemoryDecision:
         """Note a decision, whoever made it; those that follow see what it changed."""
         candidate = decision.candidate
         if decision.action is not Action.CREATE and decision.target is not None:
@@ -114,18 +114,20 @@ def comparable(known: KnownMemory, candidate: Candidate) -> bool:
     return known.valid_to is None or past
 
 
-def create(candidate: Candidate, reason: str = "nothing like it is known") -> MemoryDecision:
+def create_decision(
+    candidate: Candidate, reason: str = "nothing like it is known"
+) -> MemoryDecision:
     """The decision to write a new memory."""
     return MemoryDecision(
         action=Action.CREATE, candidate=candidate, text=candidate.text, reason=reason
     )
 
 
-def by_rules(candidate: Candidate, known: KnownMemory, told: TextComparison) -> MemoryDecision:
+def decision_from(candidate: Candidate, known: KnownMemory, told: TextComparison) -> MemoryDecision:
     """The decision that a comparison leads to."""
     action = _ACTIONS[told.verdict]
     if action is Action.CREATE:
-        return create(candidate)
+        return create_decision(candidate)
     decision = MemoryDecision(
         action=action,
         candidate=candidate,
@@ -135,21 +137,21 @@ def by_rules(candidate: Candidate, known: KnownMemory, told: TextComparison) -> 
     )
     if action is Action.UPDATE:
         closed_at = candidate.valid_from or candidate.said_at
-        text = with_sentence(known.text, told.sentence, candidate.text)
+        text = replace_sentence(known.text, told.sentence, candidate.text)
         return replace(decision, text=text, closed_at=closed_at)
     if action is Action.MERGE:
-        return replace(decision, text=merged(known.text, candidate.text))
+        return replace(decision, text=merge_texts(known.text, candidate.text))
     return decision
 
 
-def fits(told: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:
+def is_applicable(told: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:
     """Return whether a comparison leads anywhere; a memory does not grow without end."""
     if told.verdict in (Verdict.MORE, Verdict.BESIDE):
-        return len(known.text) + len(candidate.text) < LONGEST
+        return len(known.text) + len(candidate.text) < MAX_MEMORY_CHARS
     return told.verdict is not Verdict.OTHER
 
 
-def merged(known: str, new: str) -> str:
+def merge_texts(known: str, new: str) -> str:
     """One text that says what both say, each in its own words.
 
     A known sentence that the new one says in full, and more, is not said twice.
@@ -173,6 +175,6 @@ def is_covered(known: str, new: str) -> bool:
     return bool(told) and all(covers(new, sentence) for sentence in told)
 
 
-def with_sentence(text: str, sentence: str, new: str) -> str:
+def replace_sentence(text: str, sentence: str, new: str) -> str:
     """Replace one sentence of a text; without such a sentence the new one is the text."""
     return text.replace(sentence, new, 1) if sentence and sentence in text else new

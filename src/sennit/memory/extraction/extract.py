@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sennit.memory.extraction.cases import cases
-from sennit.memory.extraction.clauses import is_order, own_statements, tidy
+from sennit.memory.extraction.clauses import is_injection, own_statements, to_sentence
 from sennit.memory.extraction.dates import Period, period
 from sennit.memory.extraction.facts import Fact
 from sennit.memory.extraction.patterns import patterns
@@ -36,13 +36,13 @@ _CODE_LINE = re.compile(
 def extract_by_rules(conversation: Utterances) -> Extraction:
     """All that rules find, in the order in which it was said."""
     users = [one for one in conversation.utterances if one.speaker == "user"]
-    found = [candidate for one in users for candidate in stated(one)]
+    found = [candidate for one in users for candidate in extract_facts(one)]
     found += cases(conversation)
     found += patterns(conversation)
     return Extraction(candidates=tuple(found), warnings=tuple(_warnings(users)))
 
 
-def stated(utterance: Utterance) -> Iterator[Candidate]:
+def extract_facts(utterance: Utterance) -> Iterator[Candidate]:
     """Return the facts that one user utterance states."""
     for clause in own_statements(utterance):
         fact = fact_of(clause)
@@ -55,7 +55,7 @@ def candidate_of(fact: Fact, clause: str, utterance: Utterance) -> Candidate:
     when = Period() if fact.slot in _UNDATED else period(clause, utterance.at)
     return Candidate(
         category=fact.category,
-        text=tidy(clause),
+        text=to_sentence(clause),
         slug=slug_of(fact, when),
         evidence=(QuotedEvidence(utterance.message_id, clause.strip()),),
         said_at=utterance.at,
@@ -72,7 +72,7 @@ def slug_of(fact: Fact, when: Period) -> str:
 
 
 def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
-    orders = sum(is_order(one.text) for one in users)
+    orders = sum(is_injection(one.text) for one in users)
     if orders:
         told = "1 message contains" if orders == 1 else f"{orders} messages contain"
         yield f"{told} instructions to the memory; nothing was extracted from {_them(orders)}."

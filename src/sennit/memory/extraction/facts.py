@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sennit.memory.extraction.clauses import Plain
+from sennit.memory.extraction.clauses import NormalizedClause
 from sennit.memory.extraction.terms import terms
 from sennit.memory.extraction.values import Category
 
 Words: TypeAlias = frozenset[str]
-NOTHING: Words = frozenset()
+NO_WORDS: Words = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Fact:
     category: Category
     slot: str
     """What kind of thing it says: `home`, `like`, `job` and so on."""
-    value: Words = NOTHING
+    value: Words = NO_WORDS
     """The content words that say what: {lisbon}, {green, tea}."""
-    about: Words = NOTHING
+    about: Words = NO_WORDS
     """Whom or what it is about, if not the user: {anna}, {rex}; for a favourite, its kind."""
     relation: str = ""
     """What that is to the user: sister, dog, project."""
@@ -41,13 +41,13 @@ class Fact:
     positive: bool = True
     change: bool = False
     """Whether it says that something has changed."""
-    replaces: Words = NOTHING
+    replaces: Words = NO_WORDS
     """The value it takes the place of, if that was said."""
-    frame: Words = NOTHING
+    frame: Words = NO_WORDS
     """The words the fact is put in ("I live in", "my home is"), as opposed to what it says."""
 
 
-Maker: TypeAlias = Callable[[re.Match[str], Plain], Fact | None]
+FactBuilder: TypeAlias = Callable[[re.Match[str], NormalizedClause], Fact | None]
 
 BE = r"(?:am|is|are|was|were)"
 HAVE = r"(?:have |has )?"
@@ -67,23 +67,23 @@ class Rules:
     """A table of rules, tried in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._rules: list[tuple[re.Pattern[str], Words, Maker]] = []
+        self._rules: list[tuple[re.Pattern[str], Words, FactBuilder]] = []
         self.patterns: list[str] = []
         """All of them, in order."""
 
-    def add(self, *patterns: str) -> Callable[[Maker], Maker]:
+    def add(self, *patterns: str) -> Callable[[FactBuilder], FactBuilder]:
         """Add a function that makes a fact of a plain clause which one of the patterns begins."""
         compiled = re.compile("|".join(patterns), re.IGNORECASE)
         literal = content(" ".join(_LITERALS.findall(" ".join(patterns))))
         self.patterns += patterns
 
-        def added(maker: Maker) -> Maker:
+        def register(maker: FactBuilder) -> FactBuilder:
             self._rules.append((compiled, literal, maker))
             return maker
 
-        return added
+        return register
 
-    def fact(self, clause: Plain) -> Fact | None:
+    def fact(self, clause: NormalizedClause) -> Fact | None:
         """Return the fact of the first rule that matches a clause."""
         for pattern, literal, maker in self._rules:
             found = pattern.match(clause.text)

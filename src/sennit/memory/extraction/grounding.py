@@ -17,20 +17,20 @@ from typing import Any, cast
 
 from sennit.memory.extraction.clauses import (
     clauses,
-    expanded,
-    is_order,
-    is_unfit,
+    content_terms,
+    expand_contractions,
+    is_injection,
+    is_unsafe,
     stated_sentences,
-    telling,
-    tidy,
+    to_sentence,
 )
-from sennit.memory.extraction.compare import Verdict, told_apart
+from sennit.memory.extraction.compare import Verdict, compare_sentences
 from sennit.memory.extraction.dates import period
 from sennit.memory.extraction.extract import candidate_of, is_foreign
 from sennit.memory.extraction.facts import Fact
 from sennit.memory.extraction.rules import fact_of, is_instruction
 from sennit.memory.extraction.terms import FRAME, NEGATIONS, slug, stem, terms, words
-from sennit.memory.extraction.transcript import said_in
+from sennit.memory.extraction.transcript import text_of
 from sennit.memory.extraction.utterances import ToolUse, Utterance, sentences
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
 from sennit.stores.search.tokenizer import STOP_WORDS
@@ -83,7 +83,7 @@ class _Clause:
 
     @classmethod
     def of(cls, text: str, *, foreign: bool) -> _Clause:
-        said = frozenset(terms(expanded(text)))
+        said = frozenset(terms(expand_contractions(text)))
         return cls(frozenset(words(text)), said, _negated(text), foreign)
 
     def has_sense_of(self, claim: str) -> bool:
@@ -106,9 +106,9 @@ class EvidenceChecker:
     def candidate(self, claim: Claim) -> Candidate | str:
         """The claim as a candidate, in words that were said; or why it was refused."""
         text = " ".join(_CONTROL.sub(" ", claim.content).split())[:_LONGEST]
-        if not text or is_order(text) or is_unfit(text):
+        if not text or is_injection(text) or is_unsafe(text):
             return "it is empty, gives orders or holds a secret"
-        wanted = telling(text)
+        wanted = content_terms(text)
         category = _category(claim.category, text)
         if claim.category in _AGENTS and is_instruction(text) and self._agent_said(claim, wanted):
             category = Category(claim.category)
@@ -122,7 +122,7 @@ class EvidenceChecker:
             return f"there is no category {claim.category!r}"
         if share < 1 or not _same_sense(text, passage.text):
             return _verbatim(category, passage)
-        return _candidate(category, tidy(text), passage)
+        return _candidate(category, to_sentence(text), passage)
 
     def _best(self, claim: Claim, wanted: frozenset[str]) -> tuple[_Passage | None, float]:
         """The passage of the user that covers most: among those cited, else among all."""
@@ -144,13 +144,13 @@ class EvidenceChecker:
         """
         cited = (self._shown[n] for n in claim.evidence if n in self._shown)
         others = (one for one in cited if isinstance(one, ToolUse) or one.speaker != "user")
-        said = (frozenset(terms(expanded(said_in(one)))) for one in others)
+        said = (frozenset(terms(expand_contractions(text_of(one)))) for one in others)
         return any(_share(wanted, one) == 1 for one in said)
 
     def _clauses(self, number: int) -> list[_Clause]:
         """The clauses of what was shown under a number, if anything was."""
         if number in self._shown and number not in self._split:
-            said = said_in(self._shown[number])
+            said = text_of(self._shown[number])
             foreign = is_foreign(said)
             self._split[number] = [_Clause.of(one, foreign=foreign) for one in _clauses(said)]
         return self._split.get(number, [])
@@ -160,16 +160,16 @@ class EvidenceChecker:
     ) -> Candidate | str:
         """A case or pattern: every word of it must stand in the messages it cites."""
         cited = [self._shown[n] for n in claim.evidence if n in self._shown]
-        said = [said_in(one) for one in cited]
-        if not cited or any(map(is_order, said)):
+        said = [text_of(one) for one in cited]
+        if not cited or any(map(is_injection, said)):
             return "it cites nothing that could be relied on"
-        if _share(wanted, frozenset(terms(" ".join(map(expanded, said))))) < 1:
+        if _share(wanted, frozenset(terms(" ".join(map(expand_contractions, said))))) < 1:
             return "it says what its evidence does not"
         if _is_opposite(text, [one for n in claim.evidence for one in self._clauses(n)]):
             return "it says the opposite of its evidence"
         return Candidate(
             category=category,
-            text=tidy(text),
+            text=to_sentence(text),
             slug=slug(" ".join(text.split()[:8])),
             evidence=tuple(QuotedEvidence(one.message_id) for one in cited),
             said_at=cited[-1].at,
@@ -191,7 +191,7 @@ def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:
     for size in range(1, min(_WINDOW, len(own)) + 1):
         for first in range(len(own) - size + 1):
             text = " ".join(own[first : first + size])
-            yield _Passage(source, text, frozenset(terms(expanded(text))))
+            yield _Passage(source, text, frozenset(terms(expand_contractions(text))))
 
 
 def _share(wanted: frozenset[str], said: frozenset[str]) -> float:
@@ -207,13 +207,13 @@ def _same_sense(claim: str, said: str) -> bool:
         return False
     if not _states_the_same(claim, said):
         return False
-    verdict = told_apart(said, claim)
+    verdict = compare_sentences(said, claim)
     same_fact = fact_of(said) is not None and verdict in (Verdict.SAME, Verdict.MORE)
     same_person = same_fact or _is_of_user(said) or not _is_of_user(claim)
     if verdict is Verdict.CHANGED or not same_person:
         return False
-    order = iter(terms(expanded(said)))
-    return all(one in order for one in terms(expanded(claim)) if one not in FRAME)
+    order = iter(terms(expand_contractions(said)))
+    return all(one in order for one in terms(expand_contractions(claim)) if one not in FRAME)
 
 
 def _states_the_same(claim: str, said: str) -> bool:
@@ -223,13 +223,13 @@ def _states_the_same(claim: str, said: str) -> bool:
     rules know to be a fact must be the same fact; else the claim must be put in words that were
     said.
     """
-    told, put_in = fact_of(claim), frozenset(terms(expanded(claim)))
+    told, put_in = fact_of(claim), frozenset(terms(expand_contractions(claim)))
     parts = [part for one in sentences(said) for part in (one, *clauses(one))]
     facts = [fact for one in parts if (fact := fact_of(one)) is not None]
     if told is not None and facts:
         return any(_is_same_fact(told, one) for one in facts)
     framed = not facts or any(one.frame & put_in for one in facts)
-    return framed and (put_in & FRAME) - _REPORTING <= frozenset(terms(expanded(said)))
+    return framed and (put_in & FRAME) - _REPORTING <= frozenset(terms(expand_contractions(said)))
 
 
 def _is_same_fact(told: Fact, said: Fact) -> bool:
@@ -247,7 +247,7 @@ def _clauses(text: str) -> list[str]:
 def _is_opposite(claim: str, said: Sequence[_Clause]) -> bool:
     """Return whether a clause of a claim has the words of what was said, but not its sense."""
     for part in _clauses(claim):
-        wanted = telling(part)
+        wanted = content_terms(part)
         saying = [one for one in said if wanted and wanted <= one.terms]
         if saying and not any(one.has_sense_of(part) for one in saying):
             return True
@@ -256,17 +256,17 @@ def _is_opposite(claim: str, said: Sequence[_Clause]) -> bool:
 
 def _is_english(text: str) -> bool:
     """Return whether the rules know the language of a text, and so what negates it."""
-    found = words(expanded(text))
+    found = words(expand_contractions(text))
     return fact_of(text) is not None or sum(map(STOP_WORDS.__contains__, found)) * 3 >= len(found)
 
 
 def _is_of_user(text: str) -> bool:
     """Return whether the one who speaks, or is called the user, does something in a text."""
-    return not _SPEAKER.isdisjoint(words(expanded(text)))
+    return not _SPEAKER.isdisjoint(words(expand_contractions(text)))
 
 
 def _negated(text: str) -> bool:
-    return not NEGATIONS.isdisjoint(words(expanded(text)))
+    return not NEGATIONS.isdisjoint(words(expand_contractions(text)))
 
 
 def _category(claimed: str, said: str) -> Category | None:
@@ -285,7 +285,7 @@ def _verbatim(category: Category, passage: _Passage) -> Candidate:
     fact = fact_of(passage.text)
     if fact is not None:
         return candidate_of(fact, passage.text, passage.source)
-    return _candidate(category, tidy(passage.text), passage)
+    return _candidate(category, to_sentence(passage.text), passage)
 
 
 def _candidate(category: Category, text: str, passage: _Passage) -> Candidate:

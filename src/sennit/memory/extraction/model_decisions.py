@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
-from sennit.memory.extraction.clauses import expanded
-from sennit.memory.extraction.compare import TextComparison, Verdict, compare, says
+from sennit.memory.extraction.clauses import expand_contractions
+from sennit.memory.extraction.compare import TextComparison, Verdict, compare, includes
 from sennit.memory.extraction.dedup import (
-    LONGEST,
+    MAX_MEMORY_CHARS,
     Deduplicator,
     comparable,
-    create,
+    create_decision,
     is_covered,
-    merged,
-    with_sentence,
+    merge_texts,
+    replace_sentence,
 )
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.similarity import Similar, TextRanker
-from sennit.memory.extraction.terms import telling_tokens, terms
+from sennit.memory.extraction.terms import content_tokens, terms
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 
@@ -47,7 +47,9 @@ class DecisionPrompt:
     """How many candidates did not fit; rules decide on them."""
 
 
-def question(candidates: Sequence[Candidate], similar: Similar, letters: int) -> DecisionPrompt:
+def decision_prompt(
+    candidates: Sequence[Candidate], similar: Similar, letters: int
+) -> DecisionPrompt:
     """Return the question for the model; exact repeats and unrelated candidates need none."""
     earlier = TextRanker()
     blocks: list[str] = []
@@ -105,7 +107,7 @@ def decide_by_model(
         listed = asked.asked.get(number)
         decision = _decision(candidate, batch, listed, told.get(number)) if listed else None
         overruled += listed is not None and decision is None
-        decisions.append(batch.take(decision) if decision else batch.decide(candidate))
+        decisions.append(batch.record(decision) if decision else batch.decide(candidate))
     return decisions, overruled
 
 
@@ -131,12 +133,12 @@ def _decision(
         return None
     action = Action(told["action"])
     letters = _LETTER.findall(str(told.get("known") or "").upper().removeprefix("KNOWN"))
-    shown = [batch.as_it_stands(listed[one]) for one in letters if one in listed]
+    shown = [batch.latest(listed[one]) for one in letters if one in listed]
     known = shown[0] if shown else None
     if action is Action.CREATE:
         # A repeat or a contradiction that rules are sure of does not stand beside the old text.
         sure = any(compare(one, candidate).verdict in _SURE for one in batch.known(candidate))
-        return None if sure else create(candidate, "the model finds nothing like it")
+        return None if sure else create_decision(candidate, "the model finds nothing like it")
     if known is None or not candidate.category.mergeable or not _may(action, known, candidate):
         return None
     told_by_rules = compare(known, candidate)
@@ -163,13 +165,13 @@ def _decision(
 def _merging(decision: MemoryDecision, shown: Sequence[KnownMemory], said: str) -> MemoryDecision:
     """Merge a candidate into the first of some memories, and the others too if no word is lost."""
     new = decision.candidate.text
-    known = [one for one in dict.fromkeys(shown) if len(one.text) + len(new) < LONGEST]
+    known = [one for one in dict.fromkeys(shown) if len(one.text) + len(new) < MAX_MEMORY_CHARS]
     texts = [one.text for one in known]
     if len(known) > 1 and _keeps(said, new, *texts):
         return replace(decision, text=said, absorbed=tuple(one.id for one in known[1:]))
     covered = [one.id for one in known[1:] if is_covered(one.text, new)]
     first = shown[0].text
-    text = said if _keeps(said, new, first) else merged(first, new)
+    text = said if _keeps(said, new, first) else merge_texts(first, new)
     return replace(decision, text=text, absorbed=tuple(covered))
 
 
@@ -186,7 +188,7 @@ def _updated(known: KnownMemory, candidate: Candidate, said: str) -> str:
     others = [one for one in sentences(known.text) if one != ended]
     if _within(said, known, candidate) and all(_tells(said, one) for one in others):
         return said
-    return with_sentence(known.text, ended, candidate.text)
+    return replace_sentence(known.text, ended, candidate.text)
 
 
 def _leaves_it_true(told: TextComparison, candidate: Candidate) -> bool:
@@ -240,7 +242,8 @@ def _keeps(said: str, *texts: str) -> bool:
 
 def _tells(said: str, *texts: str) -> bool:
     """Tell whether a text has all that some others tell, "before" and "C++" included, in order."""
-    found = frozenset(telling_tokens(expanded(said)))
+    found = frozenset(content_tokens(expand_contractions(said)))
     return bool(said) and all(
-        says(said, text) and found.issuperset(telling_tokens(expanded(text))) for text in texts
+        includes(said, text) and found.issuperset(content_tokens(expand_contractions(text)))
+        for text in texts
     )

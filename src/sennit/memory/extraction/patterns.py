@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sennit.memory.extraction.clauses import is_order, is_unfit
+from sennit.memory.extraction.clauses import is_injection, is_unsafe
 from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence, abstract_of
@@ -21,7 +21,7 @@ _LONGEST = 160
 def patterns(conversation: Utterances) -> Iterator[Candidate]:
     """Return patterns learnt from the tool calls of a conversation."""
     for candidate in (*_made_good(conversation.tool_uses), *_together(conversation)):
-        if not is_unfit(candidate.text) and not is_order(candidate.text):
+        if not is_unsafe(candidate.text) and not is_injection(candidate.text):
             yield candidate
 
 

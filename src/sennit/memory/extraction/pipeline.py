@@ -15,7 +15,7 @@ from sennit.errors import OutputError, SennitError
 from sennit.memory.extraction.dedup import decide_by_rules
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.grounding import Claim, EvidenceChecker
-from sennit.memory.extraction.model_decisions import decide_by_model, question
+from sennit.memory.extraction.model_decisions import decide_by_model, decision_prompt
 from sennit.memory.extraction.prompts import (
     DECIDE_SCHEMA,
     EXTRACT_SCHEMA,
@@ -26,7 +26,7 @@ from sennit.memory.extraction.prompts import (
 )
 from sennit.memory.extraction.similarity import Similar
 from sennit.memory.extraction.summarize import summary_by_rules, summary_from
-from sennit.memory.extraction.transcript import Transcript, budget, transcript
+from sennit.memory.extraction.transcript import Transcript, material_budget, transcript
 from sennit.memory.extraction.utterances import Utterances, read
 from sennit.memory.extraction.values import (
     Candidate,
@@ -45,7 +45,7 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest
 
-TINY = frozenset({"local"})
+MODELS_TOO_SMALL = frozenset({"local"})
 """Models that are shown nothing: the embedded one invents more memories than it finds."""
 
 
@@ -75,15 +75,15 @@ async def digest(
     prompts: Prompts = PROMPTS,
 ) -> Digest:
     """The same with a model, if there is one that can do it; never raises for what a model does."""
-    if model is None or model.name in TINY:
+    if model is None or model.name in MODELS_TOO_SMALL:
         return digest_by_rules(messages, similar, injected=injected)
     conversation = read(messages, injected)
     if not conversation.said:
         return digest_by_rules((), similar)
-    return await _Thinking(model, prompts, conversation, similar).digest()
+    return await _ModelExtraction(model, prompts, conversation, similar).digest()
 
 
-class _Thinking:
+class _ModelExtraction:
     """One conversation, one model, three questions at most."""
 
     def __init__(
@@ -149,7 +149,7 @@ class _Thinking:
         self, candidates: Sequence[Candidate]
     ) -> tuple[list[MemoryDecision], Method]:
         letters = self._room(self._prompts.decide, schema=DECIDE_SCHEMA)
-        asked = question(candidates, self._similar, letters)
+        asked = decision_prompt(candidates, self._similar, letters)
         if asked.left_out:
             self._warnings.append(
                 f"{asked.left_out} candidates did not fit into the prompt; rules decided on them."
@@ -177,7 +177,7 @@ class _Thinking:
 
     def _room(self, *told: str, schema: Schema) -> int:
         letters = sum(map(len, told)) + len(dumps(dict(schema)))
-        return budget(self._model, self._prompts.tokens, letters)
+        return material_budget(self._model, self._prompts.tokens, letters)
 
     async def _asked(
         self,

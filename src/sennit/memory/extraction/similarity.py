@@ -21,7 +21,7 @@ from sennit.memory.extraction.values import Candidate, Category, KnownMemory
 Similar: TypeAlias = Callable[[Candidate], Sequence[KnownMemory]]
 """Known memories of the candidate's owner and category, the most similar first."""
 
-RANKED = 10
+MAX_SIMILAR = 10
 """How many similar memories are looked at."""
 _LOOKED_AT = 300
 """How many places in the index are read for a candidate, so that a batch is not quadratic."""
@@ -41,7 +41,7 @@ _CUES = {
 }
 
 
-def query(candidate: Candidate) -> str:
+def search_text(candidate: Candidate) -> str:
     """Return the search text: the fact, and other wordings of older facts of its kind.
 
     "I moved to Berlin" has no word in common with "I live in Lisbon", which it changes.
@@ -90,7 +90,7 @@ class TextRanker:
                 room -= 1
                 counted = self._known[id][1]
                 scores[id] += rare * counted[word] / (counted[word] + 0.1 * len(counted))
-        best = nlargest(RANKED, scores, key=lambda id: (scores[id], id))
+        best = nlargest(MAX_SIMILAR, scores, key=lambda id: (scores[id], id))
         return [self._known[id][0] for id in best]
 
     def _rarest_first(self, candidate: Candidate) -> list[tuple[str, dict[str, None]]]:

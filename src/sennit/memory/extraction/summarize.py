@@ -14,10 +14,15 @@ from functools import lru_cache
 from typing import Any
 
 from sennit.memory.extraction.cases import is_problem, is_solution
-from sennit.memory.extraction.clauses import expanded, is_order, is_request, is_unfit
-from sennit.memory.extraction.terms import folded, stem, terms, words
+from sennit.memory.extraction.clauses import (
+    expand_contractions,
+    is_injection,
+    is_request,
+    is_unsafe,
+)
+from sennit.memory.extraction.terms import fold, stem, terms, words
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
-from sennit.memory.extraction.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
+from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, MAX_OVERVIEW_CHARS, Summary
 
 _NOTHING = "Nothing was said"
 _STEPS = 12
@@ -84,7 +89,7 @@ def summary_from(answer: dict[str, Any], conversation: Utterances) -> Summary:
     """The summary in a model's answer, without secrets, orders and concepts nobody mentioned."""
     said = {stem(word) for one in conversation.utterances for word in words(one.text)}
 
-    def mentioned(concept: str) -> bool:
+    def is_mentioned(concept: str) -> bool:
         found = [stem(word) for word in words(concept)]
         return bool(found) and all(word in said for word in found)
 
@@ -95,14 +100,14 @@ def summary_from(answer: dict[str, Any], conversation: Utterances) -> Summary:
         status=_safe(answer["status"]) or "Open",
         analysis=_lines(answer["analysis"]),
         request=_safe(answer["request"]),
-        concepts=tuple(filter(mentioned, _lines(answer["concepts"]))),
+        concepts=tuple(filter(is_mentioned, _lines(answer["concepts"]))),
         pending=_lines(answer["pending"]),
     )
 
 
 def abstract(summary: Summary) -> str:
     """The summary as `.abstract.md` keeps it: one line of at most 256 characters."""
-    return _short(_line(summary.one_line), ABSTRACT_LETTERS)
+    return _short(_line(summary.one_line), MAX_ABSTRACT_CHARS)
 
 
 def markdown(summary: Summary) -> str:
@@ -110,7 +115,7 @@ def markdown(summary: Summary) -> str:
     analysis, pending = list(summary.analysis), list(summary.pending)
     request, concepts = summary.request, list(summary.concepts)
     text = _written(summary, analysis, request, concepts, pending)
-    while len(text) > OVERVIEW_LETTERS:
+    while len(text) > MAX_OVERVIEW_CHARS:
         if len(analysis) > 2:
             del analysis[len(analysis) // 2]
         elif len(pending) > 1:
@@ -122,7 +127,7 @@ def markdown(summary: Summary) -> str:
             pending = [_short(one, 100) for one in pending]
             concepts = [_short(one, 100) for one in concepts]
             request = _short(request, 1000)
-            return _written(summary, analysis, request, concepts, pending)[:OVERVIEW_LETTERS]
+            return _written(summary, analysis, request, concepts, pending)[:MAX_OVERVIEW_CHARS]
         text = _written(summary, analysis, request, concepts, pending)
     return text
 
@@ -186,7 +191,7 @@ def _named(utterance: Utterance) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     read = 0
     for sentence in utterance.sentences:
-        if read > _READ or is_unfit(sentence):
+        if read > _READ or is_unsafe(sentence):
             continue
         read += len(sentence)
         for code, word in _TERM.findall(sentence):
@@ -213,7 +218,7 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 @lru_cache(maxsize=8192)
 def _key(term: str) -> str:
     """Return a key under which spellings of one concept are equal; "" for other words."""
-    return "" if folded(term) in _COMMON else " ".join(terms(term))
+    return "" if fold(term) in _COMMON else " ".join(terms(term))
 
 
 def _pending(heard: Sequence[_Heard]) -> list[str]:
@@ -226,7 +231,7 @@ def _pending(heard: Sequence[_Heard]) -> list[str]:
                 problem = ""
             elif one.speaker == "user" and is_problem(sentence):
                 problem = sentence
-            elif _TODO.search(expanded(sentence)) and not sentence.endswith("?"):
+            elif _TODO.search(expand_contractions(sentence)) and not sentence.endswith("?"):
                 open_[_short(_line(sentence), _STEP_LETTERS)] = None
     if problem:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
@@ -247,8 +252,8 @@ def _gist(told: Iterable[str]) -> str:
 
 def _told(utterance: Utterance) -> Iterator[str]:
     """The sentences a summary may repeat: no secrets, and nothing of a text that gives orders."""
-    if not is_order(utterance.text):
-        yield from (one for one in utterance.sentences if not is_unfit(one))
+    if not is_injection(utterance.text):
+        yield from (one for one in utterance.sentences if not is_unsafe(one))
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:
@@ -262,7 +267,7 @@ def _spread(items: list[Any], most: int) -> list[Any]:
 def _safe(text: Any) -> str:
     """A line of a model's, unless it holds what a summary must not."""
     line = _line(text)
-    return "" if is_unfit(line) or is_order(line) else line
+    return "" if is_unsafe(line) or is_injection(line) else line
 
 
 def _lines(given: Iterable[Any]) -> tuple[str, ...]:

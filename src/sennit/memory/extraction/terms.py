@@ -54,7 +54,7 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]")
 _VOWEL = re.compile(r"[aeiouy]")
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Lower case, without accents and typographic apostrophes."""
     text = text.replace("’", "'").lower()
     if text.isascii():
@@ -65,7 +65,7 @@ def folded(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """All words of a text, folded."""
-    return _WORD.findall(folded(text))
+    return _WORD.findall(fold(text))
 
 
 def tokens(text: str) -> list[str]:
@@ -82,7 +82,7 @@ def _is_said(token: str) -> bool:
     return token != "`" and unicodedata.category(token).startswith("S")
 
 
-def telling_tokens(text: str) -> list[str]:
+def content_tokens(text: str) -> list[str]:
     """Give the tokens of a text that tell something; unlike terms these keep "before" and "all"."""
     return [_as_told(one) for one in tokens(text) if one not in _EMPTY]
 
@@ -144,10 +144,10 @@ def is_number(term: str) -> bool:
 def slug(*pieces: str) -> str:
     """Return a file name: a-z, 0-9 and single hyphens, never empty."""
     text = " ".join(pieces)
-    plain = re.sub(r"[^a-z0-9]+", "-", folded(text)).strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", fold(text)).strip("-")
     short = plain[:_LONGEST_SLUG].rsplit("-", 1)[0] if len(plain) > _LONGEST_SLUG else plain
     short = short.strip("-")[:_LONGEST_SLUG]
-    lost = sum(sign.isalnum() for sign in folded(text)) > 2 * len(plain)
+    lost = sum(sign.isalnum() for sign in fold(text)) > 2 * len(plain)
     if short and not lost and not _RESERVED.fullmatch(short):
         return short
     mark = sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]

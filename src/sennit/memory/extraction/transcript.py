@@ -13,7 +13,7 @@ from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.messages.codec import dumps
 from sennit.services.models.protocol import Model
 
-LETTERS_PER_TOKEN = 4
+CHARS_PER_TOKEN = 4
 _MOST = {"user": 4000, "assistant": 800, "tool": 300}
 _ANSWER_TOKENS = 2000
 
@@ -29,11 +29,11 @@ class Transcript:
     """What did not fit, in whole or in part; what the assistant and tools say may be shortened."""
 
 
-def budget(model: Model, tokens: int, told: int) -> int:
+def material_budget(model: Model, tokens: int, told: int) -> int:
     """Return the number of characters left for material after `told` characters of prompt."""
     window = model.window
     most = tokens if window is None else min(tokens, max(0, window - _ANSWER_TOKENS))
-    return max(0, most * LETTERS_PER_TOKEN - told)
+    return max(0, most * CHARS_PER_TOKEN - told)
 
 
 def transcript(conversation: Utterances, letters: int) -> Transcript:
@@ -63,10 +63,10 @@ def _is_cut(one: Utterance | ToolUse) -> bool:
 
 def _line(number: int, one: Utterance | ToolUse) -> str:
     speaker = _speaker(one)
-    return f"[{number}] {speaker}: {_indented(_shortened(said_in(one), _MOST[speaker]))}"
+    return f"[{number}] {speaker}: {_indented(_shortened(text_of(one), _MOST[speaker]))}"
 
 
-def said_in(one: Utterance | ToolUse) -> str:
+def text_of(one: Utterance | ToolUse) -> str:
     """Return the text of an utterance or a tool use."""
     if isinstance(one, Utterance):
         return one.text

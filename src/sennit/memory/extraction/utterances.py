@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from sennit.memory.extraction.terms import folded, tokens
+from sennit.memory.extraction.terms import fold, tokens
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
@@ -178,7 +178,7 @@ def _tool_use(
 
 
 def _plain(text: str) -> str:
-    return " ".join(tokens(folded(text)))
+    return " ".join(tokens(fold(text)))
 
 
 def own_words(text: str) -> str:

@@ -23,11 +23,11 @@ Owner: TypeAlias = Literal["user", "agent"]
 Method: TypeAlias = Literal["model", "rules"]
 """Who did the thinking: a model, or rules that need none."""
 
-ABSTRACT_LETTERS = 256
-OVERVIEW_LETTERS = 4000
+MAX_ABSTRACT_CHARS = 256
+MAX_OVERVIEW_CHARS = 4000
 
 
-def abstract_of(text: str, letters: int = ABSTRACT_LETTERS) -> str:
+def abstract_of(text: str, letters: int = MAX_ABSTRACT_CHARS) -> str:
     """A text in one line, cut off where it grows longer than an abstract may be."""
     line = " ".join(text[: 8 * letters].split())
     return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"

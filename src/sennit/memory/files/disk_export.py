@@ -23,7 +23,7 @@ from sennit import clock
 from sennit.atomic_file import whole
 from sennit.errors import ArchiveError, CodecError, ValidationError, shown
 from sennit.memory.files.entry import FileEntry
-from sennit.memory.files.stored_files import MAX_TEXT, StoredTree
+from sennit.memory.files.stored_files import MAX_TEXT_BYTES, StoredTree
 from sennit.memory.history.history import MemoryRecord, iso
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
@@ -125,13 +125,13 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
             read[place] = _read(file, place)
     found = list(read.values())
 
-    def imported() -> FolderImport:
+    def import_once() -> FolderImport:
         puts = [put for one in found if (put := _put(tree, one)) is not None]
         tree.realm.store.change_files(puts)
         new = sum(put.version.number == 1 for put in puts)
         return FolderImport(new, len(puts) - new, len(found) - len(puts), skipped)
 
-    return retry_on_conflict(imported, "the same files")
+    return retry_on_conflict(import_once, "the same files")
 
 
 def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
@@ -180,8 +180,8 @@ def _place(uri: str, names: tuple[str, ...], file: Path) -> Uri:
 
 
 def _read(file: Path, uri: Uri) -> _Found:
-    if file.stat().st_size > 2 * MAX_TEXT:
-        raise ArchiveError(f"{str(file)!r} is too large: at most {MAX_TEXT:,} bytes of text.")
+    if file.stat().st_size > 2 * MAX_TEXT_BYTES:
+        raise ArchiveError(f"{str(file)!r} is too large: at most {MAX_TEXT_BYTES:,} bytes of text.")
     try:
         # Opened so that a link put there since it was looked at is refused, not followed.
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
@@ -190,8 +190,10 @@ def _read(file: Path, uri: Uri) -> _Found:
     except (OSError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{str(file)!r} cannot be read as text ({error}).") from error
     fields, text = _parted(said.replace("\r\n", "\n"))
-    if "\0" in text or len(text.encode()) > MAX_TEXT:
-        raise ArchiveError(f"{str(file)!r} contains NUL, or more than {MAX_TEXT:,} bytes of text.")
+    if "\0" in text or len(text.encode()) > MAX_TEXT_BYTES:
+        raise ArchiveError(
+            f"{str(file)!r} contains NUL, or more than {MAX_TEXT_BYTES:,} bytes of text."
+        )
     return _Found(uri, text, fields)
 
 
@@ -223,7 +225,7 @@ def _put(tree: StoredTree, found: _Found) -> PutFile | None:
     file = tree.realm.find(found.uri)
     since, until = _moment(found, "valid_from"), _moment(found, "valid_to")
     if file is None:
-        tree.refuse_place(found.uri)
+        tree.check_writable(found.uri)
     put = tree.next_version(found.uri, file, found.text, "imported")
     version = put.version
     if since is not None:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from sennit import cancellation
 from sennit.errors import NotFoundError, ValidationError, shown
-from sennit.memory.extraction.values import OVERVIEW_LETTERS, abstract_of
+from sennit.memory.extraction.values import MAX_OVERVIEW_CHARS, abstract_of
 from sennit.memory.files.disk_export import FolderImport, export_folder, import_folder
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.session_files import SessionTree
@@ -130,7 +130,7 @@ class FileSystem:
     def overview(self, uri: str) -> str:
         """A file or folder in at most 4000 characters."""
         return self._layer(uri, _OVERVIEW, lambda one: self.read(one.uri), lambda said: said)[
-            :OVERVIEW_LETTERS
+            :MAX_OVERVIEW_CHARS
         ]
 
     def _layer(

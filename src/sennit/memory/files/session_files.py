@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError
-from sennit.memory.commit.archive import current
+from sennit.memory.commit.archive import current_messages
 from sennit.memory.commit.result import archive_name, result_of
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.utterances import read
@@ -141,11 +141,11 @@ class _Session:
         return found
 
     def _branches(self) -> dict[str, _Folder]:
-        def said(branch: Branch) -> str:
-            return messages_jsonl.lines(current(self.session, branch))
+        def current_lines(branch: Branch) -> str:
+            return messages_jsonl.lines(current_messages(self.session, branch))
 
         return {
-            branch_folder(branch.name): _Folder({"messages.jsonl": partial(said, branch)})
+            branch_folder(branch.name): _Folder({"messages.jsonl": partial(current_lines, branch)})
             for branch in list(self.session.branches)
         }
 
@@ -161,7 +161,7 @@ class _Session:
     def _current(self) -> list[Message]:
         branches = list(self.session.branches)
         branch = self.session.get_branch(DEFAULT_BRANCH, branches[0] if branches else None)
-        return [] if branch is None else current(self.session, branch)
+        return [] if branch is None else current_messages(self.session, branch)
 
     def _abstract(self) -> str:
         return self._said("abstract") or self._by_rules(summarize.abstract)

@@ -17,7 +17,7 @@ from sennit.memory.extraction.values import Category, abstract_of
 from sennit.memory.files import entry
 from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
 from sennit.memory.history.forget import erase_files
-from sennit.memory.naming import rename
+from sennit.memory.naming import rename_references
 from sennit.memory.scope import MemoryScope, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.messages.json_values import text
@@ -33,13 +33,13 @@ from sennit.stores.records.files import (
 )
 from sennit.stores.records.sessions import Owner
 
-ALWAYS: dict[Scope, tuple[str, ...]] = {
+BUILT_IN_FOLDERS: dict[Scope, tuple[str, ...]] = {
     "user": ("memories", "memories/entities", "memories/events", "memories/preferences"),
     "agent": ("memories", "memories/cases", "memories/patterns", "skills"),
     "resources": (),
     "session": (),
 }
-MAX_TEXT = 1 << 20
+MAX_TEXT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StoredTree:
     def _always(self, scope: Scope) -> list[Uri]:
         """The folders below a scope that are always there."""
         shared = [Uri(scope, (SHARED,))] if scope in self.realm.shared else []
-        return [*(Uri(scope, tuple(path.split("/"))) for path in ALWAYS[scope]), *shared]
+        return [*(Uri(scope, tuple(path.split("/"))) for path in BUILT_IN_FOLDERS[scope]), *shared]
 
     def children(self, uri: Uri) -> list[FileEntry]:
         """List a folder; raises NotFoundError."""
@@ -91,7 +91,7 @@ class StoredTree:
 
     def _below(self, uri: Uri) -> list[FileRecord]:
         """The files in a folder; at the top with those that are shared."""
-        return [file for place in self.realm.places(uri) for file in self._files(*place)]
+        return [file for place in self.realm.locations(uri) for file in self._files(*place)]
 
     def _files(self, owner: Owner, path: str) -> list[FileRecord]:
         files = self.realm.store.list_files(owner, f"{path}/" if path else "")
@@ -107,11 +107,11 @@ class StoredTree:
     def write(self, uri: Uri, said: str, *, did: str = "written") -> FileEntry:
         """Let a file say something, as its next version; the same again changes nothing."""
         body = text(said, "What a file says")
-        if len(body.encode()) > MAX_TEXT:
-            raise ValidationError(f"A file may contain at most {MAX_TEXT:,} bytes of text.")
+        if len(body.encode()) > MAX_TEXT_BYTES:
+            raise ValidationError(f"A file may contain at most {MAX_TEXT_BYTES:,} bytes of text.")
 
         def write() -> FileEntry:
-            self.refuse_place(uri)
+            self.check_writable(uri)
             file = self.realm.find(uri)
             if file is not None and file.latest.body.decode() == body:
                 return entry.stored(uri, file)
@@ -127,9 +127,9 @@ class StoredTree:
         info: dict[str, object] = {"did": did, "abstract": abstract_of(body)}
         evidence: tuple[EvidenceRecord, ...] = () if last is None else last.evidence
         if category_at(owner, path) is Category.PROFILE:
-            known = [] if last is None else profile.facts_in(last.info)
+            known = [] if last is None else profile.load_facts(last.info)
             facts = profile.facts_after_edit(body, known, now)
-            info |= {"abstract": profile_abstract(facts), "facts": profile.facts_info(facts)}
+            info |= {"abstract": profile_abstract(facts), "facts": profile.dump_facts(facts)}
             evidence = profile.evidence_of(facts)
         version = VersionRecord(
             number=1 if last is None else last.number + 1,
@@ -148,7 +148,7 @@ class StoredTree:
         found = category_at(owner, path)
         return None if found is None else str(found)
 
-    def refuse_place(self, uri: Uri) -> None:
+    def check_writable(self, uri: Uri) -> None:
         """A file stands in folders, not in files, and not where a folder is."""
         self.realm.locate(uri)
         if self.is_folder(uri):
@@ -229,13 +229,13 @@ class StoredTree:
                 raise ValidationError(f"The profile is kept line by line: write to {str(new)!r}.")
             changes += self._moving(file, owner, path + end)
             moved[str(old)] = str(new)
-        rename(self.realm, moved)  # first: who is cut off then can move them again
+        rename_references(self.realm, moved)  # first: who is cut off then can move them again
         try:
             self.realm.store.change_files(changes)
         except Exception:
-            rename(self.realm, {new: old for old, new in moved.items()})
+            rename_references(self.realm, {new: old for old, new in moved.items()})
             raise
-        rename(self.realm, moved)  # somebody may have used them in between
+        rename_references(self.realm, moved)  # somebody may have used them in between
         self.realm.store.scrub()
         return self.entry(target)
 
@@ -261,4 +261,4 @@ class StoredTree:
 
 def _is_in_lines(file: FileRecord) -> bool:
     """Return whether a file says its facts, as a profile does that was moved away."""
-    return file.latest.body.decode() == profile.lines_of(profile.facts_in(file.latest.info))
+    return file.latest.body.decode() == profile.render(profile.load_facts(file.latest.info))

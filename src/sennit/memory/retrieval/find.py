@@ -18,16 +18,16 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.memory.commit.result import archive_name
-from sennit.memory.extraction.values import ABSTRACT_LETTERS, Category, abstract_of
+from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstract_of
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.ranking import (
-    DISTILLED,
+    MEMORY_BONUS,
     FusedScores,
     ScoreParts,
-    recent,
-    shared,
-    together,
-    used,
+    group_bonus,
+    recency_bonus,
+    score_hits,
+    usage_bonus,
 )
 from sennit.memory.scope import MemoryScope, is_merged
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
@@ -159,7 +159,7 @@ def _place(
 ) -> tuple[UUID | None, int | None, tuple[tuple[Owner, str], ...]]:
     """The session and archive, or the files, that an address stands for."""
     if uri is None or uri.scope != "session":
-        return None, None, realm.places(uri)
+        return None, None, realm.locations(uri)
     if not uri.names:
         return None, None, ()
     found = [_ARCHIVE.fullmatch(name) for name in uri.names[1:]]
@@ -200,7 +200,7 @@ class _Search:
 
     def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
         """The best of all that speaks for something."""
-        messages = shared(self._hits(), self._now)
+        messages = score_hits(self._hits(), self._now)
         near = None if vectors is None else _Near(vectors, self._realm, self._query)
         cosines = {} if near is None else near.messages(messages, self._most, self._where)
         files = self._file_hits(() if near is None else near.files)
@@ -211,7 +211,7 @@ class _Search:
         found |= {("file", place): parts for place, parts in _file_parts(files, self._now).items()}
         meaning: dict[_Key, float] = {("message", place): one for place, one in cosines.items()}
         if near is not None:
-            meaning |= {("file", place): one for place, one in near.of_files(files).items()}
+            meaning |= {("file", place): one for place, one in near.file_cosines(files).items()}
         fused = FusedScores(found, meaning)
         return self._shown(fused, {hit.place: hit for hit in files}, explain=explain)
 
@@ -319,7 +319,7 @@ class _Search:
     ) -> Match:
         body = one.message.body
         said, speaker = tokenizer.said(body), tokenizer.speaker(body)
-        if len(said) > ABSTRACT_LETTERS:
+        if len(said) > MAX_ABSTRACT_CHARS:
             said = tokenizer.snippet(said, list(self._words))
         return Match(
             uri=message_uri(one, branch),
@@ -329,7 +329,7 @@ class _Search:
             evidence=(EvidenceSource(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
             speaker=speaker,
-            explained=parts.shown() if explain else {},
+            explained=parts.to_dict() if explain else {},
         )
 
     def _file_match(self, file: FileRecord, parts: ScoreParts, explain: bool) -> Match:
@@ -346,7 +346,7 @@ class _Search:
                 if one.owner == self._realm.user
             ),
             created_at=clock.to_datetime(version.valid_from),
-            explained=parts.shown() if explain else {},
+            explained=parts.to_dict() if explain else {},
         )
 
 
@@ -375,7 +375,7 @@ class _Near:
                 self._files[owner] = self._vectors.nearest(owner, self._vector, _FILES)
         return tuple(place for found in self._files.values() for place in found)
 
-    def of_files(self, hits: Iterable[FileHit]) -> dict[int, float]:
+    def file_cosines(self, hits: Iterable[FileHit]) -> dict[int, float]:
         """The cosines of files."""
         by_owner: dict[Owner, list[int]] = {}
         for hit in hits:
@@ -388,16 +388,16 @@ class _Near:
 
 
 def _file_parts(hits: list[FileHit], now: int) -> dict[int, ScoreParts]:
-    folders = together((_folder(hit.file), hit.score) for hit in hits)
+    folders = group_bonus((_folder(hit.file), hit.score) for hit in hits)
     found: dict[int, ScoreParts] = {}
     for hit in hits:
         file, score = hit.file, hit.score
         found[hit.place] = ScoreParts(
             words=score,
             together=folders[_folder(file)],
-            distilled=DISTILLED * score if file.category else 0.0,
-            recent=recent(now - file.latest.valid_from) * score,
-            used=used(file.active) * score,
+            distilled=MEMORY_BONUS * score if file.category else 0.0,
+            recent=recency_bonus(now - file.latest.valid_from) * score,
+            used=usage_bonus(file.active) * score,
         )
     return found
 

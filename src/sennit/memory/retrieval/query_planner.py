@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sennit.errors import SennitError
-from sennit.memory.extraction.pipeline import TINY
+from sennit.memory.extraction.pipeline import MODELS_TOO_SMALL
 from sennit.memory.extraction.prompts import PLAN_SCHEMA, Prompts
 from sennit.memory.extraction.values import Category
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find
@@ -27,7 +27,7 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.stores.search import tokenizer
 
-MOST = 5
+MAX_QUERIES = 5
 _BEFORE = 4  # messages that a question may lean on
 _CARRIED = 8  # words taken over from them
 _POINTING = """
@@ -90,7 +90,7 @@ def plan_by_rules(question: str, said: Sequence[str] = ()) -> list[TypedQuery]:
         found.append(TypedQuery(text))
     kinds = [str(kind) for sign, kind in _KINDS if sign.search(question)]
     found += [TypedQuery(text, kind) for kind in kinds]
-    return list(dict.fromkeys(found))[:MOST]
+    return list(dict.fromkeys(found))[:MAX_QUERIES]
 
 
 def _carried(said: Sequence[str], known: Iterable[str]) -> list[str]:
@@ -111,7 +111,7 @@ async def plan(
     question: str, said: Sequence[str], model: Model | None, prompts: Prompts
 ) -> list[TypedQuery]:
     """The same by a model, if there is one that can; never raises for what a model does."""
-    if model is None or model.name in TINY:
+    if model is None or model.name in MODELS_TOO_SMALL:
         return plan_by_rules(question, said)
     material = "\n".join([*(f"- {text[:500]}" for text in said[-_BEFORE:]), f"- {question[:2000]}"])
     wanted = ModelSchema(PLAN_SCHEMA["title"], dict(PLAN_SCHEMA))
@@ -133,7 +133,7 @@ def _queries(answer: Any) -> list[TypedQuery]:
         for row in rows
         if row["text"].strip()
     ]
-    return list(dict.fromkeys(found))[:MOST]
+    return list(dict.fromkeys(found))[:MAX_QUERIES]
 
 
 def search(

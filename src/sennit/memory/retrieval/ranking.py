@@ -24,21 +24,21 @@ from sennit.stores.records.search import Hit
 
 _K = TypeVar("_K")
 
-FOLLOWING = (0.6, 0.3)
+AFTER_WEIGHTS = (0.6, 0.3)
 """What the messages after a hit get of its score, the nearest first."""
-LEADING = (0.4, 0.3)
+BEFORE_WEIGHTS = (0.4, 0.3)
 """What those before it get."""
-TOGETHER = 0.3
+GROUP_WEIGHT = 0.3
 """What a group adds: this share of the mean of its best scores."""
-BEST = 5
-DISTILLED = 1.0
+GROUP_TOP_HITS = 5
+MEMORY_BONUS = 1.0
 """What a memory gets on top of its own score: it says in a line what messages say in many."""
-RECENT = 0.05
+RECENCY_BONUS = 0.05
 """What something new gets on top; half of it after `HALF_LIFE`, and so on."""
-HALF_LIFE = 90 * 86_400_000_000
-USED = 0.02
+RECENCY_HALF_LIFE_US = 90 * 86_400_000_000
+USAGE_BONUS = 0.02
 """What something gets on top for each doubling of how often it was used."""
-MOST_USED = 0.1
+MAX_USAGE_BONUS = 0.1
 
 
 @dataclass(slots=True)
@@ -74,48 +74,51 @@ class ScoreParts:
         self.used *= by
         self.meaning *= by
 
-    def shown(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         """Those that count, by name."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in found.items() if value}
 
 
-def shared(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
+def score_hits(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
     """The places of hits and those around them, with what speaks for each."""
     found: defaultdict[int, ScoreParts] = defaultdict(ScoreParts)
-    groups = together((hit.group, hit.score) for hit in hits)
+    groups = group_bonus((hit.group, hit.score) for hit in hits)
     for hit in hits:
         score, group = hit.score, groups[hit.group]
         own = found[hit.place]
         own.words, own.together = score, group
-        own.recent = score * recent(now - hit.created)
-        for place, weight in zip(hit.after, FOLLOWING, strict=False):
+        own.recent = score * recency_bonus(now - hit.created)
+        for place, weight in zip(hit.after, AFTER_WEIGHTS, strict=False):
             other = found[place]
             other.near += weight * score
             other.together = group
-        for place, weight in zip(hit.before, LEADING, strict=False):
+        for place, weight in zip(hit.before, BEFORE_WEIGHTS, strict=False):
             other = found[place]
             other.near += weight * score
             other.together = group
     return found
 
 
-def together(scores: Iterable[tuple[_K, float]]) -> dict[_K, float]:
+def group_bonus(scores: Iterable[tuple[_K, float]]) -> dict[_K, float]:
     """Return the share that each group adds to its members."""
     groups: defaultdict[_K, list[float]] = defaultdict(list)
     for group, score in scores:
         groups[group].append(score)
-    return {group: TOGETHER * sum(nlargest(BEST, found)) / BEST for group, found in groups.items()}
+    return {
+        group: GROUP_WEIGHT * sum(nlargest(GROUP_TOP_HITS, found)) / GROUP_TOP_HITS
+        for group, found in groups.items()
+    }
 
 
-def recent(age: int) -> float:
+def recency_bonus(age: int) -> float:
     """The share that something of this age, in microseconds, gets on top."""
-    return RECENT * 0.5 ** (max(0, age) / HALF_LIFE)
+    return RECENCY_BONUS * 0.5 ** (max(0, age) / RECENCY_HALF_LIFE_US)
 
 
-def used(times: int) -> float:
+def usage_bonus(times: int) -> float:
     """The share that something used so often gets on top."""
-    return min(MOST_USED, USED * log2(1 + max(0, times)))
+    return min(MAX_USAGE_BONUS, USAGE_BONUS * log2(1 + max(0, times)))
 
 
 class FusedScores(Generic[_K]):

@@ -11,14 +11,14 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
-from sennit.memory.extraction.clauses import plain
+from sennit.memory.extraction.clauses import normalize
 from sennit.memory.extraction.facts import Fact
-from sennit.memory.extraction.rules.entities import others
-from sennit.memory.extraction.rules.events import events
-from sennit.memory.extraction.rules.preferences import ways, wishes
-from sennit.memory.extraction.rules.profile import person
+from sennit.memory.extraction.rules.entities import entity_rules
+from sennit.memory.extraction.rules.events import event_rules
+from sennit.memory.extraction.rules.preferences import preference_rules, work_style_rules
+from sennit.memory.extraction.rules.profile import profile_rules
 
-_TABLES = (ways, person, others, events, wishes)
+_TABLES = (work_style_rules, profile_rules, entity_rules, event_rules, preference_rules)
 
 
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
@@ -42,7 +42,7 @@ def is_instruction(clause: str) -> bool:
 @lru_cache(maxsize=4096)
 def fact_of(clause: str) -> Fact | None:
     """The fact a clause states, if a rule knows it."""
-    made = plain(clause)
+    made = normalize(clause)
     if not _any().match(made.text):
         return None
     for table in _TABLES:
