@@ -25,8 +25,7 @@ from sennit.stores.records.files import FileRecord, VersionRecord
 def remove_references(
     scope: MemoryScope, touched: Iterable[FileRecord], *, all_gone: bool = False
 ) -> None:
-    """Remove references in the user's sessions to files that are gone, and quotations of changed
-    ones.
+    """Remove references to files that are gone, and quotations of those that changed.
 
     With `all_gone` all files count as gone. Once a file is gone, nothing leads to the references to
     it, so they are removed first: then an interrupted call can be repeated.
@@ -88,9 +87,7 @@ def _rewrite_commit(
 
 
 def _strip_body(is_kept: Callable[[str], bool], touched: Sequence[str], encoded: bytes) -> bytes:
-    """Return the body of a commit without references to removed files and quotations of touched
-    ones.
-    """
+    """Return the body of a commit without references to removed files and quotations."""
     body: dict[str, Any] = loads(encoded)
     body |= {
         "diff": [

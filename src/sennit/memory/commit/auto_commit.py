@@ -59,8 +59,7 @@ class CommitCounter:
     ) -> bool:
         """Count messages and return whether a commit is due now; if so, restart the count.
 
-        The first count of a branch is of all messages of `load_current`, which include the new
-        ones.
+        The first count of a branch includes all messages of `load_current`.
         """
         counts = self._counts.get(branch)
         if counts is None:
