@@ -322,12 +322,7 @@ class Memory(MemoryReader):
         if self._model is None:
             return digest_by_rules(archived.messages, archived.similar)
         return asyncio.run(
-            digest(
-                archived.messages,
-                archived.similar,
-                model=self._model,
-                prompts=self._prompts,
-            )
+            digest(archived.messages, archived.similar, model=self._model, prompts=self._prompts)
         )
 
     def _refuse_running_loop(self) -> None:

@@ -15,11 +15,7 @@ from sennit import clock
 from sennit.errors import ValidationError
 from sennit.memory.uri import is_name
 from sennit.messages.codec import dumps
-from sennit.messages.content import (
-    ActionRequestContent,
-    ActionResponseContent,
-    MessageRole,
-)
+from sennit.messages.content import ActionRequestContent, ActionResponseContent, MessageRole
 from sennit.messages.message import Message
 from sennit.messages.parts import MessageGroup, Part, ToolPart, part_to_dict
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.memory.commit import profile
-from sennit.memory.extraction.clauses import expand_contractions
+from sennit.memory.extraction.clauses import expand
 from sennit.memory.extraction.compare import Verdict, compare, covers
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.terms import tokens
@@ -108,7 +108,7 @@ def _own_messages(scope: MemoryScope, sources: Iterable[profile.FactSource]) -> 
 
 
 def _normalize(sentence: str) -> tuple[str, ...]:
-    return tuple(tokens(expand_contractions(sentence)))
+    return tuple(tokens(expand(sentence)))
 
 
 def _extract(text: str) -> Sequence[Candidate]:

@@ -206,15 +206,13 @@ class _Search:
     def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
         """Return the best matches."""
         message_scores = score_hits(self._message_hits(), self._now)
-        vector_scores = (
-            None if vectors is None else _VectorScores(vectors, self._scope, self._query)
-        )
+        by_vector = None if vectors is None else _VectorScores(vectors, self._scope, self._query)
         cosines = (
             {}
-            if vector_scores is None
-            else vector_scores.messages(message_scores, self._max_hits, self._filters)
+            if by_vector is None
+            else by_vector.messages(message_scores, self._max_hits, self._filters)
         )
-        files = self._file_hits(() if vector_scores is None else vector_scores.files)
+        files = self._file_hits(() if by_vector is None else by_vector.files)
         scores: dict[_Key, ScoreParts] = {
             ("message", place): parts for place, parts in message_scores.items()
         }
@@ -227,10 +225,9 @@ class _Search:
         meaning: dict[_Key, float] = {
             ("message", place): cosine for place, cosine in cosines.items()
         }
-        if vector_scores is not None:
+        if by_vector is not None:
             meaning |= {
-                ("file", place): cosine
-                for place, cosine in vector_scores.file_cosines(files).items()
+                ("file", place): cosine for place, cosine in by_vector.file_cosines(files).items()
             }
         fused = FusedScores(scores, meaning)
         return self._to_matches(fused, {hit.place: hit for hit in files}, explain=explain)

@@ -14,9 +14,9 @@ from sennit.memory.extraction.values import Category
 event_rules = Rules()
 
 
-def _event(made: NormalizedClause) -> Fact:
-    label = re.sub(rf"^I (?:{BE} |{HAVE})?", "", without_dates(made.text), flags=re.IGNORECASE)
-    return Fact(Category.EVENTS, "event", content(made.text), label=label)
+def _event(clause: NormalizedClause) -> Fact:
+    label = re.sub(rf"^I (?:{BE} |{HAVE})?", "", without_dates(clause.text), flags=re.IGNORECASE)
+    return Fact(Category.EVENTS, "event", content(clause.text), label=label)
 
 
 @event_rules.add(
@@ -24,8 +24,8 @@ def _event(made: NormalizedClause) -> Fact:
     r"will go with)\b",
     rf"I {HAVE}(?:{MILESTONES})\b",
 )
-def _decided(_: re.Match[str], made: NormalizedClause) -> Fact | None:
-    return _event(made) if made.dated or len(made.text.split()) > 2 else None
+def _decided(_: re.Match[str], clause: NormalizedClause) -> Fact | None:
+    return _event(clause) if clause.dated or len(clause.text.split()) > 2 else None
 
 
 @event_rules.add(
@@ -35,5 +35,5 @@ def _decided(_: re.Match[str], made: NormalizedClause) -> Fact | None:
     r"I (?:have|has|had) (?:an?|my|the|two|three|another)\b",
     rf"(?:my|the) (?:[\w-]+ ){{0,2}}?(?:{OCCASIONS})\b",
 )
-def _dated(_: re.Match[str], made: NormalizedClause) -> Fact | None:
-    return _event(made) if made.dated and not TROUBLE.search(made.text) else None
+def _dated(_: re.Match[str], clause: NormalizedClause) -> Fact | None:
+    return _event(clause) if clause.dated and not TROUBLE.search(clause.text) else None
