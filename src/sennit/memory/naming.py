@@ -1,7 +1,8 @@
 """References to memory files in usage records, run events and commits.
 
-Names are made of what files say, and the reasons of a commit quote it. So they go when a file goes,
-and change when it is moved: who forgets it later finds every note by the name it has then.
+File names are made of memory text, and commits quote it in their reasons. So references are removed
+with a file and rewritten when it is moved: whoever forgets it later finds every reference by its
+current URI.
 """
 
 from __future__ import annotations
@@ -21,95 +22,103 @@ from sennit.stores.records.commits import PutCommit
 from sennit.stores.records.files import FileRecord, VersionRecord
 
 
-def unname(realm: MemoryScope, touched: Iterable[FileRecord], *, leaving: bool = False) -> None:
-    """Take what the user's sessions say of files that are gone, or of what they no longer say.
+def remove_references(
+    scope: MemoryScope, touched: Iterable[FileRecord], *, all_gone: bool = False
+) -> None:
+    """Remove references to files that are gone, and quotations of those that changed.
 
-    With `leaving` all of them count as gone. When a file is gone, nobody knows any more by which
-    address to find the notes on it. So they go first: who is cut off then can remove it again.
+    With `all_gone` all files count as gone. Once a file is gone, nothing leads to the references to
+    it, so they are removed first: then an interrupted call can be repeated.
     """
-    mine: dict[str, set[str]] = {}
+    uris_by_agent: dict[str, set[str]] = {}
     for file in touched:
-        agent = file.owner.name if file.owner.kind == "agent" else realm.agent_name
-        if realm.owns(file.owner):
-            mine.setdefault(agent, set()).add(str(realm.uri(file)))
-    for agent, uris in mine.items():
-        _unname(realm.of_agent(agent), sorted(uris), leaving=leaving)
+        agent = file.owner.name if file.owner.kind == "agent" else scope.agent_name
+        if scope.owns(file.owner):
+            uris_by_agent.setdefault(agent, set()).add(str(scope.uri(file)))
+    for agent, uris in uris_by_agent.items():
+        _remove_for_agent(scope.of_agent(agent), sorted(uris), all_gone=all_gone)
 
 
-def _unname(realm: MemoryScope, mine: Sequence[str], *, leaving: bool) -> None:
-    def stays(uri: str) -> bool:
-        return not leaving and is_there(realm, uri)
+def _remove_for_agent(scope: MemoryScope, uris: Sequence[str], *, all_gone: bool) -> None:
+    def is_kept(uri: str) -> bool:
+        return not all_gone and exists(scope, uri)
 
-    _note_anew(realm, mine, partial(_without, stays, mine))
-    if gone := [uri for uri in mine if not stays(uri)]:
-        realm.store.unname(realm.user, gone)
-
-
-def rename(realm: MemoryScope, moved: Mapping[str, str]) -> None:
-    """Give files their new addresses in what the user's sessions say of them."""
-    _note_anew(realm, list(moved), partial(_renamed, moved))
-    realm.store.rename(realm.user, moved)
+    _rewrite_commits(scope, uris, partial(_strip_body, is_kept, uris))
+    if removed := [uri for uri in uris if not is_kept(uri)]:
+        scope.store.unname(scope.user, removed)
 
 
-def _renamed(moved: Mapping[str, str], noted: bytes) -> bytes:
-    """The body of a commit with new addresses, those of the facts in a file included."""
+def rename_references(scope: MemoryScope, moved: Mapping[str, str]) -> None:
+    """Rewrite the references to moved files in the user's sessions."""
+    _rewrite_commits(scope, list(moved), partial(_rename_in_body, moved))
+    scope.store.rename(scope.user, moved)
+
+
+def _rename_in_body(moved: Mapping[str, str], body: bytes) -> bytes:
+    """Return the body of a commit with new URIs, including those of facts in a file."""
     for old, new in moved.items():
         for end in (b'"', b"#"):
-            noted = noted.replace(dumps(old)[:-1] + end, dumps(new)[:-1] + end)
-    return noted
+            body = body.replace(dumps(old)[:-1] + end, dumps(new)[:-1] + end)
+    return body
 
 
-def _note_anew(realm: MemoryScope, uris: Sequence[str], change: Callable[[bytes], bytes]) -> None:
-    """Change the bodies of the commits that name one of these addresses."""
-    for session, commit in realm.store.commits_naming(realm.user, uris):
-        with suppress(NotFoundError):  # its session was deleted meanwhile, and it with it
-            retry_on_conflict(partial(_put, realm, session, commit, change), f"commit {commit}")
+def _rewrite_commits(
+    scope: MemoryScope, uris: Sequence[str], change: Callable[[bytes], bytes]
+) -> None:
+    """Rewrite the bodies of the commits that name one of these URIs."""
+    for session, commit in scope.store.commits_naming(scope.user, uris):
+        with suppress(NotFoundError):  # deleted in the meantime with its session
+            retry_on_conflict(
+                partial(_rewrite_commit, scope, session, commit, change), f"commit {commit}"
+            )
 
 
-def _put(realm: MemoryScope, session: UUID, commit: UUID, change: Callable[[bytes], bytes]) -> None:
-    found = realm.store.find_commit(realm.user, commit)
-    if found is None:
+def _rewrite_commit(
+    scope: MemoryScope, session: UUID, commit: UUID, change: Callable[[bytes], bytes]
+) -> None:
+    stored = scope.store.find_commit(scope.user, commit)
+    if stored is None:
         return
-    record = found[1]
+    record = stored[1]
     body = change(record.body)
     if body != record.body:
         put = PutCommit(commit, record.state, body, record.version)
-        realm.store.write(realm.user, session, [put])
+        scope.store.write(scope.user, session, [put])
 
 
-def _without(stays: Callable[[str], bool], touched: Sequence[str], noted: bytes) -> bytes:
-    """The body of a commit that names nothing gone, and quotes nothing of what was touched."""
-    body: dict[str, Any] = loads(noted)
+def _strip_body(is_kept: Callable[[str], bool], touched: Sequence[str], encoded: bytes) -> bytes:
+    """Return the body of a commit without references to removed files and quotations."""
+    body: dict[str, Any] = loads(encoded)
     body |= {
         "diff": [
-            {**one, "reason": ""} if _file_of(one["uri"]) in touched else one
-            for one in body.get("diff", ())
-            if _file_of(one["uri"]) not in touched or stays(one["uri"])
+            {**change, "reason": ""} if _file_of(change["uri"]) in touched else change
+            for change in body.get("diff", ())
+            if _file_of(change["uri"]) not in touched or is_kept(change["uri"])
         ],
         "used": {
             uri: times
             for uri, times in body.get("used", {}).items()
-            if uri not in touched or stays(uri)
+            if uri not in touched or is_kept(uri)
         },
     }
     decisions: list[dict[str, Any]] = body.get("digest", {}).get("decisions", [])
-    if any(_file_of(one["target"] or "") in touched for one in decisions):
-        del body["digest"]  # it is thought about anew, in view of what is left
+    if any(_file_of(decision["target"] or "") in touched for decision in decisions):
+        del body["digest"]  # the commit extracts again from the remaining messages
     return dumps(body)
 
 
-def is_there(realm: MemoryScope, uri: str) -> bool:
-    """Return whether a file, or the fact of the profile that a fragment names, is still there."""
-    file = realm.named(_file_of(uri))
-    fact = uri.partition("#")[2]
-    return file is not None and (not fact or has_fact(file.latest, fact))
+def exists(scope: MemoryScope, uri: str) -> bool:
+    """Return whether a file, or the profile fact that a fragment names, still exists."""
+    file = scope.file_at(_file_of(uri))
+    fact_id = uri.partition("#")[2]
+    return file is not None and (not fact_id or has_fact(file.latest, fact_id))
 
 
 def _file_of(uri: str) -> str:
-    """The address of the file that something was written to; a fact is a part of one."""
+    """Return the URI of a file without the fragment that names a fact."""
     return uri.partition("#")[0]
 
 
-def has_fact(version: VersionRecord, fact: str) -> bool:
+def has_fact(version: VersionRecord, fact_id: str) -> bool:
     """Return whether a version of the profile has a line."""
-    return any(one.id == fact for one in profile.facts_in(version.info))
+    return any(fact.id == fact_id for fact in profile.load_facts(version.info))

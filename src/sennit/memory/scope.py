@@ -1,10 +1,10 @@
 """The scope of a client's memory: the owners whose files it may read and write.
 
-The one place where addresses become owners and paths. A client is of one user, one agent and one
-tenant. What its addresses lead to is the user's own: also the memories of the agent and the
-resources, which no other user of the tenant reaches. The exception is `shared` below
-`viking://agent` and `viking://resources`, the tenant's space: it is there for clients that were
-opened with it, commits never write to it, and nothing is counted in it.
+The only place where URIs become owners and paths. A client belongs to one user, one agent and one
+tenant. Its URIs lead to that user's own files: the agent's memories and the resources too are
+separate for each user of the tenant. The exception is `shared` below `viking://agent` and
+`viking://resources`, the tenant's shared space: only clients opened with it can reach it, commits
+never write to it, and uses of its files are not counted.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _SCOPES: dict[str, Scope] = {"user": "user", "agent": "agent", "tenant": "resour
 
 @dataclass(frozen=True)
 class MemoryScope:
-    """One user's share of a store, with one agent, and the tenant's space if that is open."""
+    """The files of one user with one agent, and the tenant's shared space if it is open."""
 
     store: Store
     user: Owner
-    """Whose sessions and memories these are."""
+    """The owner of the sessions and memories."""
     agent_name: str
     shares: bool = False
-    """Whether the tenant's shared space is reached too."""
+    """Whether the tenant's shared space can be reached too."""
 
     def of_agent(self, name: str) -> MemoryScope:
-        """The same with another agent."""
+        """Return the same scope with another agent."""
         return self if name == self.agent_name else replace(self, agent_name=name)
 
     @cached_property
@@ -55,7 +55,7 @@ class MemoryScope:
 
     @cached_property
     def shared(self) -> dict[Scope, Owner]:
-        """The owners of what all users of the tenant share, by scope; none unless it is open."""
+        """The owners of the tenant's shared files, by scope; empty unless that space is open."""
         if not self.shares:
             return {}
         return {
@@ -65,16 +65,20 @@ class MemoryScope:
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """All whose files can be read, the user first."""
+        """All owners whose files can be read, the user first."""
         return self.user, self.agent, self.resources, *self.shared.values()
 
     @property
-    def remembering(self) -> tuple[Owner, ...]:
-        """Those of them who have memories."""
-        return self.user, self.agent, *(one for one in self.shared.values() if one.kind == "agent")
+    def memory_owners(self) -> tuple[Owner, ...]:
+        """The owners that have memories."""
+        return (
+            self.user,
+            self.agent,
+            *(owner for owner in self.shared.values() if owner.kind == "agent"),
+        )
 
     def locate(self, uri: Uri) -> tuple[Owner, str]:
-        """The owner and path that an address stands for; raises ValidationError, AccessError."""
+        """Return the owner and path of a URI; raises ValidationError, AccessError."""
         if uri.scope == "session":
             raise ValidationError("viking://session is read-only; change the session instead.")
         if not uri.is_shared:
@@ -84,32 +88,32 @@ class MemoryScope:
             raise AccessError(f"{str(uri)!r} is in the tenant's shared space, which is not open.")
         return self.shared[uri.scope], "/".join(uri.names[1:])
 
-    def places(self, uri: Uri | None = None) -> tuple[tuple[Owner, str], ...]:
-        """The owners and paths of all files below an address; below all of them without one."""
+    def locations(self, uri: Uri | None = None) -> tuple[tuple[Owner, str], ...]:
+        """Return the owners and path prefixes of the files below a URI, or of all files."""
         if uri is None:
             return tuple((owner, "") for owner in self.owners)
         if uri.is_shared and not self.shares:
             return ()
-        here = self.locate(uri)
+        location = self.locate(uri)
         if uri.names or uri.scope not in self.shared:
-            return (here,)
-        return here, (self.shared[uri.scope], "")
+            return (location,)
+        return location, (self.shared[uri.scope], "")
 
     def owns(self, owner: Owner) -> bool:
         """Return whether an owner's files are the user's own, with this agent or another."""
         return owner.is_of(self.user)
 
     def uri(self, file: FileRecord) -> Uri:
-        """The address of a file."""
+        """Return the URI of a file."""
         return self.uri_at(file.owner, file.path)
 
     def uri_at(self, owner: Owner, path: str) -> Uri:
-        """The address of a path of an owner."""
-        above = () if self.owns(owner) else (SHARED,)
-        return Uri(_SCOPES[owner.kind], (*above, *path.removesuffix("/").split("/")))
+        """Return the URI of an owner's path."""
+        prefix = () if self.owns(owner) else (SHARED,)
+        return Uri(_SCOPES[owner.kind], (*prefix, *path.removesuffix("/").split("/")))
 
     def session_id(self, name: str | UUID) -> UUID:
-        """The id of the user's session with that key or id; raises ValidationError."""
+        """Return the id of the user's session with a key or id; raises ValidationError."""
         if isinstance(name, UUID):
             return name
         key = text(name, "session")
@@ -122,23 +126,23 @@ class MemoryScope:
         """Return the owner of memories of a category."""
         return self.user if category.owner == "user" else self.agent
 
-    def named(self, said: str) -> FileRecord | None:
-        """The file that a context names; any string may name one, also what is no address."""
+    def file_at(self, uri: str) -> FileRecord | None:
+        """Return the file at a URI; None if there is none, or if the string is not a URI."""
         try:
-            return self.find(Uri.parse(said))
+            return self.find(Uri.parse(uri))
         except ValidationError:
             return None
 
-    def own_place(self, said: str) -> tuple[Owner, str] | None:
-        """The owner and path that a context names among the user's own, also without a file."""
+    def locate_own(self, address: str) -> tuple[Owner, str] | None:
+        """Return the owner and path of a URI of the user's own; None for any other string."""
         try:
-            uri = Uri.parse(said)
+            uri = Uri.parse(address)
         except ValidationError:
             return None
         return None if uri.scope == "session" or uri.is_shared else self.locate(uri)
 
     def find(self, uri: Uri) -> FileRecord | None:
-        """The file at an address."""
+        """Return the file at a URI, if there is one."""
         if uri.scope == "session" or (uri.is_shared and not self.shares):
             return None
         owner, path = self.locate(uri)
@@ -146,12 +150,12 @@ class MemoryScope:
 
 
 def is_merged(file: FileRecord) -> bool:
-    """Return whether a memory became part of another one; only its history is left."""
+    """Return whether a memory was merged into another one, so that only its history is left."""
     return MERGED_INTO in file.latest.info
 
 
 def folder_of(category: Category) -> str:
-    """Return the folder of memories of a category; the profile is a file."""
+    """Return the folder of a category's memories; for the profile, its file."""
     return PROFILE if category is Category.PROFILE else f"{MEMORIES}{category}/"
 
 
@@ -159,7 +163,7 @@ def category_at(owner: Owner, path: str) -> Category | None:
     """Return the category of a file by its path; None if it is not a memory."""
     for category in Category:
         folder = folder_of(category)
-        here = path == folder or (folder.endswith("/") and path.startswith(folder))
-        if here and not path.endswith("/") and owner.kind == category.owner:
+        is_inside = path == folder or (folder.endswith("/") and path.startswith(folder))
+        if is_inside and not path.endswith("/") and owner.kind == category.owner:
             return category
     return None

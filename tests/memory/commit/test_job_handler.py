@@ -266,7 +266,7 @@ def test_a_commit_that_workers_die_of_is_failed_in_the_end(served: str, ask: Ask
     with sennit.open(served) as client:
         result = client.get_task(task)
         assert result.status == "failed"
-        assert "died" in result.reasons[0]
+        assert "crashed" in result.reasons[0]
         assert memories(client) == {}
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.memory.extraction.dedup import LONGEST, decide_by_rules, merged
-from sennit.memory.extraction.similarity import RANKED, TextRanker
+from sennit.memory.extraction.dedup import MAX_MEMORY_CHARS, decide_by_rules, merge_texts
+from sennit.memory.extraction.similarity import MAX_SIMILAR, TextRanker
 from sennit.memory.extraction.terms import terms
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 from tests.memory.saying import AT, Pair, candidate, found, known, pairs, user
@@ -135,7 +135,7 @@ def test_a_merge_keeps_what_both_say() -> None:
 
 
 def test_a_memory_does_not_grow_without_end() -> None:
-    long = "My dog Rex is a beagle. " + "x" * LONGEST
+    long = "My dog Rex is a beagle. " + "x" * MAX_MEMORY_CHARS
     [decision] = decided(
         candidate("entities", "My dog Rex is afraid of thunder."), known=[known("entities", long)]
     )
@@ -206,7 +206,7 @@ def test_the_ranker_gives_the_most_similar_first_and_only_a_few() -> None:
     ranker = TextRanker([*many, known("preferences", "I like green tea."), event])
     ranked = ranker(candidate("preferences", "I enjoy green tea."))
     assert ranked[0].text == "I like green tea."
-    assert len(ranked) == RANKED
+    assert len(ranked) == MAX_SIMILAR
 
 
 def test_the_ranker_forgets_what_was_replaced() -> None:
@@ -304,7 +304,7 @@ def test_no_content_word_of_a_new_sentence_is_lost(pair: Pair, detail: str) -> N
 def test_a_sentence_that_says_less_with_more_words_does_not_take_the_place_of_another(
     known: str, new: str
 ) -> None:
-    assert merged(known, new) == f"{known} {new}"
+    assert merge_texts(known, new) == f"{known} {new}"
 
 
 def test_one_sentence_that_covers_two_memories_merges_them_into_one() -> None:

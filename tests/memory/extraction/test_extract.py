@@ -18,7 +18,7 @@ from sennit import (
     TextPart,
 )
 from sennit.memory.extraction.extract import extract_by_rules
-from sennit.memory.extraction.terms import folded
+from sennit.memory.extraction.terms import fold
 from sennit.memory.extraction.utterances import read
 from sennit.memory.extraction.values import Category
 from sennit.messages.parts import split
@@ -286,9 +286,7 @@ def test_whatever_is_said_evidence_is_real_and_content_grounded(messages: list[M
         assert one.text.strip()
         if one.category.owner == "user":
             said = " ".join(evidence.quote for evidence in one.evidence)
-            assert set(re.findall(r"\w+", folded(one.text))) <= set(
-                re.findall(r"\w+", folded(said))
-            )
+            assert set(re.findall(r"\w+", fold(one.text))) <= set(re.findall(r"\w+", fold(said)))
 
 
 @given(_TALK)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sennit import Message
 from sennit.memory.extraction.summarize import abstract, markdown, summary_by_rules
 from sennit.memory.extraction.utterances import read
-from sennit.memory.extraction.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
+from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, MAX_OVERVIEW_CHARS, Summary
 from tests import strategies
 from tests.memory.saying import assistant, user
 
@@ -83,7 +83,7 @@ def test_a_text_cannot_pass_for_a_heading() -> None:
 def test_a_long_conversation_keeps_its_beginning_and_its_end() -> None:
     talk = [user(f"Please explain topic {n} of the very long course we take?") for n in range(500)]
     text = markdown(summary(*talk))
-    assert len(text) <= OVERVIEW_LETTERS
+    assert len(text) <= MAX_OVERVIEW_CHARS
     assert "topic 0 " in text
     assert "topic 499 " in text
 
@@ -106,9 +106,9 @@ _LONG = st.text(max_size=30).map(lambda text: text * 60) | strategies.texts
 )
 def test_whatever_a_summary_holds_its_limits_are_kept(made: Summary) -> None:
     line = abstract(made)
-    assert len(line) <= ABSTRACT_LETTERS
+    assert len(line) <= MAX_ABSTRACT_CHARS
     assert len(line.splitlines()) <= 1
-    assert len(markdown(made)) <= OVERVIEW_LETTERS
+    assert len(markdown(made)) <= MAX_OVERVIEW_CHARS
 
 
 @given(st.lists(strategies.messages, max_size=8))

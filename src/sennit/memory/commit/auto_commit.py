@@ -1,9 +1,9 @@
 """Automatic commits by number of messages, tokens or idle time.
 
-What is said is counted as it is said, which costs next to nothing; the commit itself is made by the
-worker. A count begins with what no commit covers yet, so it goes on where the last program stopped,
-and anew with each commit it has caused. A pause is noticed by a program that runs; one that nobody
-saw the end of is made up for by the next program with a policy, when that has run as long.
+Messages are counted as they are added, which is cheap; the commit runs on the background worker. A
+count starts with the messages that no commit covers, so it continues where the last process
+stopped, and restarts with each commit it triggers. Idle time is measured while a process runs; if
+the process ended first, the next one with a policy commits after the same idle time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class AutoCommit:
     """Conditions for automatic commits; a condition that is None never applies."""
 
     messages: int | None = None
-    """After so many messages."""
+    """Commit after this many messages."""
     tokens: int | None = None
-    """After about so many tokens."""
+    """Commit after about this many tokens."""
     idle: float | None = None
-    """When nothing was said for so many seconds."""
+    """Commit after this many seconds without a new message."""
     keep_recent: int = 0
-    """How many messages stay current."""
+    """The number of messages that stay current."""
 
     def __post_init__(self) -> None:
         for name, check in (("messages", count), ("tokens", count), ("idle", positive)):
@@ -39,9 +39,9 @@ class AutoCommit:
 
 
 @dataclass(slots=True)
-class _Said:
+class _Counts:
     messages: int = 0
-    letters: int = 0
+    chars: int = 0
 
 
 @dataclass(slots=True)
@@ -49,32 +49,32 @@ class CommitCounter:
     """Counts the messages and tokens on branches since their last automatic commit."""
 
     policy: AutoCommit
-    _said: dict[UUID, _Said] = field(default_factory=dict[UUID, _Said])
+    _counts: dict[UUID, _Counts] = field(default_factory=dict[UUID, _Counts])
 
     def is_due(
         self,
         branch: UUID,
         messages: Sequence[Message],
-        current: Callable[[], Sequence[Message]],
+        load_current: Callable[[], Sequence[Message]],
     ) -> bool:
-        """Count messages; whether it is time to commit now. Then the count begins anew.
+        """Count messages and return whether a commit is due now; if so, restart the count.
 
-        Where nothing was counted yet, all that is `current` counts, these messages among it.
+        The first count of a branch includes all messages of `load_current`.
         """
-        said = self._said.get(branch)
-        if said is None:
-            said, messages = _Said(), current()
-        self._said[branch] = said
-        said.messages += len(messages)
+        counts = self._counts.get(branch)
+        if counts is None:
+            counts, messages = _Counts(), load_current()
+        self._counts[branch] = counts
+        counts.messages += len(messages)
         if self.policy.tokens is not None:
-            said.letters += sum(len(message.rendered) for message in messages)
-        due = _reached(said.messages, self.policy.messages) or _reached(
-            tokens_in(said.letters), self.policy.tokens
+            counts.chars += sum(len(message.rendered) for message in messages)
+        due = _is_reached(counts.messages, self.policy.messages) or _is_reached(
+            tokens_in(counts.chars), self.policy.tokens
         )
         if due:
-            self._said[branch] = _Said()
+            self._counts[branch] = _Counts()
         return due
 
 
-def _reached(count: int, limit: int | None) -> bool:
+def _is_reached(count: int, limit: int | None) -> bool:
     return limit is not None and count >= limit

@@ -1,12 +1,13 @@
 """File changes of a commit, computed from its decisions before anything is written.
 
-Decisions are applied in their order to drafts of the files they concern. Several may concern one
-file, and one may name what an earlier one has just written; each file still gets one new version.
-What cannot be applied is left out and said, never guessed.
+Decisions are applied in order to drafts of the files they concern. Several may change one file, and
+one may name a file that an earlier one has just created; a text that is replaced within the batch
+still gets a version of its own. A decision that cannot be applied is skipped and recorded in
+`refused`.
 
-A statement that is repeated in full (SKIP) becomes a version with the same text and the new
-evidence alone: so what was said twice outlives the forgetting of either session. Whoever repeats a
-part of it is no witness for the rest.
+A statement that is repeated in full (SKIP) gets a version with the same text and only the new
+evidence, so that a statement made in two sessions survives when either is forgotten. A message that
+repeats only a part is no evidence for the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sennit import clock
 from sennit.ids import new_id
 from sennit.memory.commit import profile
 from sennit.memory.commit.profile import FactSource, ProfileFact
-from sennit.memory.extraction.clauses import telling
+from sennit.memory.extraction.clauses import content_terms
 from sennit.memory.extraction.values import (
     Action,
     Candidate,
@@ -39,7 +40,7 @@ from sennit.stores.records.sessions import Owner
 
 Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
 _PROFILE_URI = f"{SCHEME}user/{PROFILE}"
-_NUMBERED = 20  # up to so many of one name are told apart by numbers; looking for more costs more
+_MAX_NUMBERED_NAMES = 20  # names tried with a number; each costs a lookup
 _DID: dict[Action, Did] = {
     Action.CREATE: "created",
     Action.UPDATE: "updated",
@@ -60,112 +61,113 @@ class WrittenChange(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Draft:
-    """A file on its way to its next version."""
+    """A file and its next version."""
 
     owner: Owner
     id: UUID
     path: str
     category: Category
     number: int
-    """Of the version it will be."""
+    """The number of the next version."""
     text: str = ""
     valid_from: int = 0
     valid_to: int | None = None
     evidence: tuple[EvidenceRecord, ...] = ()
-    """In any order; the store puts it in one."""
+    """Unordered; the store sorts it."""
     facts: list[ProfileFact] = field(default_factory=list[ProfileFact])
     did: Did = "created"
     joined: bool = False
-    """Whether its text says on what a version before it said."""
+    """Whether the text still contains statements of an earlier version."""
     is_new: bool = False
-    """Whether what it says was said in this very batch."""
+    """Whether a decision of this batch wrote the text."""
     merged_into: str = ""
-    """The id of the memory that it became part of; then it says nothing any more."""
+    """The id of the memory it was merged into; then its text is empty."""
 
 
 class FileChangeSet:
     """The files that one commit changes."""
 
-    def __init__(self, realm: MemoryScope, session: UUID, commit: UUID, now: int) -> None:
-        self._realm, self._session, self._commit, self._now = realm, session, commit, now
+    def __init__(self, scope: MemoryScope, session: UUID, commit: UUID, now: int) -> None:
+        self._scope, self._session, self._commit, self._now = scope, session, commit, now
         self._files: dict[str, FileRecord | None] = {}
         self._drafts: dict[str, _Draft] = {}
-        self._replaced: list[PutFile] = []  # versions that did not outlive the batch
-        self._ids: dict[str, str] = {}  # what candidates and facts have become in this batch
+        self._replaced: list[PutFile] = []  # versions replaced by later decisions of this batch
+        self._resolved_ids: dict[str, str] = {}  # what candidates and facts have become
         self.written: list[WrittenChange] = []
         self.refused: list[str] = []
 
     @property
-    def realm(self) -> MemoryScope:
+    def scope(self) -> MemoryScope:
         """The scope that owns the files."""
-        return self._realm
+        return self._scope
 
-    def known(self, file: FileRecord) -> KnownMemory:
-        """A memory that is there already, as candidates are compared with it."""
-        uri = str(self._realm.uri(file))
+    def known_memory(self, file: FileRecord) -> KnownMemory:
+        """Return a stored memory for comparison with candidates, and cache its file."""
+        uri = str(self._scope.uri(file))
         self._files[uri] = file
         return _known_file(uri, Category(file.category or ""), file.latest)
 
     def known_facts(self) -> list[KnownMemory]:
-        """The lines of the profile that are there already."""
-        file = self._stored(Uri.parse(_PROFILE_URI))
-        return [] if file is None else [*map(_known_fact, profile.facts_in(file.latest.info))]
+        """Return the stored lines of the profile for comparison with candidates."""
+        file = self._load(Uri.parse(_PROFILE_URI))
+        return [] if file is None else [*map(_known_fact, profile.load_facts(file.latest.info))]
 
-    def _stored(self, uri: Uri) -> FileRecord | None:
-        """The file there, read once: what comes meanwhile was not thought of, and is a conflict."""
+    def _load(self, uri: Uri) -> FileRecord | None:
+        """Return the file at a URI, read once, so that a concurrent change ends in a conflict."""
         name = str(uri)
         if name not in self._files:
-            self._files[name] = self._realm.find(uri)
+            self._files[name] = self._scope.find(uri)
         return self._files[name]
 
     def apply(self, decisions: Iterable[MemoryDecision]) -> None:
-        """Take in decisions, in order; what cannot be done is noted in `refused`."""
+        """Apply decisions in order; those that cannot be applied go to `refused`."""
         for decision in decisions:
-            fault = self._apply(decision)
-            if fault is not None:
-                self.refused.append(f"{decision.action} {decision.candidate.category}: {fault}")
+            reason = self._apply(decision)
+            if reason is not None:
+                self.refused.append(f"{decision.action} {decision.candidate.category}: {reason}")
 
     def _apply(self, decision: MemoryDecision) -> str | None:
-        """Take in a decision; gives why it could not be."""
+        """Apply a decision; return the reason if it cannot be applied."""
         candidate, target = decision.candidate, decision.target
         if not (decision.text or candidate.text).strip():
-            return "it says nothing"
+            return "its text is empty"
         if decision.action is Action.CREATE:
             self._create(decision)
             return None
-        uid = self._became(target or "")
+        uid = self._resolve(target or "")
         if candidate.category is Category.PROFILE:
             return self._change_fact(decision, uid)
         draft = self._draft(candidate.category, uid)
         if draft is None:
             return "the memory it would change is gone"
         for other in decision.absorbed:
-            self._absorb(self._became(other), draft, uid, decision)
-        self._change(draft, decision)
+            self._absorb(self._resolve(other), draft, uid, decision)
+        self._change_file(draft, decision)
         return None
 
-    def _became(self, named: str) -> str:
-        """The address that a candidate has, or the fact that has taken a fact's place, by now."""
-        while named in self._ids:
-            named = self._ids[named]
-        return named
+    def _resolve(self, uid: str) -> str:
+        """Return the URI that a candidate was written to, or the fact that replaced a fact."""
+        while uid in self._resolved_ids:
+            uid = self._resolved_ids[uid]
+        return uid
 
     def _absorb(self, other: str, into: _Draft, uri: str, decision: MemoryDecision) -> None:
-        """Merge a further memory into a draft; its history stays, and forgetting either undoes it.
+        """Merge another memory into a draft.
 
-        The last version of the merged file says nothing and names the memory it became part of.
+        The last version of the merged file is empty and names the memory it became part of. Its
+        history stays, and forgetting either of them undoes the merge.
         """
         draft = self._draft(into.category, other)
         if draft is None or draft is into:
             return
         if draft.is_new:
-            self._replaced.append(self._put(draft))
+            self._replaced.append(self._to_change(draft))
             draft.number += 1
         into.evidence = tuple(dict.fromkeys((*into.evidence, *draft.evidence)))
         into.valid_from = min(into.valid_from, draft.valid_from)
         draft.evidence = (*draft.evidence, *self._evidence(decision.candidate))
         draft.text, draft.merged_into, draft.did = "", str(into.id), "merged"
-        draft.valid_from, draft.is_new = self._since(decision.candidate), True
+        draft.valid_from, draft.is_new = self._valid_from(decision.candidate), True
         self.written.append(
             WrittenChange("merged", str(draft.category), other, draft.number, f"now part of {uri}")
         )
@@ -173,96 +175,102 @@ class FileChangeSet:
     def _create(self, decision: MemoryDecision) -> None:
         candidate = decision.candidate
         if candidate.category is Category.PROFILE:
-            fact = self._fact(decision)
-            self._profile().facts.append(fact)
-            self._note(decision, self._profile(), f"{_PROFILE_URI}#{fact.id}")
+            fact = self._new_fact(decision)
+            self._profile_draft().facts.append(fact)
+            self._record_change(decision, self._profile_draft(), f"{_PROFILE_URI}#{fact.id}")
             return
-        owner = self._realm.owner_of(candidate.category)
+        owner = self._scope.owner_of(candidate.category)
         uri = self._free_uri(candidate)
         draft = _Draft(owner, new_id(), uri.path, candidate.category, 1)
         self._drafts[str(uri)] = draft
         draft.text = decision.text or candidate.text
-        draft.valid_from, draft.valid_to = self._since(candidate), _us(candidate.valid_to)
+        draft.valid_from, draft.valid_to = self._valid_from(candidate), _to_us(candidate.valid_to)
         draft.evidence, draft.is_new = self._evidence(candidate), True
-        self._note(decision, draft, str(uri))
+        self._record_change(decision, draft, str(uri))
 
-    def _change(self, draft: _Draft, decision: MemoryDecision) -> None:
-        candidate, mine = decision.candidate, self._evidence(decision.candidate)
+    def _change_file(self, draft: _Draft, decision: MemoryDecision) -> None:
+        candidate, evidence = decision.candidate, self._evidence(decision.candidate)
         if draft.is_new and decision.action is Action.UPDATE:
-            self._replaced.append(self._put(draft))
+            self._replaced.append(self._to_change(draft))
             draft.number += 1
         fresh = draft.is_new or draft.number == 1
         draft.did, draft.is_new = _DID[decision.action], True
         match decision.action:
             case Action.UPDATE:
-                # What the old text said besides is said on, and still rests on the old evidence.
+                # The other statements of the old text stay, with the old evidence.
                 joined = decision.text.strip() != candidate.text.strip()
-                draft.evidence = (*draft.evidence, *mine) if joined else mine
+                draft.evidence = (*draft.evidence, *evidence) if joined else evidence
                 draft.text, draft.joined = decision.text, joined
-                draft.valid_from = _us(decision.closed_at) or self._since(candidate)
-                draft.valid_to = _us(candidate.valid_to)
+                draft.valid_from = _to_us(decision.closed_at) or self._valid_from(candidate)
+                draft.valid_to = _to_us(candidate.valid_to)
             case Action.MERGE:
-                draft.text, draft.evidence = decision.text, (*draft.evidence, *mine)
+                draft.text, draft.evidence = decision.text, (*draft.evidence, *evidence)
                 draft.joined = True
-            case _ if not fresh and _says_all(candidate, draft.text):
-                draft.evidence = mine
+            case _ if not fresh and _supports(candidate, draft.text):
+                draft.evidence = evidence
             case _:
-                draft.evidence = (*draft.evidence, *mine)
+                draft.evidence = (*draft.evidence, *evidence)
                 draft.joined = draft.joined or not fresh
-        self._note(decision, draft, str(self._realm.uri_at(draft.owner, draft.path)))
+        self._record_change(decision, draft, str(self._scope.uri_at(draft.owner, draft.path)))
 
     def _change_fact(self, decision: MemoryDecision, uid: str) -> str | None:
-        draft, name = self._profile(), uid.removeprefix(f"{_PROFILE_URI}#")
+        draft, name = self._profile_draft(), uid.removeprefix(f"{_PROFILE_URI}#")
         old = next((fact for fact in draft.facts if fact.id == name), None)
         if old is None:
             return "the line of the profile it would change is gone"
         sources = tuple(map(FactSource.of, self._evidence(decision.candidate)))
         match decision.action:
             case Action.UPDATE:
-                new = self._fact(decision)
-                at = _us(decision.closed_at) or new.valid_from
-                draft.facts = profile.closed(draft.facts, name, at, new.id)
+                new = self._new_fact(decision)
+                at = _to_us(decision.closed_at) or new.valid_from
+                draft.facts = profile.close_fact(draft.facts, name, at, new.id)
                 self._replace([old], new)
                 name = new.id
             case Action.MERGE:
                 joined = [old, *self._absorbed_facts(decision, draft.facts)]
-                known = tuple(source for one in joined for source in one.sources)
-                merged = self._fact(decision)
+                old_sources = tuple(source for fact in joined for source in fact.sources)
+                merged = self._new_fact(decision)
                 merged = msgspec.structs.replace(
                     merged,
-                    sources=tuple(dict.fromkeys((*known, *sources))),
-                    valid_from=min(merged.valid_from, *(one.valid_from for one in joined)),
+                    sources=tuple(dict.fromkeys((*old_sources, *sources))),
+                    valid_from=min(merged.valid_from, *(fact.valid_from for fact in joined)),
                     merged=True,
                 )
-                # The merged one holds for all the time the old ones did: they never count alone.
-                for one in joined:
-                    draft.facts = profile.closed(draft.facts, one.id, one.valid_from, merged.id)
+                # The merged fact covers the time of the old ones, so that they never hold alone.
+                for fact in joined:
+                    draft.facts = profile.close_fact(
+                        draft.facts, fact.id, fact.valid_from, merged.id
+                    )
                 self._replace(joined, merged)
                 name = merged.id
-            case _ if _says_all(decision.candidate, old.text):
-                seen = tuple(dict.fromkeys((*old.sources, *sources)))
-                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, sources=seen)
+            case _ if _supports(decision.candidate, old.text):
+                confirming = tuple(dict.fromkeys((*old.sources, *sources)))
+                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(
+                    old, sources=confirming
+                )
             case _:
-                heard = tuple(dict.fromkeys((*old.parts, *sources)))
-                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, parts=heard)
+                parts = tuple(dict.fromkeys((*old.parts, *sources)))
+                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, parts=parts)
         draft.did = "updated"
-        self._note(decision, draft, f"{_PROFILE_URI}#{name}")
+        self._record_change(decision, draft, f"{_PROFILE_URI}#{name}")
         return None
 
     def _replace(self, old: Iterable[ProfileFact], new: ProfileFact) -> None:
-        """Add a fact; decisions that follow and name one that it replaces mean it."""
-        self._profile().facts.append(new)
-        self._ids |= {f"{_PROFILE_URI}#{one.id}": f"{_PROFILE_URI}#{new.id}" for one in old}
+        """Add a fact; later decisions about a fact that it replaces apply to it."""
+        self._profile_draft().facts.append(new)
+        self._resolved_ids |= {
+            f"{_PROFILE_URI}#{fact.id}": f"{_PROFILE_URI}#{new.id}" for fact in old
+        }
 
     def _absorbed_facts(
         self, decision: MemoryDecision, facts: Sequence[ProfileFact]
     ) -> list[ProfileFact]:
-        ids = map(self._became, decision.absorbed)
+        ids = map(self._resolve, decision.absorbed)
         names = {uid.removeprefix(f"{_PROFILE_URI}#") for uid in ids}
         return [fact for fact in facts if fact.id in names and fact.valid_to is None]
 
-    def _note(self, decision: MemoryDecision, draft: _Draft, uid: str) -> None:
-        self._ids[decision.candidate.id] = uid
+    def _record_change(self, decision: MemoryDecision, draft: _Draft, uid: str) -> None:
+        self._resolved_ids[decision.candidate.id] = uid
         did, category = _DID[decision.action], str(draft.category)
         self.written.append(WrittenChange(did, category, uid, draft.number, decision.reason))
 
@@ -270,79 +278,81 @@ class FileChangeSet:
         draft = self._drafts.get(uri)
         if draft is not None:
             return draft if draft.category is category else None
-        # A candidate that could not be written is no address.
-        file = self._stored(Uri.parse(uri)) if uri.startswith(SCHEME) else None
+        # A candidate that was refused has no URI.
+        file = self._load(Uri.parse(uri)) if uri.startswith(SCHEME) else None
         if file is None or file.category != category:
             return None
         last = file.latest
         draft = _Draft(file.owner, file.id, file.path, category, last.number + 1)
         draft.text, draft.evidence = last.body.decode().strip(), last.evidence
         draft.valid_from, draft.valid_to = last.valid_from, last.valid_to
-        draft.facts = profile.facts_in(last.info)
+        draft.facts = profile.load_facts(last.info)
         self._drafts[uri] = draft
         return draft
 
-    def _profile(self) -> _Draft:
+    def _profile_draft(self) -> _Draft:
         draft = self._draft(Category.PROFILE, _PROFILE_URI)
         if draft is None:
-            draft = _Draft(self._realm.user, new_id(), PROFILE, Category.PROFILE, 1)
+            draft = _Draft(self._scope.user, new_id(), PROFILE, Category.PROFILE, 1)
             self._drafts[_PROFILE_URI] = draft
         return draft
 
-    def _fact(self, decision: MemoryDecision) -> ProfileFact:
+    def _new_fact(self, decision: MemoryDecision) -> ProfileFact:
         candidate = decision.candidate
         return ProfileFact(
             profile.new_fact_id(),
             " ".join((decision.text or candidate.text).split()),
-            self._since(candidate),
-            _us(candidate.valid_to),
+            self._valid_from(candidate),
+            _to_us(candidate.valid_to),
             tuple(map(FactSource.of, self._evidence(candidate))),
             self._commit,
         )
 
     def _evidence(self, candidate: Candidate) -> tuple[EvidenceRecord, ...]:
-        user, session = self._realm.user, self._session
-        return tuple(EvidenceRecord(user, session, one.message_id) for one in candidate.evidence)
+        user, session = self._scope.user, self._session
+        return tuple(
+            EvidenceRecord(user, session, quoted.message_id) for quoted in candidate.evidence
+        )
 
-    def _since(self, candidate: Candidate) -> int:
-        return _us(candidate.valid_from) or clock.from_datetime(candidate.said_at)
+    def _valid_from(self, candidate: Candidate) -> int:
+        return _to_us(candidate.valid_from) or clock.from_datetime(candidate.said_at)
 
     def _free_uri(self, candidate: Candidate) -> Uri:
         folder = folder_of(candidate.category)
         base = Uri(candidate.category.owner, tuple(folder.rstrip("/").split("/")))
         slug = candidate.slug if is_name(f"{candidate.slug}.md") else str(candidate.category)
         uri = base / f"{slug}.md"
-        for number in range(2, _NUMBERED):
+        for number in range(2, _MAX_NUMBERED_NAMES):
             if not self._is_taken(uri):
                 return uri
             uri = base / f"{slug}-{number}.md"
         return base / f"{slug}-{self._commit.hex[-8:]}-{candidate.id.removeprefix('candidate-')}.md"
 
     def _is_taken(self, uri: Uri) -> bool:
-        return str(uri) in self._drafts or self._stored(uri) is not None
+        return str(uri) in self._drafts or self._load(uri) is not None
 
     def changes(self) -> list[PutFile]:
-        """The new versions of the files that were changed."""
-        return self._replaced + [self._put(draft) for draft in self._drafts.values()]
+        """Return the new versions of the changed files."""
+        return self._replaced + [self._to_change(draft) for draft in self._drafts.values()]
 
-    def _put(self, draft: _Draft) -> PutFile:
+    def _to_change(self, draft: _Draft) -> PutFile:
         info: dict[str, Any] = {"did": draft.did, "abstract": abstract_of(draft.text)}
         info |= {"joined": True} if draft.joined else {}
         info |= {MERGED_INTO: draft.merged_into} if draft.merged_into else {}
         text = f"{draft.text.strip()}\n" if draft.text.strip() else ""
-        since, evidence = draft.valid_from, draft.evidence
+        valid_from, evidence = draft.valid_from, draft.evidence
         if draft.category is Category.PROFILE:
-            text, since = profile.lines_of(draft.facts), self._now
+            text, valid_from = profile.render(draft.facts), self._now
             evidence = profile.evidence_of(draft.facts)
             info = {
                 "did": draft.did,
                 "abstract": profile_abstract(draft.facts),
-                "facts": profile.facts_info(draft.facts),
+                "facts": profile.dump_facts(draft.facts),
             }
         version = VersionRecord(
             number=draft.number,
             written=self._now,
-            valid_from=since,
+            valid_from=valid_from,
             valid_to=draft.valid_to,
             body=text.encode(),
             commit=self._commit,
@@ -377,11 +387,11 @@ def _known_fact(fact: ProfileFact) -> KnownMemory:
     )
 
 
-def _says_all(candidate: Candidate, text: str) -> bool:
-    """Return whether every telling word of a text stands in what a candidate rests on."""
-    said = " ".join((candidate.text, *(one.quote for one in candidate.evidence)))
-    return telling(text) <= telling(said)
+def _supports(candidate: Candidate, text: str) -> bool:
+    """Return whether a candidate and its quotes contain every content term of a text."""
+    evidence_text = " ".join((candidate.text, *(quoted.quote for quoted in candidate.evidence)))
+    return content_terms(text) <= content_terms(evidence_text)
 
 
-def _us(moment: datetime | None) -> int | None:
+def _to_us(moment: datetime | None) -> int | None:
     return None if moment is None else clock.from_datetime(moment)

@@ -1,12 +1,12 @@
-"""Phase 2 of a commit: extract from the archived messages, then write everything at once.
+"""Phase 2 of a commit: extract memories from the archived messages, then write them at once.
 
-Nothing is written before the thinking is done but one mark: what models have said is noted with the
-commit, so that going on after a crash asks no model again. The end is one transaction: memories,
-counts, summary and the state of the commit. So a commit is finished or open, never in between, and
-whoever finishes it a second time finds it done and changes nothing.
+Before the extraction ends only one thing is written: the output of a model is saved with the
+commit, so that a retry after a crash does not call the model again. The end is one transaction with
+the memories, use counts, summary and state of the commit. So a commit is either finished or open,
+and finishing it a second time changes nothing.
 
-Who makes a commit says in it for which agent, as anyone may finish it, and until when they are at
-it themselves: before that time, whoever finds it open by chance leaves it to them.
+The body of a commit names its agent, because any process may finish it, and the time until which
+the process that made it holds it: before that no other process takes it over.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import msgspec
 from sennit import clock, failpoints
 from sennit.errors import ConflictError
 from sennit.memory.commit.file_changes import FileChangeSet, WrittenChange
-from sennit.memory.commit.injected_context import with_injected
+from sennit.memory.commit.injected_context import mark_injected
 from sennit.memory.commit.result import CommitResult, archive_name, result_of
 from sennit.memory.commit.similar import SimilarMemories
-from sennit.memory.commit.usage import counted, counting
+from sennit.memory.commit.usage import count_uses, usage_changes
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.values import Candidate, Digest, KnownMemory
 from sennit.memory.scope import MemoryScope
@@ -43,8 +43,8 @@ from sennit.stores.records.commits import (
 )
 from sennit.stores.records.files import EndCommit
 
-_MOMENT = 60_000_000  # microseconds; rules need a fraction of one second
-_WHILE = 600_000_000  # models need longer
+_RULES_HOLD_US = 60_000_000  # extraction by rules takes a fraction of a second
+_MODEL_HOLD_US = 600_000_000  # a model takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,124 +52,126 @@ class ArchivedMessages:
     """The messages that a commit covers, ready for extraction."""
 
     messages: Sequence[Message]
-    """With texts that were put into prompts, marked as injected: nobody has said those."""
+    """Including injected texts, as messages that are marked as injected."""
     similar: Callable[[Candidate], Sequence[KnownMemory]]
 
 
-Thinking = Callable[[ArchivedMessages], Digest]
-"""Whoever thinks: rules, or a model."""
+Extractor = Callable[[ArchivedMessages], Digest]
+"""Extraction by rules or by a model."""
 
 
-def opening(agent: str, *, here: bool, model: bool) -> bytes:
-    """Return the body of a new commit: its agent, and until when it is finished `here`."""
+def new_commit_body(agent: str, *, here: bool, model: bool) -> bytes:
+    """Return the body of a new commit: its agent, and the end of its hold if finished `here`."""
     body: dict[str, Any] = {"agent": agent}
-    return dumps(body | _held(model=model) if here else body)
+    return dumps(body | _hold_until(model=model) if here else body)
 
 
-def _held(*, model: bool) -> dict[str, int]:
-    return {"held": clock.now_us() + (_WHILE if model else _MOMENT)}
+def _hold_until(*, model: bool) -> dict[str, int]:
+    return {"held": clock.now_us() + (_MODEL_HOLD_US if model else _RULES_HOLD_US)}
 
 
 class CommitFinalizer:
-    """Finishes commits of one user."""
+    """Finishes the commits of one user."""
 
-    def __init__(self, realm: MemoryScope, think: Thinking) -> None:
-        self._realm, self._store, self._think = realm, realm.store, think
+    def __init__(self, scope: MemoryScope, extract: Extractor) -> None:
+        self._scope, self._store, self._extract = scope, scope.store, extract
 
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
-        """Finish a commit, if it is not; `messages` need not be read again.
+        """Finish a commit unless it is finished; `messages` saves reading its messages again.
 
-        Raises NotFoundError if it is gone, ConflictError if others are always faster.
+        Raises NotFoundError if it is gone, ConflictError if every retry loses to other writers.
         """
 
-        def finished() -> CommitResult:
-            session, record = self.found(commit)
+        def finish_if_open() -> CommitResult:
+            session, record = self.get_commit(commit)
             if record.state == "open":
                 record = self._finish(session, record, messages)
                 failpoints.reach("memory.commit: finished")
             return result_of(record)
 
-        return retry_on_conflict(finished, "the same memories")
+        return retry_on_conflict(finish_if_open, "the same memories")
 
-    def found(self, commit: UUID) -> tuple[UUID, CommitRecord]:
-        """A commit and its session; raises NotFoundError."""
-        found = self._store.find_commit(self._realm.user, commit)
-        if found is None:
+    def get_commit(self, commit: UUID) -> tuple[UUID, CommitRecord]:
+        """Return a commit and the id of its session; raises NotFoundError."""
+        commit_entry = self._store.find_commit(self._scope.user, commit)
+        if commit_entry is None:
             raise no_commit(commit)
-        return found
+        return commit_entry
 
-    def held(self, commit: UUID) -> float:
-        """For how many seconds whoever has made a commit is given to finish it."""
-        body: dict[str, Any] = loads(self.found(commit)[1].body)
+    def takeover_delay(self, commit: UUID) -> float:
+        """Return for how many more seconds the process that made a commit holds it."""
+        body: dict[str, Any] = loads(self.get_commit(commit)[1].body)
         return max(0.0, (body.get("held", 0) - clock.now_us()) / 1_000_000)
 
     def fail(self, commit: UUID, reason: str) -> CommitResult:
-        """Note that a commit could not be finished."""
-        return self._note(commit, "failed", reason)
+        """Mark a commit as failed."""
+        return self._record_failure(commit, "failed", reason)
 
-    def put_back(self, commit: UUID, reason: str) -> CommitResult:
-        """Note why a commit could not be finished yet."""
-        return self._note(commit, "open", reason)
+    def requeue(self, commit: UUID, reason: str) -> CommitResult:
+        """Record why a commit could not be finished yet; it stays open."""
+        return self._record_failure(commit, "open", reason)
 
-    def _note(self, commit: UUID, state: CommitState, reason: str) -> CommitResult:
-        session, record = self.found(commit)
+    def _record_failure(self, commit: UUID, state: CommitState, reason: str) -> CommitResult:
+        session, record = self.get_commit(commit)
         if record.state == "open":
             body: dict[str, Any] = loads(record.body)
             body["result"] = {**body.get("result", {}), "reasons": [reason]}
-            if state == "failed":  # it would quote memories for as long as nobody tries again
+            if state == "failed":  # a failed commit must not go on quoting memories
                 body.pop("digest", None)
             change = PutCommit(commit, state, dumps(body), record.version)
-            with suppress(ConflictError):  # someone else has got further
-                self._store.write(self._realm.user, session, [change])
-        return result_of(self.found(commit)[1])
+            with suppress(ConflictError):  # another process has changed it since
+                self._store.write(self._scope.user, session, [change])
+        return result_of(self.get_commit(commit)[1])
 
     def reopen(self, commit: UUID, *, model: bool) -> None:
-        """Let a commit that failed be finished again, here."""
-        session, record = self.found(commit)
+        """Reopen a failed commit and hold it."""
+        session, record = self.get_commit(commit)
         if record.state == "failed":
             body: dict[str, Any] = loads(record.body)
             body.pop("result", None)
-            change = PutCommit(commit, "open", dumps(body | _held(model=model)), record.version)
-            self._store.write(self._realm.user, session, [change])
+            change = PutCommit(
+                commit, "open", dumps(body | _hold_until(model=model)), record.version
+            )
+            self._store.write(self._scope.user, session, [change])
 
     def _finish(
-        self, session: UUID, record: CommitRecord, given: Sequence[Message]
+        self, session: UUID, record: CommitRecord, cached: Sequence[Message]
     ) -> CommitRecord:
-        """Think and write; gives the commit as it is then. Raises ConflictError."""
+        """Extract and write; return the updated commit. Raises ConflictError."""
         failpoints.reach("memory.commit: read")
-        messages = self._messages(session, record, given)
-        uses = self._store.uses_of(self._realm.user, session, record.number)
-        realm = self._realm.of_agent(loads(record.body).get("agent", self._realm.agent_name))
-        drafts = FileChangeSet(realm, session, record.id, clock.now_us())
-        digest, record = self._digest(session, record, messages, uses, drafts)
-        drafts.apply(digest.decisions)
-        times, skills = counted(uses, messages)
-        counts = counting(realm, times)
+        messages = self._messages(session, record, cached)
+        uses = self._store.uses_of(self._scope.user, session, record.number)
+        scope = self._scope.of_agent(loads(record.body).get("agent", self._scope.agent_name))
+        file_changes = FileChangeSet(scope, session, record.id, clock.now_us())
+        digest, record = self._digest(session, record, messages, uses, file_changes)
+        file_changes.apply(digest.decisions)
+        use_counts, skills = count_uses(uses, messages)
+        count_changes = usage_changes(scope, use_counts)
         body = {
-            "agent": realm.agent_name,
-            "result": _told(record, digest, drafts, len(times)),
+            "agent": scope.agent_name,
+            "result": _result_fields(record, digest, file_changes, len(use_counts)),
             "abstract": summarize.abstract(digest.summary),
             "overview": summarize.markdown(digest.summary),
-            "diff": [msgspec.to_builtins(one) for one in drafts.written],
-            "used": dict(times),
+            "diff": [msgspec.to_builtins(change) for change in file_changes.written],
+            "used": dict(use_counts),
             "skills": skills,
         }
-        state = "partial" if drafts.refused else "committed"
+        state = "partial" if file_changes.refused else "committed"
         change = PutCommit(record.id, state, dumps(body), record.version)
         failpoints.reach("memory.commit: write")
         self._store.change_files(
-            [*drafts.changes(), *counts], EndCommit(self._realm.user, session, change)
+            [*file_changes.changes(), *count_changes], EndCommit(self._scope.user, session, change)
         )
         return changed(record, change)
 
     def _messages(
-        self, session: UUID, record: CommitRecord, given: Sequence[Message]
+        self, session: UUID, record: CommitRecord, cached: Sequence[Message]
     ) -> list[Message]:
-        known = {message.id.int: message for message in given}
-        if all(uid.int in known for uid in record.entries):
-            return [known[uid.int] for uid in record.entries]
-        kept = self._store.messages(self._realm.user, session, record.entries)
-        return [message_from(one) for one in kept]
+        by_id = {message.id.int: message for message in cached}
+        if all(uid.int in by_id for uid in record.entries):
+            return [by_id[uid.int] for uid in record.entries]
+        records = self._store.messages(self._scope.user, session, record.entries)
+        return [message_from(stored) for stored in records]
 
     def _digest(
         self,
@@ -177,46 +179,45 @@ class CommitFinalizer:
         record: CommitRecord,
         messages: Sequence[Message],
         uses: Sequence[UseRecord],
-        drafts: FileChangeSet,
+        file_changes: FileChangeSet,
     ) -> tuple[Digest, CommitRecord]:
-        """Return the digest, computed or stored before, and the commit, which may have been
-        updated.
-        """
+        """Return the digest, new or saved before, and the commit as it is then stored."""
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
         archived = ArchivedMessages(
-            with_injected(drafts.realm, messages, uses), SimilarMemories(drafts.realm, drafts)
+            mark_injected(file_changes.scope, messages, uses),
+            SimilarMemories(file_changes.scope, file_changes),
         )
-        digest = self._think(archived)
+        digest = self._extract(archived)
         failpoints.reach("memory.commit: thought")
         if not digest.calls:
-            return digest, record  # rules say the same again
+            return digest, record  # rules give the same result again
         body["digest"] = msgspec.to_builtins(digest)
         change = PutCommit(record.id, "open", dumps(body), record.version)
-        self._store.write(self._realm.user, session, [change])
+        self._store.write(self._scope.user, session, [change])
         failpoints.reach("memory.commit: marked")
         return digest, msgspec.structs.replace(record, body=change.body, version=record.version + 1)
 
 
-def _told(
-    record: CommitRecord, digest: Digest, drafts: FileChangeSet, active: int
+def _result_fields(
+    record: CommitRecord, digest: Digest, file_changes: FileChangeSet, active: int
 ) -> dict[str, Any]:
-    extracted = [one for one in drafts.written if one.did != "confirmed"]
+    extracted = [change for change in file_changes.written if change.did != "confirmed"]
     return {
         "memories_extracted": len(extracted),
         "active_count_updated": active,
         "archive": archive_name(record.number),
         "method": digest.method,
         "summary_method": digest.summary_method,
-        "counts": _counts(drafts.written),
+        "counts": _counts(file_changes.written),
         "refused": digest.refused,
         "model_calls": digest.calls,
         "warnings": list(digest.warnings),
-        "reasons": list(drafts.refused),
+        "reasons": list(file_changes.refused),
     }
 
 
 def _counts(written: Sequence[WrittenChange]) -> dict[str, int]:
-    did = [one.did for one in written]
+    did = [change.did for change in written]
     return {name: did.count(name) for name in ("created", "updated", "merged", "confirmed")}

@@ -1,9 +1,9 @@
-"""Text that was injected into prompts, so that it is not extracted as the user's words.
+"""Text injected into prompts, marked so that it is not extracted as the user's words.
 
-Uses name what was recalled: a file by its address, a message by its id, an archive by its abstract.
-Each is read where it stands; what was erased since says nothing. A file may have changed between
-the prompt and the commit, so all is known that it has said since it was first used. Programs paste
-such lines into what users say, so a message is known with the day and the speaker before it, too.
+Usage records name what was recalled: a file by its URI, a message by its id, an archive by its
+abstract. The texts are read from the store; erased ones are missing. A file may have changed
+between the prompt and the commit, so all its versions since its first use count. Applications paste
+such lines into user messages, so a recalled message also counts with its date and speaker in front.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import NotFoundError
 from sennit.memory.commit.usage import RECALLED
-from sennit.memory.history.evidence import said_in
+from sennit.memory.history.evidence import quote_messages
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import loads
@@ -28,34 +28,34 @@ from sennit.stores.records.commits import UseRecord
 _ABSTRACT = re.compile(r"viking://session/([^/]+)/history/archive_(\d{1,9})/\.abstract\.md")
 
 
-def with_injected(
-    realm: MemoryScope, messages: Sequence[Message], uses: Iterable[UseRecord]
+def mark_injected(
+    scope: MemoryScope, messages: Sequence[Message], uses: Iterable[UseRecord]
 ) -> list[Message]:
-    """Return messages, and among them, marked as such, what was injected into prompts.
+    """Return messages with the injected texts among them, marked as injected.
 
-    What was recalled for a message stands behind it: nobody had it when the message was written.
+    A text recalled for a message comes after it, because the message was written first.
     """
     entries = {message.id for message in messages}
-    anywhere: list[UseRecord] = []
-    behind: dict[UUID, list[UseRecord]] = {}
+    unplaced: list[UseRecord] = []
+    by_message: dict[UUID, list[UseRecord]] = {}
     for use in uses:
-        here = use.head in entries and loads(use.body).get(RECALLED)
-        (behind.setdefault(use.head, []) if here and use.head else anywhere).append(use)
-    found = [*map(_marked, _injected(realm, messages, anywhere))]
-    known = {use.body for use in anywhere}
+        is_recalled = use.head in entries and loads(use.body).get(RECALLED)
+        (by_message.setdefault(use.head, []) if is_recalled and use.head else unplaced).append(use)
+    result = [*map(_injected_message, _injected_texts(scope, messages, unplaced))]
+    seen = {use.body for use in unplaced}
     for message in messages:
-        new = [use for use in behind.get(message.id, ()) if use.body not in known]
-        known.update(use.body for use in new)
-        found += [message, *map(_marked, _injected(realm, (), new))]
-    return found
+        new = [use for use in by_message.get(message.id, ()) if use.body not in seen]
+        seen.update(use.body for use in new)
+        result += [message, *map(_injected_message, _injected_texts(scope, (), new))]
+    return result
 
 
-def _marked(text: str) -> Message:
+def _injected_message(text: str) -> Message:
     return Message(InstructionContent(instruction=text), metadata={"injected": True})
 
 
-def _injected(
-    realm: MemoryScope, messages: Iterable[Message], uses: Iterable[UseRecord]
+def _injected_texts(
+    scope: MemoryScope, messages: Iterable[Message], uses: Iterable[UseRecord]
 ) -> list[str]:
     """Return the texts of contexts that were sent with messages or recorded as used."""
     parts = [
@@ -64,49 +64,53 @@ def _injected(
         for part in contexts_of(message)
     ]
     bodies: list[dict[str, Any]] = []
-    named = [(part.uri, created) for part, created in parts]
+    uris = [(part.uri, created) for part, created in parts]
     for use in uses:
         bodies.append(loads(use.body))
-        named.append((bodies[-1]["uri"], use.created))
-    first: dict[str, int] = {}
-    for uri, created in named:
-        first[uri] = min(created, first.get(uri, created))
-    files = [text for uri, since in first.items() for text in _at(realm, uri, since)]
-    return [*(part.abstract for part, _ in parts if part.abstract), *files, *_said(realm, bodies)]
+        uris.append((bodies[-1]["uri"], use.created))
+    first_use: dict[str, int] = {}
+    for uri, created in uris:
+        first_use[uri] = min(created, first_use.get(uri, created))
+    files = [text for uri, since in first_use.items() for text in _texts_at(scope, uri, since)]
+    return [
+        *(part.abstract for part, _ in parts if part.abstract),
+        *files,
+        *_recalled_texts(scope, bodies),
+    ]
 
 
-def _at(realm: MemoryScope, said: str, since: int) -> Iterator[str]:
+def _texts_at(scope: MemoryScope, uri: str, since: int) -> Iterator[str]:
     """Yield the texts of a file since a time, or the abstract of an archive."""
-    file = realm.named(said)
+    file = scope.file_at(uri)
     if file is not None:
         versions = [file.latest]
         if file.latest.written > since:
-            versions = realm.store.file_versions(file.owner, file.id)
-        earlier = sum(one.written <= since for one in versions)
+            versions = scope.store.file_versions(file.owner, file.id)
+        earlier = sum(version.written <= since for version in versions)
         for version in versions[max(earlier - 1, 0) :]:
             yield version.body.decode(errors="replace")
-    elif found := _ABSTRACT.fullmatch(said):
-        yield from _abstract(realm, found[1], int(found[2]))
+    elif match := _ABSTRACT.fullmatch(uri):
+        yield from _archive_abstract(scope, match[1], int(match[2]))
 
 
-def _abstract(realm: MemoryScope, session: str, number: int) -> Iterator[str]:
+def _archive_abstract(scope: MemoryScope, session: str, number: int) -> Iterator[str]:
     try:
-        commits = realm.store.commits_numbered(realm.user, realm.session_id(session), [number])
+        commits = scope.store.commits_numbered(scope.user, scope.session_id(session), [number])
     except NotFoundError:
         return  # the session is gone
     for commit in commits:
         yield str(loads(commit.body).get("abstract", ""))
 
 
-def _said(realm: MemoryScope, bodies: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _recalled_texts(scope: MemoryScope, bodies: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield recalled messages, bare and as prompts show them."""
     wanted = [
         EvidenceSource(UUID(session), UUID(message))
         for body in bodies
         if (session := body.get("session")) and (message := body.get("message"))
     ]
-    for one in said_in(realm, wanted).values():
-        day = f"[{one.said_at:%Y-%m-%d}]"
-        yield from (one.text, f"{day} {one.text}")
-        if one.speaker:
-            yield f"{day} {one.speaker}: {one.text}"
+    for quoted in quote_messages(scope, wanted).values():
+        day = f"[{quoted.said_at:%Y-%m-%d}]"
+        yield from (quoted.text, f"{day} {quoted.text}")
+        if quoted.speaker:
+            yield f"{day} {quoted.speaker}: {quoted.text}"

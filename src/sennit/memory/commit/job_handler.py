@@ -1,8 +1,8 @@
 """The handler of commit jobs: finishes a commit as its user and agent.
 
-A job may come more than once, to several workers at once; a commit is finished once all the same
-(see `finish`). One that cannot be finished is tried a few times and then noted as failed, which
-`client.get_task` tells and `client.retry_task` tries again.
+A job may be delivered more than once, to several workers at once; the commit is still finished once
+(see `finalize`). A commit that cannot be finished is retried a few times and then marked as failed:
+`client.get_task` reports it, and `client.retry_task` tries again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sennit.stores.base import Store
 from sennit.stores.job_queue import CommitJob
 
 ATTEMPTS = 5
-"""How often a commit is tried before it is noted as failed."""
+"""The number of attempts before a commit is marked as failed."""
 
-_AGENT = "assistant"  # of commits from before they said for which agent they are
+_DEFAULT_AGENT = "assistant"  # for commits that name no agent
 
 
 class CommitJobHandler:
@@ -31,32 +31,32 @@ class CommitJobHandler:
         self,
         store: Store,
         model: Callable[[], Model] | None,
-        told: Callable[[CommitResult], object],
+        on_result: Callable[[CommitResult], object],
     ) -> None:
-        """`model` makes one that thinks, for each thread; `told` is told what became of a job."""
-        self._store, self._model, self._told = store, model, told
-        self._own = local()
+        """`model` creates a model for each thread; `on_result` gets the result of each job."""
+        self._store, self._model, self._on_result = store, model, on_result
+        self._thread_local = local()
 
     def __call__(self, job: CommitJob) -> None:
-        """Do a job; raises whatever went wrong if it is to be tried again."""
-        memory = Memory(MemoryScope(self._store, job.owner, _AGENT))
-        memory.use(model=self._thinker())
+        """Finish the commit of a job; raises the error if the job is to be retried."""
+        memory = Memory(MemoryScope(self._store, job.owner, _DEFAULT_AGENT))
+        memory.use(model=self._thread_model())
         try:
             if job.attempts >= ATTEMPTS:
-                died = f"Workers have died of it, or were killed at it, {job.attempts} times."
-                self._told(memory.give_up(job.commit, died))
+                reason = f"Gave up after {job.attempts} attempts: workers crashed or were killed."
+                self._on_result(memory.give_up(job.commit, reason))
                 return
-            self._told(memory.attempt(job.commit, last=job.attempts + 1 >= ATTEMPTS))
+            self._on_result(memory.attempt(job.commit, last=job.attempts + 1 >= ATTEMPTS))
         except NotFoundError:
-            pass  # its session was deleted meanwhile: there is nothing left to do
+            pass  # its session was deleted in the meantime
         except Exception:
-            self._told(memory.result(job.commit))
+            self._on_result(memory.result(job.commit))
             raise
 
-    def _thinker(self) -> Model | None:
-        """The model of this thread: each asks in an event loop of its own."""
+    def _thread_model(self) -> Model | None:
+        """Return the model of this thread, which runs an event loop of its own."""
         if self._model is None:
             return None
-        if not hasattr(self._own, "model"):
-            self._own.model = self._model()
-        return self._own.model
+        if not hasattr(self._thread_local, "model"):
+            self._thread_local.model = self._model()
+        return self._thread_local.model

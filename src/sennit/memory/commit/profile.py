@@ -1,9 +1,9 @@
 """The profile: one append-only file with a line per fact.
 
 A fact that changes is closed, not erased: its line stays, struck through, with the day it ended,
-and the new one stands below. Each fact knows its evidence, its commit, and when it held, so that a
-session can be forgotten, or a commit undone, without touching the facts of others. The lines are
-written from the facts; where a person has edited the lines, the facts follow them.
+and the new one follows below. Each fact has its own evidence, commit and validity, so that a
+session can be forgotten, or a commit undone, without touching other facts. The lines are rendered
+from the facts; after a person edits the lines, the facts follow them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class FactSource(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, evidence: EvidenceRecord) -> FactSource:
-        """The same, as it is written down."""
+        """Return the source for an evidence record."""
         owner = evidence.owner
         return cls(owner.tenant, owner.name, evidence.session, evidence.message)
 
     @property
     def evidence(self) -> EvidenceRecord:
-        """The same, as a store keeps it."""
+        """The evidence record for the store."""
         return EvidenceRecord(Owner(self.tenant, "user", self.user), self.session, self.message)
 
 
@@ -55,36 +55,36 @@ class ProfileFact(msgspec.Struct, frozen=True):
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
     replaced_by: str | None = None
-    """The fact that took its place."""
+    """The fact that replaced it."""
     merged: bool = False
-    """Whether its text joins what several messages said."""
+    """Whether its text combines the statements of several messages."""
     parts: tuple[FactSource, ...] = ()
-    """Messages that said a part of it, or the same in other words, and are no witness for it."""
+    """Messages that state a part of it, or the same in other words: no evidence for all of it."""
 
 
-SaidBy: TypeAlias = Callable[[str, Sequence[FactSource], Sequence[FactSource]], str]
-"""Gives what messages say of a text, and those that said a part of it, in their own words."""
+SupportedText: TypeAlias = Callable[[str, Sequence[FactSource], Sequence[FactSource]], str]
+"""Returns what messages support of a text: in full, and for the second sequence in part."""
 
 
-def facts_in(info: dict[str, Any]) -> list[ProfileFact]:
-    """The facts of a version of the profile."""
+def load_facts(info: dict[str, Any]) -> list[ProfileFact]:
+    """Return the facts in the info of a version."""
     return msgspec.convert(info.get("facts", []), list[ProfileFact])
 
 
-def facts_info(facts: Iterable[ProfileFact]) -> list[dict[str, Any]]:
-    """Facts as a version keeps them."""
+def dump_facts(facts: Iterable[ProfileFact]) -> list[dict[str, Any]]:
+    """Return facts as plain data for the info of a version."""
     return cast("list[dict[str, Any]]", msgspec.to_builtins(list(facts)))
 
 
 def evidence_of(facts: Iterable[ProfileFact]) -> tuple[EvidenceRecord, ...]:
-    """The messages that facts came from."""
+    """Return the messages that facts came from."""
     return in_order(source.evidence for fact in facts for source in fact.sources)
 
 
-def lines_of(facts: Sequence[ProfileFact]) -> str:
-    """The file that says these facts."""
-    said = [f"- {_line(fact)}" for fact in facts]
-    return "\n".join([TITLE, "", *said]) + "\n"
+def render(facts: Sequence[ProfileFact]) -> str:
+    """Return the text of the profile file."""
+    lines = [f"- {_line(fact)}" for fact in facts]
+    return "\n".join([TITLE, "", *lines]) + "\n"
 
 
 def _line(fact: ProfileFact) -> str:
@@ -93,34 +93,34 @@ def _line(fact: ProfileFact) -> str:
     return f"~~{fact.text}~~ (until {clock.to_iso(fact.valid_to)[:10]})"
 
 
-def facts_after_edit(body: str, known: Sequence[ProfileFact], now: int) -> list[ProfileFact]:
-    """The facts of an edited file: known lines stay what they were, new ones are a person's."""
-    left = list(known)
-    found: list[ProfileFact] = []
+def facts_after_edit(body: str, old_facts: Sequence[ProfileFact], now: int) -> list[ProfileFact]:
+    """Return the facts of an edited file: unchanged lines keep theirs, new lines become facts."""
+    remaining = list(old_facts)
+    facts: list[ProfileFact] = []
     for line in body.splitlines():
-        said = _said(line)
-        if not said or said.startswith("#"):
+        content = _line_text(line)
+        if not content or content.startswith("#"):
             continue
-        closed = _CLOSED.match(said)
-        text = closed["text"] if closed else said
-        fact = _taken(left, text, is_closed=closed is not None)
-        found.append(fact or ProfileFact(new_fact_id(), text, now, now if closed else None))
-    return found
+        closed = _CLOSED.match(content)
+        text = closed["text"] if closed else content
+        fact = _pop_fact(remaining, text, is_closed=closed is not None)
+        facts.append(fact or ProfileFact(new_fact_id(), text, now, now if closed else None))
+    return facts
 
 
-def _said(line: str) -> str:
+def _line_text(line: str) -> str:
     return line.strip().removeprefix("-").removeprefix("*").strip()
 
 
-def lines_that_hold(body: str) -> list[str]:
-    """The lines of the file without those that are closed."""
-    return [line for line in body.strip().splitlines() if not _CLOSED.match(_said(line))]
+def current_lines(body: str) -> list[str]:
+    """Return the lines of the file that are not closed."""
+    return [line for line in body.strip().splitlines() if not _CLOSED.match(_line_text(line))]
 
 
-def _taken(facts: list[ProfileFact], text: str, *, is_closed: bool) -> ProfileFact | None:
-    for place, fact in enumerate(facts):
+def _pop_fact(facts: list[ProfileFact], text: str, *, is_closed: bool) -> ProfileFact | None:
+    for index, fact in enumerate(facts):
         if fact.text == text and (fact.valid_to is not None) == is_closed:
-            return facts.pop(place)
+            return facts.pop(index)
     return None
 
 
@@ -129,8 +129,10 @@ def new_fact_id() -> str:
     return f"fact-{new_id()}"
 
 
-def closed(facts: Iterable[ProfileFact], uid: str, at: int, replaced_by: str) -> list[ProfileFact]:
-    """The facts after one of them has ended, as another has taken its place."""
+def close_fact(
+    facts: Iterable[ProfileFact], uid: str, at: int, replaced_by: str
+) -> list[ProfileFact]:
+    """Return the facts with one of them closed and replaced by another."""
     return [
         msgspec.structs.replace(fact, valid_to=max(at, fact.valid_from), replaced_by=replaced_by)
         if fact.id == uid and fact.valid_to is None
@@ -140,44 +142,49 @@ def closed(facts: Iterable[ProfileFact], uid: str, at: int, replaced_by: str) ->
 
 
 def without_commit(
-    facts: Sequence[ProfileFact], commit: UUID, messages: Container[UUID], said_by: SaidBy
+    facts: Sequence[ProfileFact],
+    commit: UUID,
+    messages: Container[UUID],
+    supported_text: SupportedText,
 ) -> list[ProfileFact]:
-    """The facts as if a commit of these messages had not been made.
+    """Return the facts as if a commit of these messages had not been made.
 
-    Its own are gone unless others have said so too, or a part of it, and what these had replaced
-    holds again. Those that are left rest on what others said.
+    A fact of the commit stays only if other messages support it, at least in part; a fact that it
+    had replaced holds again. The facts that stay lose the evidence of the commit's messages.
     """
-    joined: dict[str, set[FactSource]] = {}
+    merged_sources: dict[str, set[FactSource]] = {}
     for fact in facts:
         if fact.replaced_by is not None:
-            joined.setdefault(fact.replaced_by, set()).update(fact.sources)
-    kept: list[ProfileFact] = []
+            merged_sources.setdefault(fact.replaced_by, set()).update(fact.sources)
+    remaining: list[ProfileFact] = []
     gone: dict[str, ProfileFact] = {}
     for fact in facts:
         own = fact.commit == commit
-        parts = joined.get(fact.id, set()) if own and fact.merged else set[FactSource]()
-        others = any(one.message not in messages and one not in parts for one in fact.sources)
-        parts_left = tuple(one for one in fact.parts if one.message not in messages)
+        parts = merged_sources.get(fact.id, set()) if own and fact.merged else set[FactSource]()
+        others = any(
+            source.message not in messages and source not in parts for source in fact.sources
+        )
+        parts_left = tuple(source for source in fact.parts if source.message not in messages)
         if others or not (own or fact.sources):
-            kept.append(_unconfirmed(fact, parts_left, messages))
-        elif text := said_by(fact.text, (), parts_left):
-            kept.append(_in_part(fact, text, parts_left))
+            remaining.append(_without_evidence(fact, parts_left, messages))
+        elif text := supported_text(fact.text, (), parts_left):
+            remaining.append(_narrow(fact, text, parts_left))
         else:
             gone[fact.id] = fact
-    return [_outlived(fact, gone) for fact in kept]
+    return [_restore(fact, gone) for fact in remaining]
 
 
-def _unconfirmed(
+def _without_evidence(
     fact: ProfileFact, parts: tuple[FactSource, ...], messages: Container[UUID]
 ) -> ProfileFact:
     sources = fact.sources
-    if not fact.merged:  # else whoever has said which part of it, all of them are there to go by
-        sources = tuple(one for one in sources if one.message not in messages)
+    if not fact.merged:  # which message stated which part of a merged fact is unknown: keep all
+        sources = tuple(source for source in sources if source.message not in messages)
     return msgspec.structs.replace(fact, sources=sources, parts=parts)
 
 
-def _in_part(fact: ProfileFact, text: str, sources: tuple[FactSource, ...]) -> ProfileFact:
-    """Give a fact that says only what these messages say of it."""
+def _narrow(fact: ProfileFact, text: str, sources: tuple[FactSource, ...]) -> ProfileFact:
+    """Return a fact reduced to what these messages support."""
     several = len(sources) > 1
     return msgspec.structs.replace(
         fact, text=text, sources=sources, parts=(), merged=several, commit=None
@@ -185,49 +192,53 @@ def _in_part(fact: ProfileFact, text: str, sources: tuple[FactSource, ...]) -> P
 
 
 def without_sources(
-    facts: Iterable[ProfileFact], is_gone: Callable[[FactSource], bool], said_by: SaidBy
+    facts: Iterable[ProfileFact],
+    is_gone: Callable[[FactSource], bool],
+    supported_text: SupportedText,
 ) -> list[ProfileFact]:
-    """The facts that say nothing of forgotten messages; what others have said too stays.
+    """Return the facts without what rests on forgotten messages alone.
 
-    Of a text that joins what several messages said, or of which others have said a part, what
-    `said_by` finds in those left stays.
+    A fact with other evidence stays. A merged fact that has lost evidence, or one of which other
+    messages state a part, is reduced to what `supported_text` returns.
     """
-    kept: list[ProfileFact] = []
+    remaining: list[ProfileFact] = []
     gone: dict[str, ProfileFact] = {}
     for fact in facts:
-        left = tuple(source for source in fact.sources if not is_gone(source))
+        sources = tuple(source for source in fact.sources if not is_gone(source))
         parts = tuple(source for source in fact.parts if not is_gone(source))
-        joined = fact.merged and len(left) < len(fact.sources)
-        if not joined and (left or not fact.sources):
-            kept.append(msgspec.structs.replace(fact, sources=left, parts=parts))
-        elif text := said_by(fact.text, left, parts):
-            kept.append(_in_part(fact, text, (*left, *parts)))
+        is_reduced = fact.merged and len(sources) < len(fact.sources)
+        if not is_reduced and (sources or not fact.sources):
+            remaining.append(msgspec.structs.replace(fact, sources=sources, parts=parts))
+        elif text := supported_text(fact.text, sources, parts):
+            remaining.append(_narrow(fact, text, (*sources, *parts)))
         else:
             gone[fact.id] = fact
-    return [_outlived(fact, gone) for fact in kept]
+    return [_restore(fact, gone) for fact in remaining]
 
 
 def without_fact(facts: Sequence[ProfileFact], uid: str) -> list[ProfileFact]:
-    """The facts without one and those merged into it; what it had replaced holds again."""
-    known = {fact.id: fact for fact in facts}
+    """Return the facts without one and those merged into it; a fact it had replaced holds again."""
+    by_id = {fact.id: fact for fact in facts}
 
     def is_part(fact: ProfileFact | None) -> bool:
         while fact is not None and fact.id != uid:
-            by = known.get(fact.replaced_by or "")
-            fact = by if by is not None and by.merged else None
+            successor = by_id.get(fact.replaced_by or "")
+            fact = successor if successor is not None and successor.merged else None
         return fact is not None
 
     gone = {fact.id: fact for fact in facts if is_part(fact)}
-    return [_outlived(fact, gone) for fact in facts if fact.id not in gone]
+    return [_restore(fact, gone) for fact in facts if fact.id not in gone]
 
 
-def _outlived(fact: ProfileFact, gone: Mapping[str, ProfileFact]) -> ProfileFact:
-    """Give a fact as it is when some are gone: it holds again if all that took its place are."""
-    last, by = fact, fact.replaced_by
-    while by is not None and by in gone:
-        last = gone[by]
-        by = last.replaced_by
+def _restore(fact: ProfileFact, gone: Mapping[str, ProfileFact]) -> ProfileFact:
+    """Return a fact without removed ones: it holds again if all its successors are gone."""
+    last, successor = fact, fact.replaced_by
+    while successor is not None and successor in gone:
+        last = gone[successor]
+        successor = last.replaced_by
     if last is fact:
         return fact
-    # Without what took its place it held until that ended, if it ever did.
-    return msgspec.structs.replace(fact, valid_to=last.valid_to if by else None, replaced_by=by)
+    # Without its successors it held until the last of them ended, if that ever did.
+    return msgspec.structs.replace(
+        fact, valid_to=last.valid_to if successor else None, replaced_by=successor
+    )

@@ -15,7 +15,7 @@ Status: TypeAlias = Literal["pending", "committed", "partial", "failed", "undone
 
 
 class CommitResult(dict[str, Any]):
-    """A plain dict with names for what is asked most.
+    """The result of a commit: a plain dict with properties for its most used keys.
 
     `status` is "committed", "partial" (some memories could not be written: see `reasons`), "failed"
     (nothing was written beyond the archive: see `reasons`; `client.retry_task` tries again),
@@ -38,32 +38,32 @@ class CommitResult(dict[str, Any]):
         return self["reasons"]
 
 
-def nothing_done() -> CommitResult:
-    """The result where there was nothing to commit."""
+def empty_result() -> CommitResult:
+    """Return the result of a commit without anything to archive."""
     return _result("committed", None, archived=False)
 
 
 def result_of(commit: CommitRecord) -> CommitResult:
-    """The result of a commit as the store has it."""
+    """Return the result of a stored commit."""
     body: dict[str, Any] = loads(commit.body)
     status: Status = "pending" if commit.state == "open" else commit.state
-    found = _result(status, commit.id, archived=True)
-    found["archive"] = archive_name(commit.number)
-    found.update(body.get("result", {}))
-    found["status"] = status
-    return found
+    result = _result(status, commit.id, archived=True)
+    result["archive"] = archive_name(commit.number)
+    result.update(body.get("result", {}))
+    result["status"] = status
+    return result
 
 
-def failed(commit: CommitRecord, reason: str) -> CommitResult:
-    """The result of a commit that could not be finished now."""
-    found = result_of(commit)
-    found.update(status="failed", reasons=[reason])
-    return found
+def failed_result(commit: CommitRecord, reason: str) -> CommitResult:
+    """Return the result of a commit that cannot be finished now."""
+    result = result_of(commit)
+    result.update(status="failed", reasons=[reason])
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class CommitStatus:
-    """A commit as it stands: where it was made, what became of it, and each of its decisions."""
+    """A commit with its session, branch, result and decisions."""
 
     id: UUID
     session: UUID
@@ -71,14 +71,14 @@ class CommitStatus:
     created_at: datetime
     result: CommitResult
     decisions: tuple[dict[str, Any], ...]
-    """As `memory_diff.json` has them: did, category, uri, version, reason."""
+    """As in `memory_diff.json`: did, category, uri, version, reason."""
 
 
-def committed(session: UUID, commit: CommitRecord) -> CommitStatus:
-    """A commit of a session as the store has it."""
+def commit_status(session: UUID, commit: CommitRecord) -> CommitStatus:
+    """Return a stored commit with its result and decisions."""
     decisions = tuple(loads(commit.body).get("diff", ()))
-    made = clock.to_datetime(commit.created)
-    return CommitStatus(commit.id, session, commit.branch, made, result_of(commit), decisions)
+    created_at = clock.to_datetime(commit.created)
+    return CommitStatus(commit.id, session, commit.branch, created_at, result_of(commit), decisions)
 
 
 def _result(status: Status, commit: UUID | None, *, archived: bool) -> CommitResult:
@@ -99,5 +99,5 @@ def _result(status: Status, commit: UUID | None, *, archived: bool) -> CommitRes
 
 
 def archive_name(number: int) -> str:
-    """The folder of a commit's archive."""
+    """Return the folder name of a commit's archive."""
     return f"archive_{number:03}"

@@ -1,8 +1,7 @@
-"""Usage records: contexts and skills that a session used, counted once.
+"""Usage records: contexts and skills that a session used, each counted once.
 
-A use is kept at the head of a branch, and counted by the commit that covers that head: on whichever
-branch that happens, it happens once. Contexts that came as parts of a message are uses too, and are
-counted with their message.
+A use is recorded at the head of a branch and counted by the first commit that covers that head, on
+whichever branch. Contexts sent as parts of a message are uses too, counted with their message.
 """
 
 from __future__ import annotations
@@ -27,48 +26,50 @@ from sennit.stores.records.commits import UseRecord
 from sennit.stores.records.files import CountUses
 
 RECALLED = "recalled"
-"""Marks what was recalled for a message, which was there before."""
-_SKILL = {"uri", "input", "output", "success"}
+"""Marks a use as recalled from memory for a message."""
+_SKILL_FIELDS = {"uri", "input", "output", "success"}
 
 
-def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tuple[UseRecord, ...]:
+def usage_records(
+    branch: Branch, contexts: Any, skill: Mapping[str, Any] | None
+) -> tuple[UseRecord, ...]:
     """Return usage records; raises ValidationError for an invalid context or skill."""
-    bodies: list[dict[str, Any]] = [{"uri": str(Uri.parse(uri))} for uri in _listed(contexts)]
+    bodies: list[dict[str, Any]] = [{"uri": str(Uri.parse(uri))} for uri in _as_list(contexts)]
     if skill is not None:
-        bodies.append(_skill(skill))
+        bodies.append(_skill_body(skill))
     if not bodies:
         raise ValidationError("Pass contexts= (URIs) or skill=.")
-    head, now = _head(branch), clock.now_us()
+    head, now = _head_id(branch), clock.now_us()
     return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
 
 
-def recalled(
-    branch: Branch, found: Iterable[tuple[str, EvidenceSource | None]]
+def recall_records(
+    branch: Branch, items: Iterable[tuple[str, EvidenceSource | None]]
 ) -> tuple[UseRecord, ...]:
     """Return usage records of recalled items, by URI, and by id for messages.
 
-    The same at the same place is the same use. Its id says so, and a store leaves alone what it
-    has: nobody needs to look whether it was noted.
+    The id is derived from the branch, its head and the item, and a store ignores an id it has: so a
+    repeated recall at the same head is recorded once.
     """
-    head, now = _head(branch), clock.now_us()
+    head, now = _head_id(branch), clock.now_us()
     uses: list[UseRecord] = []
-    for uri, source in found:
+    for uri, source in items:
         body: dict[str, Any] = {"uri": uri, RECALLED: True}
         if source is not None:
             body |= {"session": str(source.session), "message": str(source.message)}
-        made = dumps(body)
-        uid = uuid5(branch.id, f"{head} {made.decode()}")
-        uses.append(UseRecord(uid, branch.id, now, head, made))
+        encoded = dumps(body)
+        uid = uuid5(branch.id, f"{head} {encoded.decode()}")
+        uses.append(UseRecord(uid, branch.id, now, head, encoded))
     return tuple(uses)
 
 
-def _head(branch: Branch) -> UUID | None:
-    """The last message of a branch."""
+def _head_id(branch: Branch) -> UUID | None:
+    """Return the id of the last message of a branch."""
     tail = branch.tail
     return None if tail.total == 0 else tail.id_at(tail.total - 1)
 
 
-def _listed(contexts: Any) -> list[Any]:
+def _as_list(contexts: Any) -> list[Any]:
     if contexts is None:
         return []
     if isinstance(contexts, (str, Uri)):
@@ -78,59 +79,63 @@ def _listed(contexts: Any) -> list[Any]:
     return list(contexts)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _skill(skill: Mapping[str, Any]) -> dict[str, Any]:
-    given = plain_dict(skill, "skill")
-    if "uri" not in given or given.keys() - _SKILL:
+def _skill_body(skill: Mapping[str, Any]) -> dict[str, Any]:
+    fields = plain_dict(skill, "skill")
+    if "uri" not in fields or fields.keys() - _SKILL_FIELDS:
         raise ValidationError(
-            f"A skill needs a uri and may have input, output and success; got {sorted(given)}."
+            f"A skill needs a uri and may have input, output and success; got {sorted(fields)}."
         )
-    if not isinstance(given.get("success", True), bool):
-        raise InvalidTypeError(f"skill['success'] is True or False, got {shown(given['success'])}.")
-    uri = Uri.parse(given["uri"])
+    if not isinstance(fields.get("success", True), bool):
+        raise InvalidTypeError(
+            f"skill['success'] must be True or False, got {shown(fields['success'])}."
+        )
+    uri = Uri.parse(fields["uri"])
     if uri.scope != "agent" or uri.names[:1] != ("skills",) or len(uri.names) < 2:
         raise ValidationError(
             f"A skill URI begins with viking://agent/skills/, got {shown(str(uri))}."
         )
-    return {"success": True, **given, "uri": str(uri), "skill": True}
+    return {"success": True, **fields, "uri": str(uri), "skill": True}
 
 
-def due(branch: Branch, entries: Iterable[UUID], waiting: Iterable[UseRecord]) -> list[UseRecord]:
-    """The uses that a commit of these entries counts, of those that none counts yet.
+def uses_to_count(
+    branch: Branch, entries: Iterable[UUID], pending: Iterable[UseRecord]
+) -> list[UseRecord]:
+    """Return the pending uses that a commit of these entries counts.
 
-    They are those at one of the entries, on whichever branch, and those of this branch whose place
+    They are those at one of the entries, on whichever branch, and those of this branch whose head
     was archived before or is gone.
     """
-    new = {uid.int for uid in entries}
-    old = branch.session.archives.covering
+    covered = {uid.int for uid in entries}
+    archived = branch.session.archives.covering
 
     def is_due(use: UseRecord) -> bool:
-        if use.head is not None and use.head.int in new:
+        if use.head is not None and use.head.int in covered:
             return True
-        waits = use.head is not None and use.head in branch and use.head.int not in old
-        return use.branch == branch.id and not waits
+        is_pending = use.head is not None and use.head in branch and use.head.int not in archived
+        return use.branch == branch.id and not is_pending
 
-    return [use for use in waiting if is_due(use)]
+    return [use for use in pending if is_due(use)]
 
 
-def counted(
-    found: Iterable[UseRecord], messages: Iterable[Message]
+def count_uses(
+    uses: Iterable[UseRecord], messages: Iterable[Message]
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
     """Return the number of uses of each URI, and the skills used."""
-    times: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     skills: list[dict[str, Any]] = []
-    for use in found:
+    for use in uses:
         body: dict[str, Any] = loads(use.body)
-        times[body["uri"]] += 1
+        counts[body["uri"]] += 1
         if body.pop("skill", False):
             skills.append(body)
-    times.update(part.uri for message in messages for part in contexts_of(message))
-    return times, skills
+    counts.update(part.uri for message in messages for part in contexts_of(message))
+    return counts, skills
 
 
-def counting(realm: MemoryScope, times: Counter[str]) -> list[CountUses]:
-    """The changes that count uses of files, those included that the same commit writes.
+def usage_changes(scope: MemoryScope, counts: Counter[str]) -> list[CountUses]:
+    """Return the changes that count uses of files, including files that the commit creates.
 
-    The store ignores a file that is not there.
+    The store ignores missing files.
     """
-    places = ((realm.own_place(uri), number) for uri, number in times.items())
-    return [CountUses(*place, number) for place, number in places if place is not None]
+    locations = ((scope.locate_own(uri), count) for uri, count in counts.items())
+    return [CountUses(*location, count) for location, count in locations if location is not None]

@@ -1,9 +1,8 @@
 """Clauses that rules can read: statements only, in a normal form.
 
-`own_statements` gives the clauses of a text in which a person says how things are. Questions,
-tasks, suppositions, reported speech, secrets and orders to the memory itself are none. `Plain` is a
-clause without contractions, fillers and negation, so that one rule matches many ways of saying a
-thing.
+`own_statements` yields the clauses of a text in which a person states something. Questions, tasks,
+suppositions, reported speech, secrets and injected instructions to the memory are left out. A
+`NormalizedClause` has no contractions, fillers or negation, so that one rule matches many wordings.
 """
 
 from __future__ import annotations
@@ -18,23 +17,20 @@ from sennit.memory.extraction.terms import FRAME, terms
 from sennit.memory.extraction.utterances import Utterance
 
 _I = re.IGNORECASE
-_WHOLE = {
+_EXPANSIONS = {
     "can't": "can not", "cannot": "can not", "won't": "will not", "let's": "let us",
     "i'm": "I am", "im": "I am", "n't": " not", "'re": " are", "'ve": " have", "'ll": " will",
     "'d": " would",
 }  # fmt: skip
-_CONTRACTED = re.compile(
+_CONTRACTION = re.compile(
     r"\b(?:can't|cannot\b|won't|let's\b|I'm\b|Im\b)|n't\b|'(?:re|ve|ll|d)\b|"
     r"\b(?P<who>it|he|she|that|there|what|who|here|name)'s\b|'s(?P<how> (?:called|named))\b",
     _I,
 )
 _GOT = re.compile(r"\b(have|has) got\b", _I)
-_THIRD_PERSON = [
+_USER_PHRASES = [
     (re.compile(r"\b(?:the )?user's\b", _I), "my"),
-    (
-        re.compile(r"^(?:the )?user(?= (?:[a-z]*s|no|not|do|did|can|will)\b)", _I),
-        "I",
-    ),
+    (re.compile(r"^(?:the )?user(?= (?:[a-z]*s|no|not|do|did|can|will)\b)", _I), "I"),
 ]
 _FILLER = re.compile(
     r"(?:(?:by the way|btw|also|oh|ah|hi|hello|hey|well|so|actually|in fact|fyi|and|but|now|please|"
@@ -49,8 +45,10 @@ _FILLER = re.compile(
     _I,
 )
 _FILLERS = re.compile(rf"^(?:{_FILLER.pattern})+", _I)
-_LAST = re.compile(r",? (?:by the way|btw|though|thanks|thank you|if that helps|you know)$", _I)
-_DATE_FIRST = re.compile(
+_LAST_FILLER = re.compile(
+    r",? (?:by the way|btw|though|thanks|thank you|if that helps|you know)$", _I
+)
+_LEADING_DATE = re.compile(
     r"(?:yesterday|today|tonight|tomorrow|(?:last|next|this) \w+|"
     r"(?:in|since|on|until) [\w ]{2,20}?|\w+ (?:days?|weeks?|months?|years?) ago),?\s+"
     r"(?=(?:I|we|my|our)\b)",
@@ -73,7 +71,7 @@ _HABIT = re.compile(
     r"in (?:the )?future|every (?:day|morning|evening|night|week|month|year|time|\w+day))\b",
     _I,
 )
-_NOT = [
+_NEGATION_RULES = [
     (re.compile(pattern, _I), plain)
     for pattern, plain in (
         (r"\b(?:can|could) not (?:stand|bear)\b", "hate"),
@@ -103,7 +101,18 @@ _REPORTED = re.compile(
     r"writes|asked|believes?|joked)\b(?! hi)",
     _I,
 )
-_REPORTING = ("sa", "told", "tell", "think", "claim", "wrote", "writes", "ask", "believe", "joke")
+_REPORTED_HINTS = (
+    "sa",
+    "told",
+    "tell",
+    "think",
+    "claim",
+    "wrote",
+    "writes",
+    "ask",
+    "believe",
+    "joke",
+)
 _TASK = re.compile(
     r"(?:please )?(?:translate|write|rewrite|summari[sz]e|proofread|correct|generate|create|draft|"
     r"compose|fix|explain|give|tell|act|show|make|help|find|list|describe|convert|analy[sz]e|check|"
@@ -111,7 +120,7 @@ _TASK = re.compile(
     r"read|tell|let|go|run|open|search|implement|add|remove|delete|update|refactor)\b",
     _I,
 )
-_UNFIT = re.compile(
+_UNSAFE = re.compile(
     r"\b(?:pass(?:word|phrase|code)|(?:api|access|private|secret)[ _-]?key|(?:\w+ )?token|secret|"
     r"pin(?: code| number)?|cvv|ssn|social security number|(?:credit )?card(?: number)?)s?\s*"
     r"(?:(?:for|of) [\w ]{1,30}? )?(?:is|are|was|to|=|:)\s*\S"
@@ -119,13 +128,13 @@ _UNFIT = re.compile(
     r"-----BEGIN",
     _I,
 )
-_CARD = re.compile(r"\d(?:[ -]?\d){12,15}(?!\d)")
-_UNFIT_HINTS = (
+_CARD_NUMBER = re.compile(r"\d(?:[ -]?\d){12,15}(?!\d)")
+_UNSAFE_HINTS = (
     "pass", "key", "token", "secret", "pin", "cvv", "ssn", "social", "card", "sk-", "ghp_", "akia",
     "xox", "eyj", "-----", "..", "%2e",
 )  # fmt: skip
 _LEAD = r"(?:^|[.!?:,\n]\s{0,4}|\b(?:please|now|then|and|must|should|to|you)\s{1,4})"
-_ORDER = re.compile(
+_INJECTION = re.compile(
     rf"{_LEAD}(?:ignore|disregard|forget|override)\b[^.]{{0,40}}\b(?:above|previous|prior|earlier|"
     rf"instructions?|rules|system prompt|everything before)\b"
     rf"|{_LEAD}(?:store|save|write|insert|add|record|remember)\b[^.]{{0,40}}\bthe user "
@@ -133,80 +142,80 @@ _ORDER = re.compile(
     r"\bdeveloper mode\b|<\|",
     _I,
 )
-_ORDER_HINTS = (
+_INJECTION_HINTS = (
     "ignore", "disregard", "forget", "override", "the user ", "system prompt", "developer mode",
     "<|",
 )  # fmt: skip
-"""One of these stands in every order; looking for them first saves most of the time."""
-_CLAUSES = re.compile(
+"""One of these is in every injection; searching for them first saves most of the time."""
+_CLAUSE_BREAK = re.compile(
     r"(?:,(?:\s*+(?:and|but|so|while))?|(?<!\s)\s++(?:and|but|so|while|though|although))\s++"
     r"(?=(?:I|my|we|our)\b)(?!(?:my|our) [\w -]{2,25},)",
     _I,
 )
-_APPOSED = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
+_APPOSITION = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
 _ELLIPTIC = re.compile(
     r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
     r"(?P<my>name is\b)|(?P<also>(?:not )?(?:into|fond of|keen on)\b)|"
     r"(?P<be>(?:big|huge|not an?|a (?:big|huge)) (?:\w+ )?(?:fan|lover|person)\b)",
     _I,
 )
-"""How a clause begins whose subject goes without saying."""
+"""The beginning of a clause with an implicit subject."""
 _WE = re.compile(r"\b(?:we|our)\b", _I)
-_ONE = {"we": "I", "our": "my"}
-_RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
-"""How a way of working begins; it is no supposition although it may begin with "if"."""
-_SHORT = 1000
-"""The longest text of which it is worth noting what it was found to be."""
+_SINGULAR = {"we": "I", "our": "my"}
+_CONDITION = re.compile(
+    r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I
+)
+"""The beginning of a rule for working, which is no supposition although it may begin with "if"."""
+_MAX_CACHED_CHARS = 1000
+"""The length up to which results are cached."""
 _SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """A clause made plain."""
+class NormalizedClause:
+    """A clause in normal form."""
 
     text: str
-    """Without contractions, fillers, adverbs and negation; the signs at its end are gone too."""
+    """Without contractions, fillers, adverbs, negation and final punctuation."""
     positive: bool
-    """Whether it says that something is so, rather than that it is not."""
+    """Whether it affirms rather than denies something."""
     change: bool
     """Whether it says that something has changed."""
     clause: str
-    """As it was said."""
+    """The original clause."""
 
     @property
     def habit(self) -> bool:
-        """True if it says how often."""
+        """Whether it says how often."""
         return _HABIT.search(self.clause) is not None
 
     @property
     def dated(self) -> bool:
-        """True if it says when."""
+        """Whether it says when."""
         return is_dated(self.clause)
 
 
-def is_order(text: str) -> bool:
-    """Return whether a text tries to tell the memory, rather than the assistant, what to do."""
-    return _is_order(text) if len(text) <= _SHORT else _is_order.__wrapped__(text)
+def is_injection(text: str) -> bool:
+    """Return whether a text is an instruction to the memory rather than to the assistant."""
+    return (
+        _is_injection(text) if len(text) <= _MAX_CACHED_CHARS else _is_injection.__wrapped__(text)
+    )
 
 
 @lru_cache(maxsize=1024)
-def _is_order(text: str) -> bool:
-    return _holds(text.lower(), _ORDER_HINTS) and _ORDER.search(text) is not None
+def _is_injection(text: str) -> bool:
+    return _contains_any(text.lower(), _INJECTION_HINTS) and _INJECTION.search(text) is not None
 
 
 @lru_cache(maxsize=4096)
-def is_unfit(text: str) -> bool:
-    """Return whether a text holds what must never be stored: a password, a key, a path that
-    climbs.
-    """
-    hinted_at = _holds(text.lower(), _UNFIT_HINTS)
-    return (hinted_at and _UNFIT.search(text) is not None) or _CARD.search(text) is not None
+def is_unsafe(text: str) -> bool:
+    """Return whether a text must never be stored: a password, a key or a `..` path."""
+    has_hint = _contains_any(text.lower(), _UNSAFE_HINTS)
+    return (has_hint and _UNSAFE.search(text) is not None) or _CARD_NUMBER.search(text) is not None
 
 
-def _holds(text: str, hints: tuple[str, ...]) -> bool:
-    """Return whether any of these stands in a text; a plain loop, as every sentence comes by
-    here.
-    """
+def _contains_any(text: str, hints: tuple[str, ...]) -> bool:
+    """Return whether a text contains any hint; a plain loop, because every sentence is checked."""
     for hint in hints:  # noqa: SIM110
         if hint in text:
             return True
@@ -214,47 +223,47 @@ def _holds(text: str, hints: tuple[str, ...]) -> bool:
 
 
 def is_request(sentence: str) -> bool:
-    """Return whether a sentence asks for something: a question or a task."""
-    plain = _without_fillers(expanded(sentence))
+    """Return whether a sentence is a question or a task."""
+    plain = _without_fillers(expand(sentence))
     return sentence.endswith("?") or bool(_QUESTION.match(plain) or _TASK.match(plain))
 
 
-def expanded(text: str) -> str:
-    """A text without contractions, about the user in the first person."""
-    return _expanded(text) if len(text) <= _SHORT else _expanded.__wrapped__(text)
+def expand(text: str) -> str:
+    """Return a text without contractions and with the user in the first person."""
+    return _expand(text) if len(text) <= _MAX_CACHED_CHARS else _expand.__wrapped__(text)
 
 
 @lru_cache(maxsize=4096)
-def _expanded(text: str) -> str:
+def _expand(text: str) -> str:
     text = text.replace("’", "'")
     if "'" in text or "cannot" in text or "got" in text or text[:3] in ("im ", "Im "):
-        text = _GOT.sub(r"\1", _CONTRACTED.sub(_in_full, text))
+        text = _GOT.sub(r"\1", _CONTRACTION.sub(_expand_match, text))
     if "ser" in text:
-        for pattern, plain in _THIRD_PERSON:
+        for pattern, plain in _USER_PHRASES:
             text = pattern.sub(plain, text)
     return text
 
 
-def telling(text: str) -> frozenset[str]:
-    """The terms of a text that would have to be proved, however it puts them."""
-    return frozenset(terms(expanded(text))) - FRAME
+def content_terms(text: str) -> frozenset[str]:
+    """Return the content terms of a text without the words that facts are put in."""
+    return frozenset(terms(expand(text))) - FRAME
 
 
-def _in_full(found: re.Match[str]) -> str:
+def _expand_match(match: re.Match[str]) -> str:
     """Return the expansion of a contraction."""
-    whole = _WHOLE.get(found[0].lower())
-    return whole or (f"{found['who']} is" if found["who"] else f" is{found['how']}")
+    expansion = _EXPANSIONS.get(match[0].lower())
+    return expansion or (f"{match['who']} is" if match["who"] else f" is{match['how']}")
 
 
 def stated_sentences(utterance: Utterance) -> Iterator[str]:
-    """The sentences in which a person says how things are, in their own words.
+    """Yield the sentences of an utterance that state something.
 
-    A text that gives orders to the memory has none.
+    An utterance with an injection has none.
     """
-    if is_order(utterance.text):
+    if is_injection(utterance.text):
         return
     for sentence in utterance.sentences:
-        plain = _without_fillers(expanded(sentence))
+        plain = _without_fillers(expand(sentence))
         if _TASK.match(plain):
             if plain.endswith(":"):
                 return  # what follows is material, not a statement
@@ -263,46 +272,46 @@ def stated_sentences(utterance: Utterance) -> Iterator[str]:
 
 
 def own_statements(utterance: Utterance) -> Iterator[str]:
-    """The same, clause by clause."""
+    """Yield the statements of an utterance, clause by clause."""
     for sentence in stated_sentences(utterance):
         yield from clauses(sentence)
 
 
 def clauses(sentence: str) -> list[str]:
-    """The parts of a sentence that may each say something of their own."""
-    return [clause for clause in _CLAUSES.split(sentence) if clause.strip()]
+    """Return the parts of a sentence that may each state something."""
+    return [clause for clause in _CLAUSE_BREAK.split(sentence) if clause.strip()]
 
 
 def _is_statement(sentence: str, plain: str) -> bool:
-    """Return whether a sentence says how things are: no question, supposition, report or secret."""
+    """Return whether a sentence is a statement: no question, supposition, report or secret."""
     if sentence.rstrip("\"') ").endswith(("?", "？")) or _QUESTION.match(plain):
         return False
     return not (
-        (_SUPPOSED.search(plain) and not _RULE.match(plain))
+        (_SUPPOSED.search(plain) and not _CONDITION.match(plain))
         or _is_reported(plain)
-        or is_unfit(plain)
+        or is_unsafe(plain)
     )
 
 
 def _is_reported(plain: str) -> bool:
-    return _holds(plain, _REPORTING) and _REPORTED.search(plain) is not None
+    return _contains_any(plain, _REPORTED_HINTS) and _REPORTED.search(plain) is not None
 
 
-def plain(clause: str) -> Plain:
-    """A clause made plain, and what was taken away from it."""
-    text = _LAST.sub("", _without_fillers(expanded(clause)).rstrip(" .!?,;:…"))
-    text = _APPOSED.sub(r"\2 \3 \1 ", text)
+def normalize(clause: str) -> NormalizedClause:
+    """Return a clause in normal form."""
+    text = _LAST_FILLER.sub("", _without_fillers(expand(clause)).rstrip(" .!?,;:…"))
+    text = _APPOSITION.sub(r"\2 \3 \1 ", text)
     if elliptic := _ELLIPTIC.match(text):
         text = f"{_subject(elliptic)} {text}"
     change = _CHANGE.search(clause) is not None
     positive = True
     if "not" in text or "no longer" in text or "never" in text.lower() or change:
-        for pattern, replacement in _NOT:
+        for pattern, replacement in _NEGATION_RULES:
             text, count = pattern.subn(replacement, text)
             positive = positive != bool(count % 2 and replacement != "hate")
-    text = _WE.sub(lambda found: _ONE[found[0].lower()], text)
+    text = _WE.sub(lambda match: _SINGULAR[match[0].lower()], text)
     text = " ".join(_ADVERB.sub("", f"{text} ").split()).strip(" ,")
-    return Plain(text, positive, change, clause)
+    return NormalizedClause(text, positive, change, clause)
 
 
 def _subject(elliptic: re.Match[str]) -> str:
@@ -311,15 +320,15 @@ def _subject(elliptic: re.Match[str]) -> str:
     return "I am" if elliptic["be"] or elliptic["also"] else "I"
 
 
-def tidy(clause: str) -> str:
-    """A clause as a memory holds it: the speaker's words, as a sentence of their own."""
-    said = _SPACES.sub(" ", _FILLERS.sub("", clause.strip())).rstrip(" .,;:!")
-    said = _LAST.sub("", said)
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
+def to_sentence(clause: str) -> str:
+    """Return a clause as a memory stores it: the speaker's words, as a sentence."""
+    sentence = _SPACES.sub(" ", _FILLERS.sub("", clause.strip())).rstrip(" .,;:!")
+    sentence = _LAST_FILLER.sub("", sentence)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
 
 
 def _without_fillers(text: str) -> str:
     text = text.strip()
-    while (found := _FILLER.match(text)) or (found := _DATE_FIRST.match(text)):
-        text = text[found.end() :]
+    while (match := _FILLER.match(text)) or (match := _LEADING_DATE.match(text)):
+        text = text[match.end() :]
     return text

@@ -1,9 +1,9 @@
 """Comparison of two texts: same, more specific, different or opposite.
 
-Facts are compared where rules know them, words where they do not. A memory may say several things,
-one sentence each; a new text is compared with every sentence, and what comes of it touches that one
-sentence alone. When in doubt two texts are different: a memory too many does less harm than one
-that has swallowed another.
+Facts are compared where rules know them, words where they do not. A memory may have several
+sentences; a new text is compared with each of them, and the result concerns only that sentence. In
+doubt two texts are different: one memory too many does less harm than one that has absorbed
+another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 
-from sennit.memory.extraction.clauses import expanded
+from sennit.memory.extraction.clauses import expand
 from sennit.memory.extraction.facts import Fact, Words
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.rules.lexicon import ONE_AT_A_TIME
@@ -21,9 +21,9 @@ from sennit.memory.extraction.terms import (
     FRAME,
     NARROWING,
     NEGATIONS,
+    content_tokens,
     is_number,
     stem,
-    telling_tokens,
     terms,
     tokens,
     words,
@@ -44,15 +44,15 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """A verdict, and the sentence of the known text that it is about."""
+    """A verdict, and the sentence of the known text that it concerns."""
 
     verdict: Verdict
     sentence: str = ""
 
 
-_ORDER = (Verdict.SAME, Verdict.CHANGED, Verdict.MORE, Verdict.BESIDE, Verdict.OTHER)
-_SETTLED = frozenset({"home", "age", "job", "status"})
-"""What can be said of somebody only once at a time."""
+_VERDICT_ORDER = (Verdict.SAME, Verdict.CHANGED, Verdict.MORE, Verdict.BESIDE, Verdict.OTHER)
+_SINGLE_VALUE_SLOTS = frozenset({"home", "age", "job", "status"})
+"""Slots that have one value at a time."""
 
 
 def compare(known: KnownMemory, candidate: Candidate) -> TextComparison:
@@ -61,20 +61,25 @@ def compare(known: KnownMemory, candidate: Candidate) -> TextComparison:
         return TextComparison(Verdict.SAME, known.text)
     if not candidate.category.mergeable or known.category is not candidate.category:
         return TextComparison(Verdict.OTHER)
-    found = [TextComparison(told_apart(one, candidate.text), one) for one in sentences(known.text)]
+    results = [
+        TextComparison(compare_sentences(sentence, candidate.text), sentence)
+        for sentence in sentences(known.text)
+    ]
     if candidate.valid_to is not None and candidate.valid_to <= candidate.said_at:
-        # What held until some day says nothing about what holds now.
-        found = [one for one in found if one.verdict is not Verdict.CHANGED]
+        # A statement about a past period says nothing about the present.
+        results = [result for result in results if result.verdict is not Verdict.CHANGED]
     return min(
-        found, key=lambda one: _ORDER.index(one.verdict), default=TextComparison(Verdict.OTHER)
+        results,
+        key=lambda result: _VERDICT_ORDER.index(result.verdict),
+        default=TextComparison(Verdict.OTHER),
     )
 
 
 def is_repeat(known: KnownMemory, candidate: Candidate) -> bool:
-    """Return whether a candidate says word for word what is known; of events also of the same
-    day.
-    """
-    if known.category is not candidate.category or _said(known.text) != _said(candidate.text):
+    """Return whether a candidate repeats a memory word for word; for events also the day."""
+    if known.category is not candidate.category:
+        return False
+    if _token_key(known.text) != _token_key(candidate.text):
         return False
     if candidate.category is not Category.EVENTS:
         return True
@@ -82,92 +87,94 @@ def is_repeat(known: KnownMemory, candidate: Candidate) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _said(text: str) -> tuple[str, ...]:
-    return tuple(tokens(expanded(text)))
+def _token_key(text: str) -> tuple[str, ...]:
+    return tuple(tokens(expand(text)))
 
 
 def _day(moment: datetime | None) -> object:
     return moment and moment.date()
 
 
-def told_apart(known: str, new: str) -> Verdict:
+def compare_sentences(known: str, new: str) -> Verdict:
     """Compare one sentence with another.
 
     Two sentences that state the same fact are the same only if the new one has no word of its own:
     "I prefer short answers in German" says more than "I prefer short answers", and "I like C++"
     something else than "I like C".
     """
-    if _said(known) == _said(new):
+    if _token_key(known) == _token_key(new):
         return Verdict.SAME
-    verdict = _told_apart(known, new)
-    return Verdict.MORE if verdict is Verdict.SAME and not says(known, new) else verdict
+    verdict = _compare_facts_or_terms(known, new)
+    return Verdict.MORE if verdict is Verdict.SAME and not includes(known, new) else verdict
 
 
-def _told_apart(known: str, new: str) -> Verdict:
-    """Compare the facts of two sentences, or their content words where no rule knows a fact."""
-    one, other = fact_of(known), fact_of(new)
-    if one is None or other is None:
-        return _words(known, new)
-    if one.category is Category.ENTITIES and other.category is Category.ENTITIES:
-        verdict = _entities(one, other)
+def _compare_facts_or_terms(known: str, new: str) -> Verdict:
+    """Compare the facts of two sentences, or their terms where no rule finds a fact."""
+    known_fact, new_fact = fact_of(known), fact_of(new)
+    if known_fact is None or new_fact is None:
+        return _compare_terms(known, new)
+    if known_fact.category is Category.ENTITIES and new_fact.category is Category.ENTITIES:
+        verdict = _compare_entities(known_fact, new_fact)
     else:
-        verdict = _facts(one, other)
-    if verdict is Verdict.SAME and _content(new) - other.frame - _content(known) - one.value:
-        return Verdict.MORE
-    return verdict
+        verdict = _compare_facts(known_fact, new_fact)
+    if verdict is not Verdict.SAME:
+        return verdict
+    added = _all_terms(new) - new_fact.frame - _all_terms(known) - known_fact.value
+    return Verdict.MORE if added else Verdict.SAME
 
 
-def _content(text: str) -> Words:
-    return frozenset(terms(expanded(text)))
+def _all_terms(text: str) -> Words:
+    return frozenset(terms(expand(text)))
 
 
-def says(text: str, other: str) -> bool:
-    """Tell whether a text has every telling token of another, in its order.
+def includes(text: str, other: str) -> bool:
+    """Return whether a text has every content token of another, in its order.
 
-    The words that a fact is put in may differ, as in "I live in Lisbon" and "My home is in Lisbon".
+    The words a fact is put in may differ, as in "I live in Lisbon" and "My home is in Lisbon".
     """
     fact = fact_of(other)
     frame = fact.frame if fact else FRAME
-    found = iter(telling_tokens(expanded(text)))
-    return all(one in found for one in telling_tokens(expanded(other)) if stem(one) not in frame)
+    remaining = iter(content_tokens(expand(text)))
+    return all(
+        token in remaining for token in content_tokens(expand(other)) if stem(token) not in frame
+    )
 
 
 def covers(new: str, known: str) -> bool:
-    """Return whether a new sentence says all that a known one says, in the same sense, and more."""
-    within = _content(known) <= _content(new) and says(new, known)
+    """Return whether a new sentence says all that a known one says, in the same sense."""
+    within = _all_terms(known) <= _all_terms(new) and includes(new, known)
     if not within or _narrows(known, new):
         return False
-    return told_apart(known, new) in (Verdict.SAME, Verdict.MORE)
+    return compare_sentences(known, new) in (Verdict.SAME, Verdict.MORE)
 
 
 def _narrows(known: str, new: str) -> bool:
-    """Return whether the words that a sentence adds to another leave less of it, or name something
-    else.
+    """Return whether the words that a new sentence adds restrict it, or name something else.
 
     "I don't eat meat on Fridays" does not say that I don't eat meat, nor "I like Dune 2" that I
     like Dune.
     """
-    old = frozenset(telling_tokens(expanded(known)))
-    added = [one for one in telling_tokens(expanded(new)) if one not in old]
+    known_tokens = frozenset(content_tokens(expand(known)))
+    added = [token for token in content_tokens(expand(new)) if token not in known_tokens]
     if not added:
         return False
     only_numbers = all(map(is_number, added))
     return only_numbers or _negations(new) > 0 or not NARROWING.isdisjoint(added)
 
 
-def _facts(known: Fact, new: Fact) -> Verdict:
+def _compare_facts(known: Fact, new: Fact) -> Verdict:
     if "stop" in (known.slot, new.slot):
-        return _stopped(known, new)
+        return _compare_stopped(known, new)
     if new.replaces and new.replaces == known.value:
         return Verdict.CHANGED
     if known.slot != new.slot or known.about != new.about:
         return Verdict.OTHER
     if known.value == new.value:
-        return _alike(known, new)
-    within = _within(known.value, new.value)
+        return _compare_polarity(known, new)
+    is_nested = _is_nested(known.value, new.value)
     if known.positive != new.positive:
-        return Verdict.CHANGED if known.single and within else Verdict.OTHER
-    if within:
+        return Verdict.CHANGED if known.single and is_nested else Verdict.OTHER
+    if is_nested:
         shorter = known.single and new.value < known.value
         return Verdict.SAME if shorter else Verdict.MORE
     if known.single and new.single and new.positive:
@@ -175,58 +182,62 @@ def _facts(known: Fact, new: Fact) -> Verdict:
     return Verdict.CHANGED if _only_numbers_differ(known.value, new.value) else Verdict.OTHER
 
 
-def _stopped(known: Fact, new: Fact) -> Verdict:
-    if not _within(known.value, new.value):
+def _compare_stopped(known: Fact, new: Fact) -> Verdict:
+    if not _is_nested(known.value, new.value):
         return Verdict.OTHER
     if known.slot == new.slot:
         return Verdict.SAME
     return Verdict.CHANGED if known.positive or new.positive else Verdict.SAME
 
 
-def _entities(known: Fact, new: Fact) -> Verdict:
+def _compare_entities(known: Fact, new: Fact) -> Verdict:
     if known.relation != new.relation:
         return Verdict.OTHER
-    if known.about and new.about and not _within(known.about, new.about):
+    if known.about and new.about and not _is_nested(known.about, new.about):
         bare = not known.value and not new.value
         another = bare and new.positive and known.relation in ONE_AT_A_TIME
         return Verdict.CHANGED if another else Verdict.OTHER
     if not new.value:
         return Verdict.SAME if new.positive else Verdict.CHANGED
     if known.value == new.value and (known.slot == new.slot or not known.slot or not new.slot):
-        return _alike(known, new)
+        return _compare_polarity(known, new)
     if known.slot != new.slot or known.positive != new.positive:
         return Verdict.BESIDE
     if known.value and known.value < new.value:
         return Verdict.MORE
-    otherwise = new.slot in _SETTLED or (new.slot == "use" and new.change)
-    if otherwise or _only_numbers_differ(known.value, new.value):
+    is_replaced = new.slot in _SINGLE_VALUE_SLOTS or (new.slot == "use" and new.change)
+    if is_replaced or _only_numbers_differ(known.value, new.value):
         return Verdict.CHANGED
     return Verdict.BESIDE
 
 
-def _alike(known: Fact, new: Fact) -> Verdict:
+def _compare_polarity(known: Fact, new: Fact) -> Verdict:
     return Verdict.SAME if known.positive == new.positive else Verdict.CHANGED
 
 
-def _words(known: str, new: str) -> Verdict:
-    one, other = _content(known), _content(new)
-    if not one or not other:
+def _compare_terms(known: str, new: str) -> Verdict:
+    known_terms, new_terms = _all_terms(known), _all_terms(new)
+    if not known_terms or not new_terms:
         return Verdict.OTHER
     same_sense = _negations(known) % 2 == _negations(new) % 2
-    if one == other:
+    if known_terms == new_terms:
         return Verdict.SAME if same_sense else Verdict.CHANGED
     if not same_sense:
         return Verdict.OTHER
-    if _only_numbers_differ(one, other):
+    if _only_numbers_differ(known_terms, new_terms):
         return Verdict.CHANGED
-    return Verdict.MORE if one < other and len(other) <= 2 * len(one) > 2 else Verdict.OTHER
+    return (
+        Verdict.MORE
+        if known_terms < new_terms and len(new_terms) <= 2 * len(known_terms) > 2
+        else Verdict.OTHER
+    )
 
 
 def _negations(text: str) -> int:
-    return sum(word in NEGATIONS for word in words(expanded(text)))
+    return sum(word in NEGATIONS for word in words(expand(text)))
 
 
-def _within(one: Words, other: Words) -> bool:
+def _is_nested(one: Words, other: Words) -> bool:
     return one <= other or other <= one
 
 

@@ -1,8 +1,8 @@
 """Dates and periods in text: "since 2019", "last month", "on 3 May".
 
-Relative words are counted from the moment they were said. A month or year stands for its first
-moment, in UTC: memories need the order of things, not the hour. What is not understood is not
-guessed: there is simply no date.
+Relative dates are resolved from the time they were said. A month or year stands for its first
+moment, in UTC: memories need the order of things, not the hour. A date that is not understood is
+ignored, never guessed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from datetime import UTC, datetime, timedelta
 
 from sennit.memory.extraction.terms import NUMBERS
 
-_YEAR_ROUND = (
+_MONTH_NAMES = (
     "January February March April May June July August September October November December"
 )
-_MONTHS = _YEAR_ROUND.lower().split()
-_WEEK = "monday tuesday wednesday thursday friday saturday sunday"
-_DAYS: list[str] = [*_WEEK.split()]
+_MONTHS = _MONTH_NAMES.lower().split()
+_DAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday"
+_DAYS: list[str] = [*_DAY_NAMES.split()]
 _COUNTS = {**NUMBERS, "a": "1", "an": "1"}
 _MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if month[3:] else month for month in _MONTHS)
-_NAMED = _MONTH.replace("may", "(?-i:May)")  # what one may do is no date
+_CAPITAL_MONTH = _MONTH.replace("may", "(?-i:May)")  # the verb "may" is no date
 _DAY = "|".join(_DAYS)
 _YEAR = r"(?:19|20)\d\d"
 _UNIT = "day|week|month|year"
@@ -29,9 +29,9 @@ _DATE = rf"""(?ix)
     \b(?:
       (?P<iso>{_YEAR}-\d\d-\d\d)
     | (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m1>{_MONTH})\b\.?(?:,?\s(?P<y1>{_YEAR}))?
-    | (?P<m2>{_NAMED})\.?\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,?\s(?P<y2>{_YEAR}))?
-    | (?P<m3>{_NAMED})\.?\s(?P<y3>{_YEAR})
-    | (?:in|since|until|till|by|from|to|for|last|next|this|through)\s(?P<m4>{_NAMED})
+    | (?P<m2>{_CAPITAL_MONTH})\.?\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,?\s(?P<y2>{_YEAR}))?
+    | (?P<m3>{_CAPITAL_MONTH})\.?\s(?P<y3>{_YEAR})
+    | (?:in|since|until|till|by|from|to|for|last|next|this|through)\s(?P<m4>{_CAPITAL_MONTH})
         (?!\.?,?\s(?:\d|{_YEAR}))
     | (?:in|since|until|till|by|from|to|of|before|after|during)\s(?P<y4>{_YEAR})
     | (?P<count>\d+|{"|".join(_COUNTS)})\s(?P<unit>{_UNIT})s?\sago
@@ -41,33 +41,33 @@ _DATE = rf"""(?ix)
     | on\s(?P<day>{_DAY})
     )\b
 """
-_FIND = re.compile(_DATE)
-_HINT = re.compile(
+_DATE_PATTERN = re.compile(_DATE)
+_DATE_HINT = re.compile(
     rf"\d|ago\b|last |next |this |past |coming |day\b|tonight|tomorrow|\b(?:{_MONTH})\b",
     re.IGNORECASE,
 )
 _UNTIL = re.compile(r"\b(?:until|till|through|to)\s*$", re.IGNORECASE)
-_NEAR = {
+_NEAR_DAYS = {
     "yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "this morning": 0, "tomorrow": 1,
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Since when and until when, as far as it was said."""
+    """The start and the end of a period, as far as they are stated."""
 
     start: datetime | None = None
     end: datetime | None = None
 
 
 def period(text: str, said_at: datetime) -> Period:
-    """The dates a text names: the first is the start unless "until" stands before it."""
+    """Return the dates a text names: the first is the start unless it follows "until"."""
     start = end = None
-    if not _HINT.search(text):
+    if not _DATE_HINT.search(text):
         return Period()
-    for found in _FIND.finditer(text):
-        moment = _moment(found, said_at)
-        before = text[: found.start()] + _lead(found)
+    for match in _DATE_PATTERN.finditer(text):
+        moment = _resolve(match, said_at)
+        before = text[: match.start()] + _leading_word(match)
         if moment is None:
             continue
         if _UNTIL.search(before) and (start is not None or not before.rstrip().endswith("to")):
@@ -78,59 +78,59 @@ def period(text: str, said_at: datetime) -> Period:
 
 
 def is_dated(text: str) -> bool:
-    """Return whether a text names a date, whichever."""
-    return _HINT.search(text) is not None and _FIND.search(text) is not None
+    """Return whether a text names any date."""
+    return _DATE_HINT.search(text) is not None and _DATE_PATTERN.search(text) is not None
 
 
 def without_dates(text: str) -> str:
-    """A text without its dates and the words that lead to them."""
-    bare = _FIND.sub(" ", text)
+    """Return a text without its dates and the prepositions before them."""
+    bare = _DATE_PATTERN.sub(" ", text)
     bare = re.sub(r"\b(?:since|until|till|from|on|in|by|at)\s*(?=$|[,.!])", " ", bare.strip())
     return " ".join(bare.split()).strip(" ,")
 
 
-def _lead(found: re.Match[str]) -> str:
-    """The word a month or a year needs before it, to be one."""
-    return f"{found[0].split()[0]} " if found["m4"] or found["y4"] else ""
+def _leading_word(match: re.Match[str]) -> str:
+    """Return the word before a month or a year that makes it a date."""
+    return f"{match[0].split()[0]} " if match["m4"] or match["y4"] else ""
 
 
-def _moment(found: re.Match[str], at: datetime) -> datetime | None:
+def _resolve(match: re.Match[str], at: datetime) -> datetime | None:
     at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     try:
-        if found["iso"]:
-            return datetime.fromisoformat(found["iso"]).replace(tzinfo=UTC)
-        if found["y4"]:
-            return datetime(int(found["y4"]), 1, 1, tzinfo=UTC)
+        if match["iso"]:
+            return datetime.fromisoformat(match["iso"]).replace(tzinfo=UTC)
+        if match["y4"]:
+            return datetime(int(match["y4"]), 1, 1, tzinfo=UTC)
         for month, day, year in (("m1", "d1", "y1"), ("m2", "d2", "y2"), ("m3", "", "y3")):
-            if found[month]:
-                return _calendar(at, found[month], found[day] if day else "1", found[year])
-        if found["m4"]:
-            return _calendar(at, found["m4"], "1", None)
-        return _relative(found, _midnight(at))
+            if match[month]:
+                return _calendar_date(at, match[month], match[day] if day else "1", match[year])
+        if match["m4"]:
+            return _calendar_date(at, match["m4"], "1", None)
+        return _relative_date(match, _midnight(at))
     except (ValueError, OverflowError):  # 31 February, or before the year 1
         return None
 
 
-def _calendar(at: datetime, month: str, day: str, year: str | None) -> datetime:
+def _calendar_date(at: datetime, month: str, day: str, year: str | None) -> datetime:
     number = next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(month[:3].lower()))
     return datetime(int(year) if year else at.year, number, int(day), tzinfo=UTC)
 
 
-def _relative(found: re.Match[str], today: datetime) -> datetime | None:
-    if found["near"]:
-        return today + timedelta(days=_NEAR[" ".join(found["near"].lower().split())])
-    if found["count"] or found["count2"]:
-        said = (found["count"] or found["count2"]).lower()
-        count = int(_COUNTS.get(said, said))
-        unit = (found["unit"] or found["unit2"]).lower()
-        return _shifted(today, unit, -count if found["count"] else count)
-    if found["day"]:
-        ahead = (_DAYS.index(found["day"].lower()) - today.weekday()) % 7
+def _relative_date(match: re.Match[str], today: datetime) -> datetime | None:
+    if match["near"]:
+        return today + timedelta(days=_NEAR_DAYS[" ".join(match["near"].lower().split())])
+    if match["count"] or match["count2"]:
+        number = (match["count"] or match["count2"]).lower()
+        count = int(_COUNTS.get(number, number))
+        unit = (match["unit"] or match["unit2"]).lower()
+        return _shift(today, unit, -count if match["count"] else count)
+    if match["day"]:
+        ahead = (_DAYS.index(match["day"].lower()) - today.weekday()) % 7
         return today + timedelta(days=ahead or 7)
-    return _which(found["which"].lower(), found["what"].lower(), today)
+    return _adjacent_period(match["which"].lower(), match["what"].lower(), today)
 
 
-def _which(which: str, what: str, today: datetime) -> datetime:
+def _adjacent_period(which: str, what: str, today: datetime) -> datetime:
     step = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}[which]
     if what in _DAYS:
         ahead = (_DAYS.index(what) - today.weekday()) % 7
@@ -143,10 +143,10 @@ def _which(which: str, what: str, today: datetime) -> datetime:
     if what == "day":
         return today + timedelta(days=step)
     first = today.replace(day=1) if what == "month" else today.replace(day=1, month=1)
-    return _shifted(first, what, step)
+    return _shift(first, what, step)
 
 
-def _shifted(moment: datetime, unit: str, count: int) -> datetime:
+def _shift(moment: datetime, unit: str, count: int) -> datetime:
     if unit in ("day", "week"):
         return moment + timedelta(days=count * (7 if unit == "week" else 1))
     months = moment.year * 12 + moment.month - 1 + count * (12 if unit == "year" else 1)

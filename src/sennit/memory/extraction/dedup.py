@@ -1,8 +1,8 @@
 """Deduplication of candidates: create, update, merge or skip.
 
-Each candidate is compared with the memories most similar to it and with what the candidates before
-it have become, so a batch cannot contradict or repeat itself. Events and cases are never merged,
-changed or dropped; only a word-for-word repeat of one adds nothing but evidence.
+Each candidate is compared with the memories most similar to it and with the results of the
+candidates before it, so a batch can neither contradict nor repeat itself. Events and cases are
+never merged, changed or dropped; a word-for-word repeat of one only adds evidence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from sennit.memory.extraction.compare import TextComparison, Verdict, compare, covers, is_repeat
-from sennit.memory.extraction.similarity import RANKED, Similar, TextRanker
+from sennit.memory.extraction.similarity import MAX_SIMILAR, Similar, TextRanker
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 
@@ -23,13 +23,13 @@ _ACTIONS = {
     Verdict.BESIDE: Action.MERGE,
     Verdict.OTHER: Action.CREATE,
 }
-_FIRST = (Action.SKIP, Action.UPDATE, Action.MERGE, Action.CREATE)
-LONGEST = 4000
-"""A memory that would grow past this many characters is not merged with; a new one is begun."""
+_ACTION_ORDER = (Action.SKIP, Action.UPDATE, Action.MERGE, Action.CREATE)
+MAX_MEMORY_CHARS = 4000
+"""The size past which a memory is not merged into any more; a new one is created instead."""
 
 
 def decide_by_rules(candidates: Iterable[Candidate], similar: Similar) -> list[MemoryDecision]:
-    """A decision for each candidate, in order, without a model."""
+    """Return a decision for each candidate, in order, without a model."""
     batch = Deduplicator(similar)
     return [batch.decide(candidate) for candidate in candidates]
 
@@ -39,46 +39,54 @@ class Deduplicator:
 
     def __init__(self, similar: Similar) -> None:
         self._similar = similar
-        self._own = TextRanker()
-        self._now: dict[str, KnownMemory] = {}
-        """What memories say after the decisions so far."""
-        self._became: dict[str, str] = {}
-        """The memory that a candidate became part of, if it did not become one of its own."""
+        self._batch = TextRanker()
+        self._updated: dict[str, KnownMemory] = {}
+        """Memories as they are after the decisions so far."""
+        self._targets: dict[str, str] = {}
+        """The memory that a candidate or an absorbed memory became part of."""
         self._absorbed: set[str] = set()
         """Memories that were merged into another one."""
 
     def known(self, candidate: Candidate) -> list[KnownMemory]:
-        """Return memories about the same subject: own candidates first, then by rank."""
-        similar = (one for one in self._similar(candidate) if one.id not in self._absorbed)
-        stored = [self._now.get(one.id, one) for one in islice(similar, RANKED)]
-        return [one for one in (*self._own(candidate), *stored) if comparable(one, candidate)]
+        """Return memories to compare with: those of this batch first, then stored ones by rank."""
+        similar = (memory for memory in self._similar(candidate) if memory.id not in self._absorbed)
+        stored = [self._updated.get(memory.id, memory) for memory in islice(similar, MAX_SIMILAR)]
+        return [
+            memory for memory in (*self._batch(candidate), *stored) if comparable(memory, candidate)
+        ]
 
-    def as_it_stands(self, known: KnownMemory) -> KnownMemory:
-        """A memory, or what became of a candidate, after the decisions so far."""
-        id = self._became.get(known.id, known.id)
-        return self._own.get(id) or self._now.get(id) or replace(known, id=id)
+    def latest(self, known: KnownMemory) -> KnownMemory:
+        """Return a memory, or the one a candidate became part of, after the decisions so far."""
+        uid = self._targets.get(known.id, known.id)
+        return self._batch.get(uid) or self._updated.get(uid) or replace(known, id=uid)
 
     def decide(self, candidate: Candidate) -> MemoryDecision:
-        """The decision of rules."""
-        found = [(one, compare(one, candidate)) for one in self.known(candidate)]
-        found = [(one, told) for one, told in found if fits(told, one, candidate)]
-        best = min(found, key=lambda pair: _FIRST.index(_ACTIONS[pair[1].verdict]), default=None)
+        """Decide by rules."""
+        pairs = [(memory, compare(memory, candidate)) for memory in self.known(candidate)]
+        pairs = [
+            (memory, comparison)
+            for memory, comparison in pairs
+            if is_applicable(comparison, memory, candidate)
+        ]
+        best = min(
+            pairs, key=lambda pair: _ACTION_ORDER.index(_ACTIONS[pair[1].verdict]), default=None
+        )
         if best is None:
-            return self.take(create(candidate))
-        decision = by_rules(candidate, *best)
+            return self.record(create_decision(candidate))
+        decision = decision_from(candidate, *best)
         if decision.action is Action.MERGE:
-            others = (one for one, _ in found if one.id != decision.target)
-            covered = (one.id for one in others if is_covered(one.text, candidate.text))
+            others = (memory for memory, _ in pairs if memory.id != decision.target)
+            covered = (memory.id for memory in others if is_covered(memory.text, candidate.text))
             decision = replace(decision, absorbed=tuple(dict.fromkeys(covered)))
-        return self.take(decision)
+        return self.record(decision)
 
-    def take(self, decision: MemoryDecision) -> MemoryDecision:
-        """Note a decision, whoever made it; those that follow see what it changed."""
+    def record(self, decision: MemoryDecision) -> MemoryDecision:
+        """Record a decision by rules or a model; later decisions see what it changed."""
         candidate = decision.candidate
         if decision.action is not Action.CREATE and decision.target is not None:
-            self._became[candidate.id] = decision.target
+            self._targets[candidate.id] = decision.target
         if decision.action is Action.CREATE:
-            self._own.put(
+            self._batch.put(
                 KnownMemory(
                     id=candidate.id,
                     category=candidate.category,
@@ -88,25 +96,25 @@ class Deduplicator:
                 )
             )
         elif decision.target is not None and decision.action is not Action.SKIP:
-            self._changed(decision.target, decision)
-        for id in decision.absorbed:
-            self._became[id] = decision.target or ""
-            self._own.drop(id)
-            self._absorbed.add(id)
+            self._update(decision.target, decision)
+        for uid in decision.absorbed:
+            self._targets[uid] = decision.target or ""
+            self._batch.drop(uid)
+            self._absorbed.add(uid)
         return decision
 
-    def _changed(self, target: str, decision: MemoryDecision) -> None:
+    def _update(self, target: str, decision: MemoryDecision) -> None:
         changed = KnownMemory(id=target, category=decision.candidate.category, text=decision.text)
-        if self._own.get(target):
-            self._own.put(changed)
+        if self._batch.get(target):
+            self._batch.put(changed)
         else:
-            self._now[target] = changed
+            self._updated[target] = changed
 
 
 def comparable(known: KnownMemory, candidate: Candidate) -> bool:
-    """Return whether a memory can decide on a candidate: of its category, and about the same time.
+    """Return whether a memory can decide on a candidate: of its category, and of its time.
 
-    What ceased to hold is not known now, unless the candidate speaks of the past in the same words.
+    A memory that no longer holds counts only if the candidate repeats it about the past.
     """
     if known.category is not candidate.category:
         return False
@@ -114,65 +122,67 @@ def comparable(known: KnownMemory, candidate: Candidate) -> bool:
     return known.valid_to is None or past
 
 
-def create(candidate: Candidate, reason: str = "nothing like it is known") -> MemoryDecision:
-    """The decision to write a new memory."""
+def create_decision(
+    candidate: Candidate, reason: str = "nothing like it is known"
+) -> MemoryDecision:
+    """Return the decision to create a memory."""
     return MemoryDecision(
         action=Action.CREATE, candidate=candidate, text=candidate.text, reason=reason
     )
 
 
-def by_rules(candidate: Candidate, known: KnownMemory, told: TextComparison) -> MemoryDecision:
-    """The decision that a comparison leads to."""
-    action = _ACTIONS[told.verdict]
+def decision_from(
+    candidate: Candidate, known: KnownMemory, comparison: TextComparison
+) -> MemoryDecision:
+    """Return the decision that follows from a comparison."""
+    action = _ACTIONS[comparison.verdict]
     if action is Action.CREATE:
-        return create(candidate)
+        return create_decision(candidate)
     decision = MemoryDecision(
         action=action,
         candidate=candidate,
         target=known.id,
         text=known.text,
-        reason=f"{told.verdict.value}: {told.sentence}",
+        reason=f"{comparison.verdict.value}: {comparison.sentence}",
     )
     if action is Action.UPDATE:
         closed_at = candidate.valid_from or candidate.said_at
-        text = with_sentence(known.text, told.sentence, candidate.text)
+        text = replace_sentence(known.text, comparison.sentence, candidate.text)
         return replace(decision, text=text, closed_at=closed_at)
     if action is Action.MERGE:
-        return replace(decision, text=merged(known.text, candidate.text))
+        return replace(decision, text=merge_texts(known.text, candidate.text))
     return decision
 
 
-def fits(told: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:
-    """Return whether a comparison leads anywhere; a memory does not grow without end."""
-    if told.verdict in (Verdict.MORE, Verdict.BESIDE):
-        return len(known.text) + len(candidate.text) < LONGEST
-    return told.verdict is not Verdict.OTHER
+def is_applicable(comparison: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:
+    """Return whether a comparison leads to a decision; a memory must not grow past its limit."""
+    if comparison.verdict in (Verdict.MORE, Verdict.BESIDE):
+        return len(known.text) + len(candidate.text) < MAX_MEMORY_CHARS
+    return comparison.verdict is not Verdict.OTHER
 
 
-def merged(known: str, new: str) -> str:
-    """One text that says what both say, each in its own words.
+def merge_texts(known: str, new: str) -> str:
+    """Return one text with the statements of both, each in its own words.
 
-    A known sentence that the new one says in full, and more, is not said twice.
+    A known sentence that the new text covers is dropped.
     """
-    left = known
+    remaining = known
     for sentence in sentences(known):
         if covers(new, sentence):
-            left = left.replace(sentence, "", 1)
-    left = left.strip()
-    if not left:
+            remaining = remaining.replace(sentence, "", 1)
+    remaining = remaining.strip()
+    if not remaining:
         return new
-    ended = left if left.endswith((".", "!", "…")) else f"{left}."
+    ended = remaining if remaining.endswith((".", "!", "…")) else f"{remaining}."
     return f"{ended} {new}"
 
 
 def is_covered(known: str, new: str) -> bool:
-    """Return whether a new text says all that a known memory says, so that the two can become
-    one.
-    """
-    told = sentences(known)
-    return bool(told) and all(covers(new, sentence) for sentence in told)
+    """Return whether a new text says all that a known memory says."""
+    known_sentences = sentences(known)
+    return bool(known_sentences) and all(covers(new, sentence) for sentence in known_sentences)
 
 
-def with_sentence(text: str, sentence: str, new: str) -> str:
-    """Replace one sentence of a text; without such a sentence the new one is the text."""
+def replace_sentence(text: str, sentence: str, new: str) -> str:
+    """Replace a sentence of a text; if the text lacks it, return the new text."""
     return text.replace(sentence, new, 1) if sentence and sentence in text else new

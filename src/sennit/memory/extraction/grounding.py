@@ -1,11 +1,10 @@
-"""Grounding: claims of a model are checked against the messages they rest on.
+"""Grounding: the check of a model's claims against the messages they rest on.
 
-A claim whose content words all stand together in what was said, in that order and about the same
-person, keeps its wording. One that is partly covered is replaced by the words that were said, and
-so is one that rests on a text in another language than English: what turns a sentence into its
-opposite there is a word that the rules do not know. One that is not covered, that rests on a
-question, a quotation or a supposition, or that gives orders, is refused. So examples from the
-prompt, inventions and injected commands end here, whatever the model thought of them.
+A claim keeps its wording if all its content words occur together in one passage, in that order and
+about the same person. A claim that is covered in part is replaced by the words of the passage, and
+so is one that rests on a text that is not in English, because the rules do not know what negates
+it. A claim is refused if it is not covered, rests on a question, a quotation or a supposition, or
+gives instructions. So examples from the prompt, hallucinations and injected commands end here.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ from typing import Any, cast
 
 from sennit.memory.extraction.clauses import (
     clauses,
-    expanded,
-    is_order,
-    is_unfit,
+    content_terms,
+    expand,
+    is_injection,
+    is_unsafe,
     stated_sentences,
-    telling,
-    tidy,
+    to_sentence,
 )
-from sennit.memory.extraction.compare import Verdict, told_apart
+from sennit.memory.extraction.compare import Verdict, compare_sentences
 from sennit.memory.extraction.dates import period
 from sennit.memory.extraction.extract import candidate_of, is_foreign
 from sennit.memory.extraction.facts import Fact
 from sennit.memory.extraction.rules import fact_of, is_instruction
 from sennit.memory.extraction.terms import FRAME, NEGATIONS, slug, stem, terms, words
-from sennit.memory.extraction.transcript import said_in
+from sennit.memory.extraction.transcript import text_of
 from sennit.memory.extraction.utterances import ToolUse, Utterance, sentences
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
 from sennit.stores.search.tokenizer import STOP_WORDS
 
 _BETWEEN_CLAUSES = re.compile(r"[.:;,!?\n](?=\s|$)|\n")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_LONGEST = 1000
-_WINDOW = 3
-_ENOUGH = 0.5
+_MAX_CLAIM_CHARS = 1000
+_MAX_PASSAGE_SENTENCES = 3
+_MIN_COVERAGE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Claim:
 
     @classmethod
     def of(cls, item: Any) -> Claim | None:
-        """The claim in an answer's item; None if it is none."""
+        """Return the claim in an item of a model's answer; None if it has another form."""
         match item:
             case {"category": str(category), "content": str(content), **rest}:
                 cited = rest.get("evidence")
@@ -64,7 +63,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    """Some sentences that stand together in one message."""
+    """Consecutive sentences of one message."""
 
     source: Utterance
     text: str
@@ -73,205 +72,220 @@ class _Passage:
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """A part of what was said that says one thing, about."""
+    """A part of a message that states about one thing."""
 
     words: frozenset[str]
     terms: frozenset[str]
     negated: bool
     foreign: bool
-    """Whether it is in a language of which the rules do not know what negates it."""
+    """Whether it is in a language whose negations the rules do not know."""
 
     @classmethod
     def of(cls, text: str, *, foreign: bool) -> _Clause:
-        said = frozenset(terms(expanded(text)))
-        return cls(frozenset(words(text)), said, _negated(text), foreign)
+        content = frozenset(terms(expand(text)))
+        return cls(frozenset(words(text)), content, _is_negated(text), foreign)
 
     def has_sense_of(self, claim: str) -> bool:
-        """Return whether a claim with these words says the same; in a foreign language, with all
-        words.
-        """
+        """Return whether a claim with these terms has the polarity; if foreign, all words."""
         if self.foreign:
             return self.words <= frozenset(words(claim))
-        return self.negated == _negated(claim)
+        return self.negated == _is_negated(claim)
 
 
 class EvidenceChecker:
     """Checks claims against the sentences of one transcript."""
 
-    def __init__(self, shown: Mapping[int, Utterance | ToolUse]) -> None:
-        self._shown = shown
-        self._passages = {number: list(_passages(one)) for number, one in shown.items()}
-        self._split: dict[int, list[_Clause]] = {}
+    def __init__(self, items: Mapping[int, Utterance | ToolUse]) -> None:
+        self._items = items
+        self._passages = {number: list(_passages(item)) for number, item in items.items()}
+        self._clauses_by_number: dict[int, list[_Clause]] = {}
 
     def candidate(self, claim: Claim) -> Candidate | str:
-        """The claim as a candidate, in words that were said; or why it was refused."""
-        text = " ".join(_CONTROL.sub(" ", claim.content).split())[:_LONGEST]
-        if not text or is_order(text) or is_unfit(text):
-            return "it is empty, gives orders or holds a secret"
-        wanted = telling(text)
+        """Return the claim as a candidate in words that were said, or why it is refused."""
+        text = " ".join(_CONTROL.sub(" ", claim.content).split())[:_MAX_CLAIM_CHARS]
+        if not text or is_injection(text) or is_unsafe(text):
+            return "it is empty, or contains instructions or a secret"
+        claim_terms = content_terms(text)
         category = _category(claim.category, text)
-        if claim.category in _AGENTS and is_instruction(text) and self._agent_said(claim, wanted):
+        if (
+            claim.category in _AGENT_CATEGORIES
+            and is_instruction(text)
+            and self._is_agent_statement(claim, claim_terms)
+        ):
             category = Category(claim.category)
         if category is not None and category.owner == "agent":
-            return self._of_agent(category, text, wanted, claim)
-        passage, share = self._best(claim, wanted)
-        if passage is None or share < _ENOUGH:
+            return self._agent_candidate(category, text, claim_terms, claim)
+        passage, coverage = self._best_passage(claim, claim_terms)
+        if passage is None or coverage < _MIN_COVERAGE:
             return "the user did not say so"
         category = category or _category("", passage.text)
         if category is None:
             return f"there is no category {claim.category!r}"
-        if share < 1 or not _same_sense(text, passage.text):
+        if coverage < 1 or not _same_sense(text, passage.text):
             return _verbatim(category, passage)
-        return _candidate(category, tidy(text), passage)
+        return _candidate(category, to_sentence(text), passage)
 
-    def _best(self, claim: Claim, wanted: frozenset[str]) -> tuple[_Passage | None, float]:
-        """The passage of the user that covers most: among those cited, else among all."""
+    def _best_passage(
+        self, claim: Claim, claim_terms: frozenset[str]
+    ) -> tuple[_Passage | None, float]:
+        """Return the user's passage that covers most of a claim: of those cited, else of all."""
         best: tuple[_Passage | None, float] = (None, 0.0)
         for numbers in (claim.evidence, self._passages):
-            for passage in (one for n in numbers for one in self._passages.get(n, ())):
-                share = _share(wanted, passage.terms)
-                if share > best[1]:
-                    best = (passage, share)
-            if best[1] >= _ENOUGH:
+            for passage in (passage for n in numbers for passage in self._passages.get(n, ())):
+                coverage = _coverage(claim_terms, passage.terms)
+                if coverage > best[1]:
+                    best = (passage, coverage)
+            if best[1] >= _MIN_COVERAGE:
                 break
         return best
 
-    def _agent_said(self, claim: Claim, wanted: frozenset[str]) -> bool:
-        """Return whether a message of the assistant or of a tool that is cited says all of a claim.
+    def _is_agent_statement(self, claim: Claim, claim_terms: frozenset[str]) -> bool:
+        """Return whether a cited message of the assistant or a tool states all of a claim.
 
         "Always run the tests, then push" is a preference if the user says so, and a pattern if the
         assistant does.
         """
-        cited = (self._shown[n] for n in claim.evidence if n in self._shown)
-        others = (one for one in cited if isinstance(one, ToolUse) or one.speaker != "user")
-        said = (frozenset(terms(expanded(said_in(one)))) for one in others)
-        return any(_share(wanted, one) == 1 for one in said)
+        cited = (self._items[n] for n in claim.evidence if n in self._items)
+        others = (item for item in cited if isinstance(item, ToolUse) or item.speaker != "user")
+        cited_terms = (frozenset(terms(expand(text_of(item)))) for item in others)
+        return any(_coverage(claim_terms, item_terms) == 1 for item_terms in cited_terms)
 
-    def _clauses(self, number: int) -> list[_Clause]:
-        """The clauses of what was shown under a number, if anything was."""
-        if number in self._shown and number not in self._split:
-            said = said_in(self._shown[number])
-            foreign = is_foreign(said)
-            self._split[number] = [_Clause.of(one, foreign=foreign) for one in _clauses(said)]
-        return self._split.get(number, [])
+    def _split_clauses(self, number: int) -> list[_Clause]:
+        """Return the clauses of the item with a number, if there is one."""
+        if number in self._items and number not in self._clauses_by_number:
+            text = text_of(self._items[number])
+            foreign = is_foreign(text)
+            self._clauses_by_number[number] = [
+                _Clause.of(clause, foreign=foreign) for clause in _split_clauses(text)
+            ]
+        return self._clauses_by_number.get(number, [])
 
-    def _of_agent(
-        self, category: Category, text: str, wanted: frozenset[str], claim: Claim
+    def _agent_candidate(
+        self, category: Category, text: str, claim_terms: frozenset[str], claim: Claim
     ) -> Candidate | str:
-        """A case or pattern: every word of it must stand in the messages it cites."""
-        cited = [self._shown[n] for n in claim.evidence if n in self._shown]
-        said = [said_in(one) for one in cited]
-        if not cited or any(map(is_order, said)):
-            return "it cites nothing that could be relied on"
-        if _share(wanted, frozenset(terms(" ".join(map(expanded, said))))) < 1:
-            return "it says what its evidence does not"
-        if _is_opposite(text, [one for n in claim.evidence for one in self._clauses(n)]):
-            return "it says the opposite of its evidence"
+        """Return a case or pattern; all its words must occur in the messages it cites."""
+        cited = [self._items[n] for n in claim.evidence if n in self._items]
+        texts = [text_of(item) for item in cited]
+        if not cited or any(map(is_injection, texts)):
+            return "it cites no message that can be trusted"
+        if _coverage(claim_terms, frozenset(terms(" ".join(map(expand, texts))))) < 1:
+            return "its evidence does not say so"
+        if _is_opposite(
+            text, [clause for n in claim.evidence for clause in self._split_clauses(n)]
+        ):
+            return "it contradicts its evidence"
         return Candidate(
             category=category,
-            text=tidy(text),
+            text=to_sentence(text),
             slug=slug(" ".join(text.split()[:8])),
-            evidence=tuple(QuotedEvidence(one.message_id) for one in cited),
+            evidence=tuple(QuotedEvidence(item.message_id) for item in cited),
             said_at=cited[-1].at,
         )
 
 
-_SPEAKER = frozenset({"i", "we"})
-_REPORTING = frozenset(map(stem, ("user", "person", "has", "is", "said", "mentioned", "stated")))
-"""Words that a claim about the user is put in, whatever it says."""
+_FIRST_PERSON = frozenset({"i", "we"})
+_REPORTING_TERMS = frozenset(
+    map(stem, ("user", "person", "has", "is", "said", "mentioned", "stated"))
+)
+"""Terms that claims about the user are put in, whatever they state."""
 _CATEGORIES = frozenset(map(str, Category))
-_AGENTS = frozenset(str(one) for one in Category if one.owner == "agent")
+_AGENT_CATEGORIES = frozenset(str(category) for category in Category if category.owner == "agent")
 
 
 def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:
     """Yield the user's statements, one to three consecutive sentences, shortest first."""
     if isinstance(source, ToolUse) or source.speaker != "user":
         return
-    own = list(stated_sentences(source))
-    for size in range(1, min(_WINDOW, len(own)) + 1):
-        for first in range(len(own) - size + 1):
-            text = " ".join(own[first : first + size])
-            yield _Passage(source, text, frozenset(terms(expanded(text))))
+    statements = list(stated_sentences(source))
+    for size in range(1, min(_MAX_PASSAGE_SENTENCES, len(statements)) + 1):
+        for first in range(len(statements) - size + 1):
+            text = " ".join(statements[first : first + size])
+            yield _Passage(source, text, frozenset(terms(expand(text))))
 
 
-def _share(wanted: frozenset[str], said: frozenset[str]) -> float:
-    """Return the share of a claim's content words that occur in a passage."""
-    return len(wanted & said) / len(wanted) if wanted else 0.0
+def _coverage(claim_terms: frozenset[str], passage_terms: frozenset[str]) -> float:
+    """Return the share of a claim's content terms that occur in a passage."""
+    return len(claim_terms & passage_terms) / len(claim_terms) if claim_terms else 0.0
 
 
-def _same_sense(claim: str, said: str) -> bool:
-    """Return whether a claim does not turn what was said into its opposite, or say it of someone
-    else.
-    """
-    if not _is_english(said) or _negated(claim) != _negated(said):
+def _same_sense(claim: str, passage: str) -> bool:
+    """Return whether a claim keeps the polarity, the subject and the word order of a passage."""
+    if not _is_english(passage) or _is_negated(claim) != _is_negated(passage):
         return False
-    if not _states_the_same(claim, said):
+    if not _states_the_same(claim, passage):
         return False
-    verdict = told_apart(said, claim)
-    same_fact = fact_of(said) is not None and verdict in (Verdict.SAME, Verdict.MORE)
-    same_person = same_fact or _is_of_user(said) or not _is_of_user(claim)
+    verdict = compare_sentences(passage, claim)
+    same_fact = fact_of(passage) is not None and verdict in (Verdict.SAME, Verdict.MORE)
+    same_person = same_fact or _is_of_user(passage) or not _is_of_user(claim)
     if verdict is Verdict.CHANGED or not same_person:
         return False
-    order = iter(terms(expanded(said)))
-    return all(one in order for one in terms(expanded(claim)) if one not in FRAME)
+    order = iter(terms(expand(passage)))
+    return all(term in order for term in terms(expand(claim)) if term not in FRAME)
 
 
-def _states_the_same(claim: str, said: str) -> bool:
-    """Return whether a claim says of its words what was said of them.
+def _states_the_same(claim: str, passage: str) -> bool:
+    """Return whether a claim states the same of its words as a passage.
 
-    "I visited Paris" has every content word of "The user lives in Paris", and does not say so. What
-    rules know to be a fact must be the same fact; else the claim must be put in words that were
-    said.
+    "I visited Paris" has every content word of "The user lives in Paris", and does not say so. A
+    fact that rules know must be the same fact; else the claim must use words of the passage.
     """
-    told, put_in = fact_of(claim), frozenset(terms(expanded(claim)))
-    parts = [part for one in sentences(said) for part in (one, *clauses(one))]
-    facts = [fact for one in parts if (fact := fact_of(one)) is not None]
-    if told is not None and facts:
-        return any(_is_same_fact(told, one) for one in facts)
-    framed = not facts or any(one.frame & put_in for one in facts)
-    return framed and (put_in & FRAME) - _REPORTING <= frozenset(terms(expanded(said)))
+    claim_fact, claim_terms = fact_of(claim), frozenset(terms(expand(claim)))
+    parts = [part for sentence in sentences(passage) for part in (sentence, *clauses(sentence))]
+    facts = [fact for part in parts if (fact := fact_of(part)) is not None]
+    if claim_fact is not None and facts:
+        return any(_is_same_fact(claim_fact, fact) for fact in facts)
+    is_framed = not facts or any(fact.frame & claim_terms for fact in facts)
+    return is_framed and (claim_terms & FRAME) - _REPORTING_TERMS <= frozenset(
+        terms(expand(passage))
+    )
 
 
-def _is_same_fact(told: Fact, said: Fact) -> bool:
-    if (told.slot, told.relation) != (said.slot, said.relation):
+def _is_same_fact(claimed: Fact, stated: Fact) -> bool:
+    if (claimed.slot, claimed.relation) != (stated.slot, stated.relation):
         return False
-    if told.slot == "prefer":  # what is preferred, and to what
-        return told.value == said.value
-    return told.value <= said.value | said.about
+    if claimed.slot == "prefer":  # what is preferred, and to what
+        return claimed.value == stated.value
+    return claimed.value <= stated.value | stated.about
 
 
-def _clauses(text: str) -> list[str]:
-    return [one for one in _BETWEEN_CLAUSES.split(text) if one.strip()]
+def _split_clauses(text: str) -> list[str]:
+    return [clause for clause in _BETWEEN_CLAUSES.split(text) if clause.strip()]
 
 
-def _is_opposite(claim: str, said: Sequence[_Clause]) -> bool:
-    """Return whether a clause of a claim has the words of what was said, but not its sense."""
-    for part in _clauses(claim):
-        wanted = telling(part)
-        saying = [one for one in said if wanted and wanted <= one.terms]
-        if saying and not any(one.has_sense_of(part) for one in saying):
+def _is_opposite(claim: str, cited: Sequence[_Clause]) -> bool:
+    """Return whether a clause of a claim has the terms of a cited one but not its polarity."""
+    for clause in _split_clauses(claim):
+        clause_terms = content_terms(clause)
+        same_terms = [
+            cited_clause
+            for cited_clause in cited
+            if clause_terms and clause_terms <= cited_clause.terms
+        ]
+        if same_terms and not any(cited_clause.has_sense_of(clause) for cited_clause in same_terms):
             return True
     return False
 
 
 def _is_english(text: str) -> bool:
-    """Return whether the rules know the language of a text, and so what negates it."""
-    found = words(expanded(text))
-    return fact_of(text) is not None or sum(map(STOP_WORDS.__contains__, found)) * 3 >= len(found)
+    """Return whether the rules know the language of a text, and so its negations."""
+    text_words = words(expand(text))
+    return fact_of(text) is not None or sum(map(STOP_WORDS.__contains__, text_words)) * 3 >= len(
+        text_words
+    )
 
 
 def _is_of_user(text: str) -> bool:
-    """Return whether the one who speaks, or is called the user, does something in a text."""
-    return not _SPEAKER.isdisjoint(words(expanded(text)))
+    """Return whether the speaker, or "the user", is the subject of a text."""
+    return not _FIRST_PERSON.isdisjoint(words(expand(text)))
 
 
-def _negated(text: str) -> bool:
-    return not NEGATIONS.isdisjoint(words(expanded(text)))
+def _is_negated(text: str) -> bool:
+    return not NEGATIONS.isdisjoint(words(expand(text)))
 
 
-def _category(claimed: str, said: str) -> Category | None:
+def _category(claimed: str, text: str) -> Category | None:
     """Return the category of a memory; user facts known to the rules never become the agent's."""
-    fact = fact_of(said)
+    fact = fact_of(text)
     if claimed not in _CATEGORIES:
         return fact and fact.category
     category = Category(claimed)
@@ -281,11 +295,11 @@ def _category(claimed: str, said: str) -> Category | None:
 
 
 def _verbatim(category: Category, passage: _Passage) -> Candidate:
-    """Return the quoted words in place of the model's wording."""
+    """Return a candidate in the words of the passage instead of the model's."""
     fact = fact_of(passage.text)
     if fact is not None:
         return candidate_of(fact, passage.text, passage.source)
-    return _candidate(category, tidy(passage.text), passage)
+    return _candidate(category, to_sentence(passage.text), passage)
 
 
 def _candidate(category: Category, text: str, passage: _Passage) -> Candidate:

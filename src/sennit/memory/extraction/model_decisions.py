@@ -1,9 +1,9 @@
 """Decisions of a model about candidates, validated before they count.
 
-A model may see sooner than rules that two texts are about the same thing, and merge or update
-them. It may not lose a word, change what happened, or write what neither text says. Only a repeat
-is skipped: a model that skips what says more has it merged. Where it tries anything else, rules
-decide.
+A model may see sooner than rules that two texts are about the same thing, and merge or update them.
+It may not lose a word, change what happened, or write what neither text says. Only a repeat is
+skipped: if a model skips a candidate that says more, it is merged. Any other decision is left to
+the rules.
 """
 
 from __future__ import annotations
@@ -14,75 +14,79 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
-from sennit.memory.extraction.clauses import expanded
-from sennit.memory.extraction.compare import TextComparison, Verdict, compare, says
+from sennit.memory.extraction.clauses import expand
+from sennit.memory.extraction.compare import TextComparison, Verdict, compare, includes
 from sennit.memory.extraction.dedup import (
-    LONGEST,
+    MAX_MEMORY_CHARS,
     Deduplicator,
     comparable,
-    create,
+    create_decision,
     is_covered,
-    merged,
-    with_sentence,
+    merge_texts,
+    replace_sentence,
 )
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.similarity import Similar, TextRanker
-from sennit.memory.extraction.terms import telling_tokens, terms
+from sennit.memory.extraction.terms import content_tokens, terms
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 
 _LETTER = re.compile(r"\b[A-Z]\b")
-_KNOWN = 4
-"""How many known memories a model is shown for each candidate."""
+_MAX_SHOWN = 4
+"""The number of known memories that a model is shown for each candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionPrompt:
-    """The candidates a model is asked about, with what is known."""
+    """The candidates a model is asked about, with the known memories."""
 
     text: str
-    asked: dict[int, dict[str, KnownMemory]]
-    """Number of the candidate, and letter of the known memory."""
+    memories: dict[int, dict[str, KnownMemory]]
+    """The known memories by number of the candidate and letter."""
     left_out: int = 0
-    """How many candidates did not fit; rules decide on them."""
+    """The number of candidates that did not fit; rules decide on them."""
 
 
-def question(candidates: Sequence[Candidate], similar: Similar, letters: int) -> DecisionPrompt:
-    """Return the question for the model; exact repeats and unrelated candidates need none."""
+def decision_prompt(
+    candidates: Sequence[Candidate], similar: Similar, budget: int
+) -> DecisionPrompt:
+    """Return the prompt for candidates; exact repeats and unrelated candidates are left out."""
     earlier = TextRanker()
     blocks: list[str] = []
-    asked: dict[int, dict[str, KnownMemory]] = {}
+    memories: dict[int, dict[str, KnownMemory]] = {}
     left_out = 0
     for number, candidate in enumerate(candidates, 1):
-        known = _shown(candidate, earlier, similar)
+        known = _memories_to_show(candidate, earlier, similar)
         earlier.put(as_known(candidate))
-        repeated = any(compare(one, candidate).verdict is Verdict.SAME for one in known)
+        repeated = any(compare(memory, candidate).verdict is Verdict.SAME for memory in known)
         if not known or repeated:
             continue
         listed = dict(zip(ascii_uppercase, known, strict=False))
         block = _block(number, candidate, listed)
-        if len(block) > letters:
+        if len(block) > budget:
             left_out += 1
             continue
-        letters -= len(block) + 1
+        budget -= len(block) + 1
         blocks.append(block)
-        asked[number] = listed
-    return DecisionPrompt("\n".join(blocks), asked, left_out)
+        memories[number] = listed
+    return DecisionPrompt("\n".join(blocks), memories, left_out)
 
 
 def as_known(candidate: Candidate) -> KnownMemory:
-    """A candidate as those after it see it."""
+    """Return a candidate as a known memory for those after it."""
     return KnownMemory(id=candidate.id, category=candidate.category, text=candidate.text)
 
 
-def _shown(candidate: Candidate, earlier: TextRanker, similar: Similar) -> list[KnownMemory]:
-    known = [*earlier(candidate)[:_KNOWN], *similar(candidate)[:_KNOWN]]
-    fitting = (one for one in known if comparable(one, candidate))
-    return [*{one.id: one for one in fitting}.values()]
+def _memories_to_show(
+    candidate: Candidate, earlier: TextRanker, similar: Similar
+) -> list[KnownMemory]:
+    known = [*earlier(candidate)[:_MAX_SHOWN], *similar(candidate)[:_MAX_SHOWN]]
+    comparable_memories = (memory for memory in known if comparable(memory, candidate))
+    return [*{memory.id: memory for memory in comparable_memories}.values()]
 
 
 def _block(number: int, candidate: Candidate, listed: Mapping[str, KnownMemory]) -> str:
-    known = "".join(f"\n  {letter}: {_line(one.text)}" for letter, one in listed.items())
+    known = "".join(f"\n  {letter}: {_line(memory.text)}" for letter, memory in listed.items())
     return f"Candidate {number} ({candidate.category}): {_line(candidate.text)}{known}"
 
 
@@ -93,56 +97,62 @@ def _line(text: str) -> str:
 def decide_by_model(
     candidates: Sequence[Candidate],
     similar: Similar,
-    asked: DecisionPrompt,
+    prompt: DecisionPrompt,
     answer: Mapping[str, Any],
 ) -> tuple[list[MemoryDecision], int]:
-    """A decision for each candidate, and on how many rules had to decide against the model."""
+    """Return a decision for each candidate, and on how many the rules overruled the model."""
     batch = Deduplicator(similar)
-    told = _told(answer)
+    items = _decisions_by_number(answer)
     decisions: list[MemoryDecision] = []
     overruled = 0
     for number, candidate in enumerate(candidates, 1):
-        listed = asked.asked.get(number)
-        decision = _decision(candidate, batch, listed, told.get(number)) if listed else None
+        listed = prompt.memories.get(number)
+        decision = _validate(candidate, batch, listed, items.get(number)) if listed else None
         overruled += listed is not None and decision is None
-        decisions.append(batch.take(decision) if decision else batch.decide(candidate))
+        decisions.append(batch.record(decision) if decision else batch.decide(candidate))
     return decisions, overruled
 
 
-def _told(answer: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    found: dict[int, Mapping[str, Any]] = {}
+def _decisions_by_number(answer: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    by_number: dict[int, Mapping[str, Any]] = {}
     for item in cast("list[Any]", answer.get("decisions", [])):
         match item:
             case {"candidate": int(number), "action": str()}:
-                found.setdefault(number, cast("Mapping[str, Any]", item))
+                by_number.setdefault(number, cast("Mapping[str, Any]", item))
             case _:
                 pass
-    return found
+    return by_number
 
 
-def _decision(
+def _validate(
     candidate: Candidate,
     batch: Deduplicator,
     listed: Mapping[str, KnownMemory],
-    told: Mapping[str, Any] | None,
+    item: Mapping[str, Any] | None,
 ) -> MemoryDecision | None:
-    """Return a model's decision if it is allowed; None lets the rules decide."""
-    if told is None or told["action"] not in list(Action):
+    """Return a model's decision if it is allowed; None leaves it to the rules."""
+    if item is None or item["action"] not in list(Action):
         return None
-    action = Action(told["action"])
-    letters = _LETTER.findall(str(told.get("known") or "").upper().removeprefix("KNOWN"))
-    shown = [batch.as_it_stands(listed[one]) for one in letters if one in listed]
+    action = Action(item["action"])
+    letters = _LETTER.findall(str(item.get("known") or "").upper().removeprefix("KNOWN"))
+    shown = [batch.latest(listed[letter]) for letter in letters if letter in listed]
     known = shown[0] if shown else None
     if action is Action.CREATE:
-        # A repeat or a contradiction that rules are sure of does not stand beside the old text.
-        sure = any(compare(one, candidate).verdict in _SURE for one in batch.known(candidate))
-        return None if sure else create(candidate, "the model finds nothing like it")
-    if known is None or not candidate.category.mergeable or not _may(action, known, candidate):
+        # Rules are sure that it repeats or contradicts a memory: it must not stand beside it.
+        sure = any(
+            compare(memory, candidate).verdict in _CERTAIN for memory in batch.known(candidate)
+        )
+        return None if sure else create_decision(candidate, "the model finds nothing like it")
+    if (
+        known is None
+        or not candidate.category.mergeable
+        or not _is_related(action, known, candidate)
+    ):
         return None
-    told_by_rules = compare(known, candidate)
-    if action is Action.SKIP and told_by_rules.verdict is not Verdict.SAME:
+    comparison = compare(known, candidate)
+    if action is Action.SKIP and comparison.verdict is not Verdict.SAME:
         action = Action.MERGE
-    if action is Action.UPDATE and _leaves_it_true(told_by_rules, candidate):
+    if action is Action.UPDATE and _is_compatible(comparison, candidate):
         action = Action.MERGE
     decision = MemoryDecision(
         action=action,
@@ -151,96 +161,103 @@ def _decision(
         text=known.text,
         reason=f"the model: {known.text}",
     )
-    said = _line(str(told.get("text") or ""))
+    model_text = _line(str(item.get("text") or ""))
     if action is Action.MERGE:
-        return _merging(decision, shown, said)
+        return _merge(decision, shown, model_text)
     if action is Action.UPDATE:
-        text = _updated(known, candidate, said)
+        text = _updated_text(known, candidate, model_text)
         return replace(decision, text=text, closed_at=candidate.valid_from or candidate.said_at)
     return decision
 
 
-def _merging(decision: MemoryDecision, shown: Sequence[KnownMemory], said: str) -> MemoryDecision:
-    """Merge a candidate into the first of some memories, and the others too if no word is lost."""
+def _merge(
+    decision: MemoryDecision, shown: Sequence[KnownMemory], model_text: str
+) -> MemoryDecision:
+    """Merge a candidate into the first memory, and the others too if no word is lost."""
     new = decision.candidate.text
-    known = [one for one in dict.fromkeys(shown) if len(one.text) + len(new) < LONGEST]
-    texts = [one.text for one in known]
-    if len(known) > 1 and _keeps(said, new, *texts):
-        return replace(decision, text=said, absorbed=tuple(one.id for one in known[1:]))
-    covered = [one.id for one in known[1:] if is_covered(one.text, new)]
+    known = [
+        memory for memory in dict.fromkeys(shown) if len(memory.text) + len(new) < MAX_MEMORY_CHARS
+    ]
+    texts = [memory.text for memory in known]
+    if len(known) > 1 and _keeps_all_terms(model_text, new, *texts):
+        return replace(decision, text=model_text, absorbed=tuple(memory.id for memory in known[1:]))
+    covered_ids = [memory.id for memory in known[1:] if is_covered(memory.text, new)]
     first = shown[0].text
-    text = said if _keeps(said, new, first) else merged(first, new)
-    return replace(decision, text=text, absorbed=tuple(covered))
+    text = model_text if _keeps_all_terms(model_text, new, first) else merge_texts(first, new)
+    return replace(decision, text=text, absorbed=tuple(covered_ids))
 
 
-def _updated(known: KnownMemory, candidate: Candidate, said: str) -> str:
-    """The known text with the candidate in place of the sentence that no longer holds.
+def _updated_text(known: KnownMemory, candidate: Candidate, model_text: str) -> str:
+    """Return the known text with the candidate in place of the outdated sentence.
 
-    A text of the model is taken instead if it says the candidate and all the other sentences.
+    A text of the model is used if it includes the candidate and all other sentences.
     """
-    told = compare(known, candidate)
-    ended = told.sentence
-    if told.verdict is Verdict.OTHER:
+    comparison = compare(known, candidate)
+    outdated = comparison.sentence
+    if comparison.verdict is Verdict.OTHER:
         new = frozenset(terms(candidate.text))
-        ended = max(sentences(known.text), key=lambda one: len(new & frozenset(terms(one))))
-    others = [one for one in sentences(known.text) if one != ended]
-    if _within(said, known, candidate) and all(_tells(said, one) for one in others):
-        return said
-    return with_sentence(known.text, ended, candidate.text)
+        outdated = max(
+            sentences(known.text), key=lambda sentence: len(new & frozenset(terms(sentence)))
+        )
+    others = [sentence for sentence in sentences(known.text) if sentence != outdated]
+    if _is_limited_to(model_text, known, candidate) and all(
+        _includes_all(model_text, sentence) for sentence in others
+    ):
+        return model_text
+    return replace_sentence(known.text, outdated, candidate.text)
 
 
-def _leaves_it_true(told: TextComparison, candidate: Candidate) -> bool:
-    """Return whether rules know that both hold: one says more, or they are facts of different
-    kinds.
-    """
-    if told.verdict is Verdict.MORE:
+def _is_compatible(comparison: TextComparison, candidate: Candidate) -> bool:
+    """Return whether rules know that both texts hold: one adds detail, or their slots differ."""
+    if comparison.verdict is Verdict.MORE:
         return True
-    if told.verdict is not Verdict.BESIDE:
+    if comparison.verdict is not Verdict.BESIDE:
         return False
-    one, other = fact_of(told.sentence), fact_of(candidate.text)
-    return one is not None and other is not None and one.slot != other.slot
+    known_fact, new_fact = fact_of(comparison.sentence), fact_of(candidate.text)
+    return known_fact is not None and new_fact is not None and known_fact.slot != new_fact.slot
 
 
-def _is_apart(known: KnownMemory, candidate: Candidate) -> bool:
-    """Return whether rules know that a candidate states another fact than a memory, so that both
-    hold.
-    """
-    facts = [fact_of(one) for one in (candidate.text, *sentences(known.text))]
+def _is_other_fact(known: KnownMemory, candidate: Candidate) -> bool:
+    """Return whether rules know that a candidate states another fact, so that both hold."""
+    facts = [fact_of(text) for text in (candidate.text, *sentences(known.text))]
     return None not in facts and compare(known, candidate).verdict is Verdict.OTHER
 
 
-_SURE = (Verdict.SAME, Verdict.CHANGED)
+_CERTAIN = (Verdict.SAME, Verdict.CHANGED)
 
 
-def _may(action: Action, known: KnownMemory, candidate: Candidate) -> bool:
-    """Return whether two texts have enough in common to be dropped, changed or merged for one
-    another.
-    """
+def _is_related(action: Action, known: KnownMemory, candidate: Candidate) -> bool:
+    """Return whether two texts have enough in common to skip, update or merge."""
     verdict = compare(known, candidate).verdict
     if action is Action.SKIP and verdict is Verdict.CHANGED:
         return False
-    if action is Action.UPDATE and _is_apart(known, candidate):
+    if action is Action.UPDATE and _is_other_fact(known, candidate):
         return False
     new, old = frozenset(terms(candidate.text)), frozenset(terms(known.text))
-    one, other = fact_of(candidate.text), fact_of(known.text)
-    return bool(new & old) or bool(one and other and one.slot == other.slot)
+    new_fact, old_fact = fact_of(candidate.text), fact_of(known.text)
+    return bool(new & old) or bool(new_fact and old_fact and new_fact.slot == old_fact.slot)
 
 
-def _within(said: str, known: KnownMemory, candidate: Candidate) -> bool:
-    """Return whether a text says the candidate, and nothing that neither text says."""
-    found, new = frozenset(terms(said)), frozenset(terms(candidate.text))
-    return new <= found <= new | frozenset(terms(known.text)) and _tells(said, candidate.text)
+def _is_limited_to(model_text: str, known: KnownMemory, candidate: Candidate) -> bool:
+    """Return whether a text includes the candidate, and nothing that neither text says."""
+    text_terms, new = frozenset(terms(model_text)), frozenset(terms(candidate.text))
+    return new <= text_terms <= new | frozenset(terms(known.text)) and _includes_all(
+        model_text, candidate.text
+    )
 
 
-def _keeps(said: str, *texts: str) -> bool:
-    """Return whether a text has every content word of some others, and no other."""
+def _keeps_all_terms(merged_text: str, *texts: str) -> bool:
+    """Return whether a text has exactly the content terms of some others."""
     wanted = frozenset(term for text in texts for term in terms(text))
-    return frozenset(terms(said)) == wanted and _tells(said, *texts)
+    return frozenset(terms(merged_text)) == wanted and _includes_all(merged_text, *texts)
 
 
-def _tells(said: str, *texts: str) -> bool:
-    """Tell whether a text has all that some others tell, "before" and "C++" included, in order."""
-    found = frozenset(telling_tokens(expanded(said)))
-    return bool(said) and all(
-        says(said, text) and found.issuperset(telling_tokens(expanded(text))) for text in texts
+def _includes_all(merged_text: str, *texts: str) -> bool:
+    """Return whether a text has all content tokens of some others, in order, also "before" and
+    "C++".
+    """
+    merged_tokens = frozenset(content_tokens(expand(merged_text)))
+    return bool(merged_text) and all(
+        includes(merged_text, text) and merged_tokens.issuperset(content_tokens(expand(text)))
+        for text in texts
     )

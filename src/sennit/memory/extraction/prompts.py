@@ -21,7 +21,7 @@ _SENTENCE = {"type": "string", "maxLength": 300}
 _LIST = {"type": "array", "items": _SENTENCE, "maxItems": 12}
 
 
-def _object(title: str, **properties: Any) -> dict[str, Any]:
+def _object_schema(title: str, **properties: Any) -> dict[str, Any]:
     return {
         "title": title,
         "type": "object",
@@ -31,13 +31,13 @@ def _object(title: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-def _listed(title: str, name: str, most: int, **properties: Any) -> dict[str, Any]:
-    items = _object(title[:-1] if title.endswith("s") else title, **properties)
-    return _object(title, **{name: {"type": "array", "items": items, "maxItems": most}})
+def _list_schema(title: str, name: str, max_items: int, **properties: Any) -> dict[str, Any]:
+    items = _object_schema(title[:-1] if title.endswith("s") else title, **properties)
+    return _object_schema(title, **{name: {"type": "array", "items": items, "maxItems": max_items}})
 
 
 # The category comes before the content, so that a model decides what it is about to write.
-EXTRACT_SCHEMA: Schema = _listed(
+EXTRACT_SCHEMA: Schema = _list_schema(
     "Memories",
     "memories",
     40,
@@ -45,7 +45,7 @@ EXTRACT_SCHEMA: Schema = _listed(
     content=_SENTENCE,
     evidence={"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 5},
 )
-DECIDE_SCHEMA: Schema = _listed(
+DECIDE_SCHEMA: Schema = _list_schema(
     "Decisions",
     "decisions",
     60,
@@ -54,7 +54,7 @@ DECIDE_SCHEMA: Schema = _listed(
     known={"type": "string", "maxLength": 8},
     text={"type": "string", "maxLength": 600},
 )
-SUMMARY_SCHEMA: Schema = _object(
+SUMMARY_SCHEMA: Schema = _object_schema(
     "Summary",
     topic={"type": "string", "maxLength": 60},
     intent={"type": "string", "maxLength": 90},
@@ -65,7 +65,7 @@ SUMMARY_SCHEMA: Schema = _object(
     concepts={"type": "array", "items": {"type": "string", "maxLength": 60}, "maxItems": 12},
     pending=_LIST,
 )
-PLAN_SCHEMA: Schema = _listed(
+PLAN_SCHEMA: Schema = _list_schema(
     "Queries",
     "queries",
     5,
@@ -80,12 +80,12 @@ class Prompts:
 
     extract: str
     examples: tuple[tuple[str, str], ...] = ()
-    """Conversations and the answers wanted for them, shown as earlier turns."""
+    """Conversations with the expected answers, sent as earlier turns."""
     decide: str
     summarize: str
     plan: str
     tokens: int = 12_000
-    """The most that one prompt may hold, about; less if the model's window is smaller."""
+    """The approximate token limit of one prompt; less if the model's context window is smaller."""
 
 
 _EXAMPLES = (

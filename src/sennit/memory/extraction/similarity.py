@@ -1,7 +1,8 @@
 """Similarity of memories, by rank and never by a fixed score.
 
-Small and in memory: for the candidates of one batch, for tests, and for programs with few memories.
-A store's own retrieval can stand in its place: anything that gives the most similar first.
+A small in-memory index for the candidates of one batch, for tests, and for programs with few
+memories. The index of a store can replace it: any function that returns the most similar memories
+first.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Candidate, Category, KnownMemory
 
 Similar: TypeAlias = Callable[[Candidate], Sequence[KnownMemory]]
-"""Known memories of the candidate's owner and category, the most similar first."""
+"""Returns known memories of the candidate's owner and category, most similar first."""
 
-RANKED = 10
-"""How many similar memories are looked at."""
-_LOOKED_AT = 300
-"""How many places in the index are read for a candidate, so that a batch is not quadratic."""
+MAX_SIMILAR = 10
+"""The number of similar memories that are compared."""
+_MAX_POSTINGS = 300
+"""The number of postings read for a candidate, so that a batch does not take quadratic time."""
 
 _CUES = {
     "home": "live lives moved based home relocated resides",
@@ -41,8 +42,8 @@ _CUES = {
 }
 
 
-def query(candidate: Candidate) -> str:
-    """Return the search text: the fact, and other wordings of older facts of its kind.
+def search_text(candidate: Candidate) -> str:
+    """Return the search text: the candidate, and other wordings for facts of its slot.
 
     "I moved to Berlin" has no word in common with "I live in Lisbon", which it changes.
     """
@@ -52,56 +53,60 @@ def query(candidate: Candidate) -> str:
 
 
 class TextRanker:
-    """Ranks memories by what they share with a candidate, the rarest first (BM25)."""
+    """Ranks memories by the terms they share with a candidate, as BM25 does."""
 
     def __init__(self, known: Iterable[KnownMemory] = ()) -> None:
-        self._known: dict[str, tuple[KnownMemory, Counter[str]]] = {}
-        self._holding: defaultdict[tuple[Category, str], dict[str, None]] = defaultdict(dict)
-        for one in known:
-            self.put(one)
+        self._memories: dict[str, tuple[KnownMemory, Counter[str]]] = {}
+        self._postings: defaultdict[tuple[Category, str], dict[str, None]] = defaultdict(dict)
+        for memory in known:
+            self.put(memory)
 
     def put(self, known: KnownMemory) -> None:
-        """Add a memory, or put it in the place of the one with its id."""
+        """Add a memory, or replace the one with its id."""
         self.drop(known.id)
-        counted = Counter(_indexed(known.text))
-        self._known[known.id] = (known, counted)
-        for word in counted:
-            self._holding[known.category, word][known.id] = None
+        frequencies = Counter(_index_terms(known.text))
+        self._memories[known.id] = (known, frequencies)
+        for word in frequencies:
+            self._postings[known.category, word][known.id] = None
 
-    def drop(self, id: str) -> None:
-        """Remove a memory, if it is there."""
-        if id in self._known:
-            old, counted = self._known.pop(id)
-            for word in counted:
-                self._holding[old.category, word].pop(id)
+    def drop(self, uid: str) -> None:
+        """Remove a memory, if it exists."""
+        if uid in self._memories:
+            old, frequencies = self._memories.pop(uid)
+            for word in frequencies:
+                self._postings[old.category, word].pop(uid)
 
-    def get(self, id: str) -> KnownMemory | None:
-        """The memory with this id."""
-        found = self._known.get(id)
-        return found and found[0]
+    def get(self, uid: str) -> KnownMemory | None:
+        """Return the memory with this id."""
+        entry = self._memories.get(uid)
+        return entry and entry[0]
 
     def __call__(self, candidate: Candidate) -> list[KnownMemory]:
-        """Those that share anything, the most similar first; of equals, the latest."""
+        """Return the memories that share a term, most similar first; of equals, the latest."""
         scores: defaultdict[str, float] = defaultdict(float)
-        room = _LOOKED_AT
-        for word, holding in self._rarest_first(candidate):
-            rare = math.log(1 + len(self._known) / len(holding))
-            for id in islice(reversed(holding), room):
-                room -= 1
-                counted = self._known[id][1]
-                scores[id] += rare * counted[word] / (counted[word] + 0.1 * len(counted))
-        best = nlargest(RANKED, scores, key=lambda id: (scores[id], id))
-        return [self._known[id][0] for id in best]
+        budget = _MAX_POSTINGS
+        for word, postings in self._rarest_first(candidate):
+            rarity = math.log(1 + len(self._memories) / len(postings))
+            for uid in islice(reversed(postings), budget):
+                budget -= 1
+                frequencies = self._memories[uid][1]
+                scores[uid] += (
+                    rarity * frequencies[word] / (frequencies[word] + 0.1 * len(frequencies))
+                )
+        best = nlargest(MAX_SIMILAR, scores, key=lambda uid: (scores[uid], uid))
+        return [self._memories[uid][0] for uid in best]
 
     def _rarest_first(self, candidate: Candidate) -> list[tuple[str, dict[str, None]]]:
-        words = set(_indexed(candidate.text))
-        found = [(word, self._holding.get((candidate.category, word))) for word in words]
-        held = [(word, holding) for word, holding in found if holding]
-        return sorted(held, key=lambda pair: (len(pair[1]), pair[0]))
+        terms_to_find = set(_index_terms(candidate.text))
+        postings_by_word = [
+            (word, self._postings.get((candidate.category, word))) for word in terms_to_find
+        ]
+        present = [(word, postings) for word, postings in postings_by_word if postings]
+        return sorted(present, key=lambda pair: (len(pair[1]), pair[0]))
 
 
-def _indexed(text: str) -> list[str]:
-    """The words of a text, and what its sentences are about."""
-    facts = [fact for one in sentences(text) if (fact := fact_of(one))]
+def _index_terms(text: str) -> list[str]:
+    """Return the terms of a text, and the slots of its facts."""
+    facts = [fact for sentence in sentences(text) if (fact := fact_of(sentence))]
     about = [f"{fact.category}:{fact.slot}:{fact.relation}" for fact in facts]
     return [*about, *(terms(text) or map(stem, words(text)))]

@@ -1,8 +1,8 @@
 """Summaries of a conversation: text, one-line abstract and overview.
 
-Without a model a summary is made of the conversation's own sentences, the same every time. With one
-it is a single call, and what the model names as a concept must occur in the conversation. Either
-way the Markdown has one form, within its limits, with no line that could pass for a heading.
+Without a model a summary consists of the conversation's own sentences and is deterministic. With
+one it is a single call, and concepts that the model names must occur in the conversation. Either
+way the Markdown has one form, within its limits, and no line of text can pass for a heading.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from functools import lru_cache
 from typing import Any
 
 from sennit.memory.extraction.cases import is_problem, is_solution
-from sennit.memory.extraction.clauses import expanded, is_order, is_request, is_unfit
-from sennit.memory.extraction.terms import folded, stem, terms, words
+from sennit.memory.extraction.clauses import expand, is_injection, is_request, is_unsafe
+from sennit.memory.extraction.terms import fold, stem, terms, words
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
-from sennit.memory.extraction.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
+from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, MAX_OVERVIEW_CHARS, Summary
 
-_NOTHING = "Nothing was said"
-_STEPS = 12
-_CONCEPTS = 10
-_FEW_CONCEPTS = 4
-_PENDING = 8
-_STEP_LETTERS = 160
-_READ = 20_000
+_NO_INTENT = "Nothing was said"
+_MAX_STEPS = 12
+_MAX_CONCEPTS = 10
+_MIN_CONCEPTS = 4
+_MAX_PENDING = 8
+_MAX_STEP_CHARS = 160
+_MAX_READ_CHARS = 20_000
 _TERM = re.compile(r"`([^`\n]{2,40})`|\b([^\W\d_](?:[\w+#-]|\.(?=\w)){3,39})\b")
 _TODO = re.compile(
     r"\b(?:to-?do|remind me|still (?:need|have|must)|need(?:s)? to|next step|later|tomorrow|"
@@ -40,77 +40,79 @@ _SMALL_TALK = re.compile(
 
 
 def summary_by_rules(conversation: Utterances) -> Summary:
-    """A summary without a model; the same for the same conversation."""
-    heard = [_Heard.of(one) for one in conversation.said]
-    asked = [one for one in heard if one.speaker == "user"]
-    told = [one for one in heard if one.speaker == "assistant"]
+    """Return a summary without a model; deterministic."""
+    turns = [_Turn.of(item) for item in conversation.items]
+    user_turns = [turn for turn in turns if turn.speaker == "user"]
+    assistant_turns = [turn for turn in turns if turn.speaker == "assistant"]
     concepts = _concepts(conversation)
-    pending = _pending(heard)
-    said = [one.gist for one in asked if one.gist]
-    intents = [line for line in said if is_request(line) or is_problem(line)] or said
-    intent = next(iter(intents or (one.gist for one in told if one.gist)), _NOTHING)
-    result = told[-1].gist if told else "No answer yet"
+    pending = _pending(turns)
+    gists = [turn.gist for turn in user_turns if turn.gist]
+    intents = [line for line in gists if is_request(line) or is_problem(line)] or gists
+    intent = next(iter(intents or (turn.gist for turn in assistant_turns if turn.gist)), _NO_INTENT)
+    result = assistant_turns[-1].gist if assistant_turns else "No answer yet"
     return Summary(
         topic=", ".join(concepts[:3]) or "Utterances",
-        intent=_short(intent, 90),
-        result=_short(result or "No answer yet", 60),
-        status=f"{len(pending)} pending" if pending else "Done" if told else "Open",
-        analysis=tuple(_steps(heard)),
-        request=" ".join(_short(line, 300) for line in _spread(intents, 3)),
+        intent=_truncate(intent, 90),
+        result=_truncate(result or "No answer yet", 60),
+        status=f"{len(pending)} pending" if pending else "Done" if assistant_turns else "Open",
+        analysis=tuple(_steps(turns)),
+        request=" ".join(_truncate(line, 300) for line in _spread(intents, 3)),
         concepts=tuple(concepts),
         pending=tuple(pending),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """Something that was said or done, as far as a summary may repeat it."""
+class _Turn:
+    """An utterance or tool call, as far as a summary may repeat it."""
 
     speaker: str
-    told: tuple[str, ...]
-    """Its sentences; of a tool, what became of it."""
+    sentences: tuple[str, ...]
+    """Its sentences; none for a tool."""
     gist: str
-    """The first sentence that says something, other than small talk."""
+    """The first sentence that is not small talk; for a tool, its name."""
 
     @classmethod
-    def of(cls, one: Utterance | ToolUse) -> _Heard:
-        if isinstance(one, ToolUse):
-            return cls("tool", (), one.name if one.success else f"{one.name} (failed)")
-        told = tuple(_told(one))
-        return cls(one.speaker, told, _gist(told))
+    def of(cls, item: Utterance | ToolUse) -> _Turn:
+        if isinstance(item, ToolUse):
+            return cls("tool", (), item.name if item.success else f"{item.name} (failed)")
+        sentences = tuple(_safe_sentences(item))
+        return cls(item.speaker, sentences, _gist(sentences))
 
 
 def summary_from(answer: dict[str, Any], conversation: Utterances) -> Summary:
-    """The summary in a model's answer, without secrets, orders and concepts nobody mentioned."""
-    said = {stem(word) for one in conversation.utterances for word in words(one.text)}
+    """Return the summary in a model's answer without secrets, injections and invented concepts."""
+    spoken_stems = {
+        stem(word) for utterance in conversation.utterances for word in words(utterance.text)
+    }
 
-    def mentioned(concept: str) -> bool:
-        found = [stem(word) for word in words(concept)]
-        return bool(found) and all(word in said for word in found)
+    def is_mentioned(concept: str) -> bool:
+        stems = [stem(word) for word in words(concept)]
+        return bool(stems) and all(word in spoken_stems for word in stems)
 
     return Summary(
         topic=_safe(answer["topic"]) or "Utterances",
-        intent=_safe(answer["intent"]) or _NOTHING,
+        intent=_safe(answer["intent"]) or _NO_INTENT,
         result=_safe(answer["result"]) or "No answer yet",
         status=_safe(answer["status"]) or "Open",
-        analysis=_lines(answer["analysis"]),
+        analysis=_safe_lines(answer["analysis"]),
         request=_safe(answer["request"]),
-        concepts=tuple(filter(mentioned, _lines(answer["concepts"]))),
-        pending=_lines(answer["pending"]),
+        concepts=tuple(filter(is_mentioned, _safe_lines(answer["concepts"]))),
+        pending=_safe_lines(answer["pending"]),
     )
 
 
 def abstract(summary: Summary) -> str:
-    """The summary as `.abstract.md` keeps it: one line of at most 256 characters."""
-    return _short(_line(summary.one_line), ABSTRACT_LETTERS)
+    """Return the summary for `.abstract.md`: one line of at most 256 characters."""
+    return _truncate(_line(summary.one_line), MAX_ABSTRACT_CHARS)
 
 
 def markdown(summary: Summary) -> str:
-    """The summary as `.overview.md` keeps it: at most 4000 characters, every section there."""
+    """Return the summary for `.overview.md`: at most 4000 characters, with every section."""
     analysis, pending = list(summary.analysis), list(summary.pending)
     request, concepts = summary.request, list(summary.concepts)
-    text = _written(summary, analysis, request, concepts, pending)
-    while len(text) > OVERVIEW_LETTERS:
+    text = _render(summary, analysis, request, concepts, pending)
+    while len(text) > MAX_OVERVIEW_CHARS:
         if len(analysis) > 2:
             del analysis[len(analysis) // 2]
         elif len(pending) > 1:
@@ -118,16 +120,16 @@ def markdown(summary: Summary) -> str:
         elif len(concepts) > 1:
             concepts.pop()
         else:
-            analysis = [_short(one, 100) for one in analysis]
-            pending = [_short(one, 100) for one in pending]
-            concepts = [_short(one, 100) for one in concepts]
-            request = _short(request, 1000)
-            return _written(summary, analysis, request, concepts, pending)[:OVERVIEW_LETTERS]
-        text = _written(summary, analysis, request, concepts, pending)
+            analysis = [_truncate(line, 100) for line in analysis]
+            pending = [_truncate(line, 100) for line in pending]
+            concepts = [_truncate(line, 100) for line in concepts]
+            request = _truncate(request, 1000)
+            return _render(summary, analysis, request, concepts, pending)[:MAX_OVERVIEW_CHARS]
+        text = _render(summary, analysis, request, concepts, pending)
     return text
 
 
-def _written(
+def _render(
     summary: Summary, analysis: list[str], request: str, concepts: list[str], pending: list[str]
 ) -> str:
     return (
@@ -147,55 +149,55 @@ def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines) or "None"
 
 
-def _steps(heard: Iterable[_Heard]) -> list[str]:
+def _steps(turns: Iterable[_Turn]) -> list[str]:
     """Return the user's requests, each with its outcome."""
     steps: list[list[str]] = []
-    for one in heard:
-        gist = _short(one.gist, _STEP_LETTERS)
-        if one.speaker == "user":
+    for turn in turns:
+        gist = _truncate(turn.gist, _MAX_STEP_CHARS)
+        if turn.speaker == "user":
             if gist:
                 steps.append([gist])
         elif not steps:
             continue
-        elif one.speaker == "tool":
+        elif turn.speaker == "tool":
             if len(steps[-1]) < 6:
-                steps[-1].append(one.gist)
+                steps[-1].append(turn.gist)
         elif gist:
             steps[-1][1:] = [*steps[-1][1:6], gist]
-    return [" → ".join(step) for step in _spread(steps, _STEPS)]
+    return [" → ".join(step) for step in _spread(steps, _MAX_STEPS)]
 
 
 def _concepts(conversation: Utterances) -> list[str]:
-    """The terms that come up most, as they were first written."""
-    counted: dict[str, int] = {}
-    written: dict[str, str] = {}
-    for one in conversation.utterances:
-        named: set[str] = set()
-        for term, weight in _named(one):
-            if (key := _key(term)) and key not in named:
-                named.add(key)
-                written.setdefault(key, term)
-                counted[key] = counted.get(key, 0) + weight
-    best = sorted(counted, key=lambda key: -counted[key])
-    often = sum(counted[key] > 1 for key in best)
-    return [written[key] for key in best[: min(_CONCEPTS, max(often, _FEW_CONCEPTS))]]
+    """Return the most frequent terms, as they were first written."""
+    weights: dict[str, int] = {}
+    spellings: dict[str, str] = {}
+    for utterance in conversation.utterances:
+        seen: set[str] = set()
+        for term, weight in _weighted_terms(utterance):
+            if (key := _concept_key(term)) and key not in seen:
+                seen.add(key)
+                spellings.setdefault(key, term)
+                weights[key] = weights.get(key, 0) + weight
+    ranked = sorted(weights, key=lambda key: -weights[key])
+    repeated = sum(weights[key] > 1 for key in ranked)
+    return [spellings[key] for key in ranked[: min(_MAX_CONCEPTS, max(repeated, _MIN_CONCEPTS))]]
 
 
-def _named(utterance: Utterance) -> list[tuple[str, int]]:
-    """The terms of an utterance; what is in code or written like a name weighs more."""
-    found: list[tuple[str, int]] = []
+def _weighted_terms(utterance: Utterance) -> list[tuple[str, int]]:
+    """Return the terms of an utterance with weights; code and names weigh more."""
+    weighted: list[tuple[str, int]] = []
     read = 0
     for sentence in utterance.sentences:
-        if read > _READ or is_unfit(sentence):
+        if read > _MAX_READ_CHARS or is_unsafe(sentence):
             continue
         read += len(sentence)
         for code, word in _TERM.findall(sentence):
             if code or not word.islower():
                 first = not code and word[1:].islower() and sentence.startswith(word)
-                found.append((code or word, 1 if first else 3))
+                weighted.append((code or word, 1 if first else 3))
             else:
-                found.append((word, 1))
-    return found
+                weighted.append((word, 1))
+    return weighted
 
 
 _COMMON_WORDS = """
@@ -211,68 +213,68 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 
 @lru_cache(maxsize=8192)
-def _key(term: str) -> str:
-    """Return a key under which spellings of one concept are equal; "" for other words."""
-    return "" if folded(term) in _COMMON else " ".join(terms(term))
+def _concept_key(term: str) -> str:
+    """Return a key under which spellings of one concept are equal; "" for common words."""
+    return "" if fold(term) in _COMMON else " ".join(terms(term))
 
 
-def _pending(heard: Sequence[_Heard]) -> list[str]:
+def _pending(turns: Sequence[_Turn]) -> list[str]:
     """Return open points: tasks, unsolved problems, unanswered questions."""
     open_: dict[str, None] = {}
     problem = ""
-    for one in heard:
-        for sentence in one.told:
-            if one.speaker == "user" and is_solution(sentence):
+    for turn in turns:
+        for sentence in turn.sentences:
+            if turn.speaker == "user" and is_solution(sentence):
                 problem = ""
-            elif one.speaker == "user" and is_problem(sentence):
+            elif turn.speaker == "user" and is_problem(sentence):
                 problem = sentence
-            elif _TODO.search(expanded(sentence)) and not sentence.endswith("?"):
-                open_[_short(_line(sentence), _STEP_LETTERS)] = None
+            elif _TODO.search(expand(sentence)) and not sentence.endswith("?"):
+                open_[_truncate(_line(sentence), _MAX_STEP_CHARS)] = None
     if problem:
-        open_[_short(_line(problem), _STEP_LETTERS)] = None
-    if heard and heard[-1].speaker == "user":
-        gist = next(filter(is_request, heard[-1].told), "")
+        open_[_truncate(_line(problem), _MAX_STEP_CHARS)] = None
+    if turns and turns[-1].speaker == "user":
+        gist = next(filter(is_request, turns[-1].sentences), "")
         if gist:
-            open_[_short(gist, _STEP_LETTERS)] = None
-    return list(open_)[-_PENDING:]
+            open_[_truncate(gist, _MAX_STEP_CHARS)] = None
+    return list(open_)[-_MAX_PENDING:]
 
 
-def _gist(told: Iterable[str]) -> str:
-    for sentence in told:
+def _gist(sentences: Iterable[str]) -> str:
+    for sentence in sentences:
         line = _line(sentence)
         if line and line != "…" and not _SMALL_TALK.fullmatch(line):
             return line
     return ""
 
 
-def _told(utterance: Utterance) -> Iterator[str]:
-    """The sentences a summary may repeat: no secrets, and nothing of a text that gives orders."""
-    if not is_order(utterance.text):
-        yield from (one for one in utterance.sentences if not is_unfit(one))
+def _safe_sentences(utterance: Utterance) -> Iterator[str]:
+    """Yield the sentences a summary may repeat: no secrets, and nothing of an injection."""
+    if not is_injection(utterance.text):
+        yield from (sentence for sentence in utterance.sentences if not is_unsafe(sentence))
 
 
-def _spread(items: list[Any], most: int) -> list[Any]:
-    """At most so many items, the first and the last among them."""
-    if len(items) <= most:
+def _spread(items: list[Any], limit: int) -> list[Any]:
+    """Return at most `limit` items, evenly spread, with the first and the last."""
+    if len(items) <= limit:
         return items
-    step = (len(items) - 1) / (most - 1)
-    return [items[round(number * step)] for number in range(most)]
+    step = (len(items) - 1) / (limit - 1)
+    return [items[round(number * step)] for number in range(limit)]
 
 
 def _safe(text: Any) -> str:
-    """A line of a model's, unless it holds what a summary must not."""
+    """Return a model's text as one line; "" if it contains a secret or an injection."""
     line = _line(text)
-    return "" if is_unfit(line) or is_order(line) else line
+    return "" if is_unsafe(line) or is_injection(line) else line
 
 
-def _lines(given: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(line for one in given if (line := _safe(one)))
+def _safe_lines(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(line for value in values if (line := _safe(value)))
 
 
 def _line(text: Any) -> str:
-    """A text as one line that begins no heading, list or fence."""
+    """Return a text as one line that begins no heading, list or fence."""
     return " ".join(str(text).split()).lstrip("#>`*- ")
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+def _truncate(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

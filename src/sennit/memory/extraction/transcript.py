@@ -1,8 +1,8 @@
 """The transcript of a conversation for a model: numbered, within a token budget.
 
-What the user says comes first when room is short, then what the assistant says, then tools; of each
-the latest. Continued lines are indented, so no text can pretend to be another message. What is not
-shown, or only in part, is named in `left_out`, so that somebody else can read it.
+If space is short, the user's messages come first, then the assistant's, then tool calls; of each
+the latest. Continuation lines are indented, so no text can pass for another message. Messages that
+are not shown, or only in part, are in `left_out`, so that rules can read them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.messages.codec import dumps
 from sennit.services.models.protocol import Model
 
-LETTERS_PER_TOKEN = 4
-_MOST = {"user": 4000, "assistant": 800, "tool": 300}
+CHARS_PER_TOKEN = 4
+_MAX_CHARS = {"user": 4000, "assistant": 800, "tool": 300}
 _ANSWER_TOKENS = 2000
 
 
@@ -24,62 +24,68 @@ class Transcript:
 
     text: str
     shown: dict[int, Utterance | ToolUse]
-    """Who said what, by the number it is shown under."""
+    """The items shown, by number."""
     left_out: tuple[Utterance | ToolUse, ...] = ()
-    """What did not fit, in whole or in part; what the assistant and tools say may be shortened."""
+    """Items that are not shown, and user messages that are shown in part."""
 
 
-def budget(model: Model, tokens: int, told: int) -> int:
-    """Return the number of characters left for material after `told` characters of prompt."""
+def material_budget(model: Model, tokens: int, prompt_chars: int) -> int:
+    """Return the characters left for material after a prompt of `prompt_chars`."""
     window = model.window
-    most = tokens if window is None else min(tokens, max(0, window - _ANSWER_TOKENS))
-    return max(0, most * LETTERS_PER_TOKEN - told)
+    max_tokens = tokens if window is None else min(tokens, max(0, window - _ANSWER_TOKENS))
+    return max(0, max_tokens * CHARS_PER_TOKEN - prompt_chars)
 
 
-def transcript(conversation: Utterances, letters: int) -> Transcript:
-    """The conversation in at most about so many characters."""
-    lines = [(number, one, _line(number, one)) for number, one in enumerate(conversation.said, 1)]
+def transcript(conversation: Utterances, budget: int) -> Transcript:
+    """Return the conversation in at most about `budget` characters."""
+    lines = [
+        (number, item, _line(number, item)) for number, item in enumerate(conversation.items, 1)
+    ]
     chosen: set[int] = set()
     for speaker in ("user", "assistant", "tool"):
-        for number, one, line in reversed(lines):
-            if _speaker(one) == speaker and len(line) < letters:
+        for number, item, line in reversed(lines):
+            if _speaker(item) == speaker and len(line) < budget:
                 chosen.add(number)
-                letters -= len(line) + 1
+                budget -= len(line) + 1
     return Transcript(
         "\n".join(line for number, _, line in lines if number in chosen),
-        {number: one for number, one, _ in lines if number in chosen},
-        tuple(one for number, one, _ in lines if number not in chosen or _is_cut(one)),
+        {number: item for number, item, _ in lines if number in chosen},
+        tuple(item for number, item, _ in lines if number not in chosen or _is_cut(item)),
     )
 
 
-def _speaker(one: Utterance | ToolUse) -> str:
-    return one.speaker if isinstance(one, Utterance) else "tool"
+def _speaker(item: Utterance | ToolUse) -> str:
+    return item.speaker if isinstance(item, Utterance) else "tool"
 
 
-def _is_cut(one: Utterance | ToolUse) -> bool:
-    """Return whether something the user said is shown in part."""
-    return isinstance(one, Utterance) and one.speaker == "user" and len(one.text) > _MOST["user"]
+def _is_cut(item: Utterance | ToolUse) -> bool:
+    """Return whether a user message is shown only in part."""
+    return (
+        isinstance(item, Utterance)
+        and item.speaker == "user"
+        and len(item.text) > _MAX_CHARS["user"]
+    )
 
 
-def _line(number: int, one: Utterance | ToolUse) -> str:
-    speaker = _speaker(one)
-    return f"[{number}] {speaker}: {_indented(_shortened(said_in(one), _MOST[speaker]))}"
+def _line(number: int, item: Utterance | ToolUse) -> str:
+    speaker = _speaker(item)
+    return f"[{number}] {speaker}: {_indent(_shorten(text_of(item), _MAX_CHARS[speaker]))}"
 
 
-def said_in(one: Utterance | ToolUse) -> str:
+def text_of(item: Utterance | ToolUse) -> str:
     """Return the text of an utterance or a tool use."""
-    if isinstance(one, Utterance):
-        return one.text
-    arguments = dumps(one.arguments).decode()
-    return f"{one.name} {arguments} {'gave' if one.success else 'failed:'} {one.result}"
+    if isinstance(item, Utterance):
+        return item.text
+    arguments = dumps(item.arguments).decode()
+    return f"{item.name} {arguments} {'gave' if item.success else 'failed:'} {item.result}"
 
 
-def _shortened(text: str, most: int) -> str:
-    if len(text) <= most:
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    half = most // 2
+    half = limit // 2
     return f"{text[:half]} […] {text[-half:]}"
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n  ".join(text.splitlines())

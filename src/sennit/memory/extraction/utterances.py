@@ -1,10 +1,10 @@
 """Utterances: sentences by speaker, read from messages.
 
-Only what somebody said in this conversation is read: all texts of user and assistant, and what
-tools gave. System messages, an instruction's `context`, contexts recorded as used, messages marked
-as injected and texts that the caller names as injected are never read, so what was recalled from
-memory cannot be remembered again as if it had been said. Inside a text the same holds for what is
-quoted: code, quote marks, quoted lines and tagged blocks.
+Only what was said in this conversation is read: all texts of user and assistant, and the results of
+tools. System messages, an instruction's `context`, contexts recorded as used, messages marked as
+injected and texts that the caller names as injected are never read, so a recalled memory cannot be
+extracted again as if it had been said. The same holds for quotations in a text: code, quotation
+marks, quoted lines and tagged blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from sennit.memory.extraction.terms import folded, tokens
+from sennit.memory.extraction.terms import fold, tokens
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
@@ -32,30 +32,32 @@ from sennit.messages.unset import Unset
 
 Speaker: TypeAlias = Literal["user", "assistant"]
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_BLOCK = re.compile(
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_TAGGED_BLOCK = re.compile(
     r"<(context|contexts|memory|memories|system|document|documents|quote|retrieved)\b[^<>]*>"
     r".*?(?:</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»\n]*)[\"”»]")
-_QUOTES = re.compile(r"[\"“„«]")
-_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+|;\s+")
-_SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|st|prof|e\.g|i\.e|vs|no|approx|etc)\.$", re.IGNORECASE)
-_LONGEST = 1000
+_QUOTATION = re.compile(r"[\"“„«]([^\"“”„«»\n]*)[\"”»]")
+_QUOTE_MARK = re.compile(r"[\"“„«]")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+|;\s+")
+_ABBREVIATION = re.compile(
+    r"\b(?:mr|mrs|ms|dr|st|prof|e\.g|i\.e|vs|no|approx|etc)\.$", re.IGNORECASE
+)
+_MAX_SENTENCE_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One text that somebody said."""
+    """One text by a speaker."""
 
     message_id: UUID
     speaker: Speaker
     text: str
     at: datetime
     sentences: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Those of its own words: what it quotes is left out."""
+    """The sentences in the speaker's own words, without quotations."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentences", tuple(sentences(own_words(self.text))))
@@ -63,7 +65,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool that was called and has answered."""
+    """A tool call with its result."""
 
     message_id: UUID
     result_id: UUID
@@ -76,96 +78,97 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Utterances:
-    """All that can be remembered of some messages, in order."""
+    """The utterances and tool calls of a conversation, in order."""
 
-    said: tuple[Utterance | ToolUse, ...]
+    items: tuple[Utterance | ToolUse, ...]
 
     @property
     def utterances(self) -> list[Utterance]:
-        """The utterances in words."""
-        return [one for one in self.said if isinstance(one, Utterance)]
+        """The utterances alone."""
+        return [item for item in self.items if isinstance(item, Utterance)]
 
     @property
     def tool_uses(self) -> list[ToolUse]:
-        """The tools that were called."""
-        return [one for one in self.said if isinstance(one, ToolUse)]
+        """The tool calls alone."""
+        return [item for item in self.items if isinstance(item, ToolUse)]
 
 
 def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Utterances:
     """Read utterances from messages; `injected` are texts that a program inserted itself.
 
-    A message marked as injected is not read, nor is what it says in those after it.
+    A message marked as injected is not read, and its text is ignored in later messages.
     """
-    known = _Injected(injected)
-    said: list[Utterance | ToolUse] = []
+    injected_texts = _InjectedTexts(injected)
+    items: list[Utterance | ToolUse] = []
     calls: dict[str, tuple[Message, ActionRequestContent]] = {}
     for message in messages:
         content = message.content
         if message.metadata.get("injected"):
-            known.add(content.words)
+            injected_texts.add(content.words)
             continue
         match content:
             case InstructionContent():
-                said += _uttered(message, "user", content.words, known)
+                items += _utterances(message, "user", content.words, injected_texts)
             case AssistantResponseContent():
-                said += _uttered(message, "assistant", content.words, known)
+                items += _utterances(message, "assistant", content.words, injected_texts)
             case ActionRequestContent():
                 calls[content.call_id or str(message.id)] = (message, content)
             case ActionResponseContent() if call := calls.pop(content.request_id or "", None):
-                said.append(_tool_use(*call, message, content))
+                items.append(_tool_use(*call, message, content))
             case SystemContent() | ActionResponseContent() | OpaqueContent():
                 pass
             case _ if content.from_assistant:
-                said += _uttered(message, "assistant", content.words, known)
+                items += _utterances(message, "assistant", content.words, injected_texts)
             case _ if message.role is MessageRole.USER:
-                said += _uttered(message, "user", content.words, known)
+                items += _utterances(message, "user", content.words, injected_texts)
             case _:
                 pass
-    return Utterances(tuple(said))
+    return Utterances(tuple(items))
 
 
-class _Injected:
-    """Texts that a program put into prompts, to be known again where it pastes them elsewhere."""
+class _InjectedTexts:
+    """Texts that a program put into prompts, recognised where they are pasted elsewhere."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._sentences: set[str] = set()
-        self._whole: list[str] = []
+        self._texts: list[str] = []
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Know a text from now on."""
-        self._sentences.update(map(_plain, sentences(text)))
-        self._whole.append(_plain(text))
+        """Add a text."""
+        self._sentences.update(map(_normalize, sentences(text)))
+        self._texts.append(_normalize(text))
 
     def __bool__(self) -> bool:
         return bool(self._sentences)
 
     def __contains__(self, sentence: str) -> bool:
-        """Return whether it is one of theirs, or what a prompt left of one that it cut off."""
-        if _plain(sentence) in self._sentences:
+        """Return whether a sentence is part of one, or the truncated rest of one."""
+        if _normalize(sentence) in self._sentences:
             return True
-        cut_off = [_plain(one) for one in sentence.split("…")]
-        return len(cut_off) > 1 and all(any(one in text for text in self._whole) for one in cut_off)
+        cut_off = [_normalize(part) for part in sentence.split("…")]
+        return len(cut_off) > 1 and all(
+            any(part in text for text in self._texts) for part in cut_off
+        )
 
 
-def _uttered(
-    message: Message, speaker: Speaker, text: str, known: _Injected
+def _utterances(
+    message: Message, speaker: Speaker, text: str, injected: _InjectedTexts
 ) -> Iterator[Utterance]:
-    if known:
-        text = "\n".join(one for one in sentences(text) if one not in known)
+    if injected:
+        text = "\n".join(sentence for sentence in sentences(text) if sentence not in injected)
     if text.strip():
         yield Utterance(message.id, speaker, text, message.created_at)
 
 
 def _tool_use(
-    call: Message,
-    request: ActionRequestContent,
-    answer: Message,
-    response: ActionResponseContent,
+    call: Message, request: ActionRequestContent, answer: Message, response: ActionResponseContent
 ) -> ToolUse:
-    given = response.error if response.error is not Unset else response.result
-    result = given if isinstance(given, str) else "" if given is Unset else dumps(given).decode()
+    output = response.error if response.error is not Unset else response.result
+    result = (
+        output if isinstance(output, str) else "" if output is Unset else dumps(output).decode()
+    )
     return ToolUse(
         call.id,
         answer.id,
@@ -177,43 +180,43 @@ def _tool_use(
     )
 
 
-def _plain(text: str) -> str:
-    return " ".join(tokens(folded(text)))
+def _normalize(text: str) -> str:
+    return " ".join(tokens(fold(text)))
 
 
 def own_words(text: str) -> str:
-    """A text without what it quotes: code, quoted lines, tagged blocks and longer quotations."""
-    text = _CODE.sub("\n", text) if "```" in text or "~~~" in text else text
-    text = _BLOCK.sub("\n", text) if "<" in text else text
+    """Return a text without code, quoted lines, tagged blocks and longer quotations."""
+    text = _CODE_BLOCK.sub("\n", text) if "```" in text or "~~~" in text else text
+    text = _TAGGED_BLOCK.sub("\n", text) if "<" in text else text
     text = _QUOTED_LINE.sub("", text) if ">" in text else text
-    return _QUOTED.sub(_short_quotation, text) if _QUOTES.search(text) else text
+    return _QUOTATION.sub(_short_quotation, text) if _QUOTE_MARK.search(text) else text
 
 
-def _short_quotation(found: re.Match[str]) -> str:
-    """A name in quotation marks is the speaker's own word; a sentence is somebody else's."""
-    quoted = found[1]
+def _short_quotation(match: re.Match[str]) -> str:
+    """Return a quoted name, which is the speaker's own word; a quoted sentence becomes "…"."""
+    quoted = match[1]
     return quoted if len(quoted.split()) < 3 and quoted[:1].isupper() else "…"
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, with the sign they end with; endless ones come in pieces."""
+    """Return the sentences of a text with their punctuation; overlong ones are split."""
     groups: list[list[str]] = []
-    for said in _END.split(text):
-        if not (piece := said.strip(" \t-*•")):
+    for raw in _SENTENCE_END.split(text):
+        if not (piece := raw.strip(" \t-*•")):
             continue
-        if groups and _SHORT.search(groups[-1][-1]):
+        if groups and _ABBREVIATION.search(groups[-1][-1]):
             groups[-1].append(piece)
         else:
             groups.append([piece])
-    found = [" ".join(group) for group in groups]
-    if len(text) <= _LONGEST:
-        return found
-    return [piece for one in found for piece in _pieces(one)]
+    result = [" ".join(group) for group in groups]
+    if len(text) <= _MAX_SENTENCE_CHARS:
+        return result
+    return [piece for sentence in result for piece in _pieces(sentence)]
 
 
 def _pieces(sentence: str) -> Iterator[str]:
-    while len(sentence) > _LONGEST:
-        end = sentence.rfind(" ", 1, _LONGEST) + 1 or _LONGEST
+    while len(sentence) > _MAX_SENTENCE_CHARS:
+        end = sentence.rfind(" ", 1, _MAX_SENTENCE_CHARS) + 1 or _MAX_SENTENCE_CHARS
         yield sentence[:end].rstrip()
         sentence = sentence[end:]
     yield sentence

@@ -21,14 +21,14 @@ from sennit.services.models.reply import Usage
 
 Owner: TypeAlias = Literal["user", "agent"]
 Method: TypeAlias = Literal["model", "rules"]
-"""Who did the thinking: a model, or rules that need none."""
+"""The author of a result: a model, or rules."""
 
-ABSTRACT_LETTERS = 256
-OVERVIEW_LETTERS = 4000
+MAX_ABSTRACT_CHARS = 256
+MAX_OVERVIEW_CHARS = 4000
 
 
-def abstract_of(text: str, letters: int = ABSTRACT_LETTERS) -> str:
-    """A text in one line, cut off where it grows longer than an abstract may be."""
+def abstract_of(text: str, letters: int = MAX_ABSTRACT_CHARS) -> str:
+    """Return a text as one line, truncated to the length of an abstract."""
     line = " ".join(text[: 8 * letters].split())
     return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"
 
@@ -37,17 +37,17 @@ class Category(StrEnum):
     """The category of a memory, which decides its owner and whether it may be merged."""
 
     PROFILE = "profile"
-    """Who the user is: one file, a line per fact."""
+    """The user: one file, a line per fact."""
     PREFERENCES = "preferences"
-    """What the user likes, dislikes and wants done."""
+    """Likes, dislikes and standing wishes of the user."""
     ENTITIES = "entities"
-    """People, pets, projects and other things with a name."""
+    """People, pets, projects and other named things."""
     EVENTS = "events"
-    """What happened, will happen or was decided."""
+    """Past and future events and decisions."""
     CASES = "cases"
-    """A problem and what solved it."""
+    """A problem and its solution."""
     PATTERNS = "patterns"
-    """A way of doing things that can be used again."""
+    """A reusable way of doing things."""
 
     @property
     def owner(self) -> Owner:
@@ -56,7 +56,7 @@ class Category(StrEnum):
 
     @property
     def mergeable(self) -> bool:
-        """True if two may become one; what happened, and what solved a problem, stays as it was."""
+        """Whether two may become one; events and solved problems stay as they were."""
         return self not in (Category.EVENTS, Category.CASES)
 
 
@@ -66,16 +66,16 @@ class Action(StrEnum):
     CREATE = "CREATE"
     """Write a new memory."""
     UPDATE = "UPDATE"
-    """Close what the target said and write the new text in its place."""
+    """Close the target's statement and write the new text in its place."""
     MERGE = "MERGE"
-    """Write one text that says what both say."""
+    """Write one text with the statements of both."""
     SKIP = "SKIP"
-    """It is known already; only the evidence is new."""
+    """Known already; only the evidence is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedEvidence:
-    """The message a memory came from, and the words in it."""
+    """The message a memory came from, and the quoted words."""
 
     message_id: UUID
     quote: str = ""
@@ -84,36 +84,36 @@ class QuotedEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Something worth remembering, not yet compared with what is known."""
+    """Something worth remembering, not yet compared with known memories."""
 
     category: Category
     text: str
-    """What is to be remembered, in one to three sentences."""
+    """The text to remember, in one to three sentences."""
     slug: str
-    """What its file may be called, without an ending: a-z, 0-9 and single hyphens, never empty."""
+    """A name for its file without a suffix: a-z, 0-9 and single hyphens, never empty."""
     evidence: tuple[QuotedEvidence, ...]
     """At least one."""
     said_at: datetime
     """When it was said."""
     valid_from: datetime | None = None
-    """Since when it holds, or when it happened, if that was said."""
+    """Since when it holds, or when it happened, if stated."""
     valid_to: datetime | None = None
-    """Until when it held, if that was said."""
+    """Until when it held, if stated."""
 
     @property
     def id(self) -> str:
-        """The same whenever the same is extracted from the same messages."""
+        """An id that is the same for the same text from the same messages."""
         ids = ",".join(str(one.message_id) for one in self.evidence)
-        said = f"{self.category}\n{ids}\n{self.text}"
-        return f"candidate-{sha256(said.encode(errors='surrogatepass')).hexdigest()[:16]}"
+        key = f"{self.category}\n{ids}\n{self.text}"
+        return f"candidate-{sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMemory:
-    """A memory that is there already: stored, or an earlier candidate of the same batch."""
+    """A memory that exists already: stored, or an earlier candidate of the same batch."""
 
     id: str
-    """Its URI, or whatever else its store knows it by; for a candidate its `id`."""
+    """The URI or another id in its store; for a candidate its `id`."""
     category: Category
     text: str
     valid_from: datetime | None = None
@@ -128,19 +128,19 @@ class MemoryDecision:
     action: Action
     candidate: Candidate
     target: str | None = None
-    """The `id` of the Known it is about; None for CREATE.
+    """The `id` of the KnownMemory it concerns; None for CREATE.
 
     It may be the `id` of an earlier candidate in the same list, whose decision was CREATE: then the
-    memory meant is the one that decision has just written.
+    target is the memory that this decision has just written.
     """
     text: str = ""
-    """What the memory says from now on; for SKIP what the target says anyway."""
+    """The text of the memory from now on; for SKIP the unchanged text of the target."""
     absorbed: tuple[str, ...] = ()
     """For MERGE: the `id`s of further memories that become part of the target."""
     closed_at: datetime | None = None
-    """For UPDATE: when what the target said ceased to hold."""
+    """For UPDATE: when the old statement ceased to hold."""
     reason: str = ""
-    """Why, in a few words, for people."""
+    """A short explanation for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,18 +166,18 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """Extracted candidates, and how they were found."""
+    """Extracted candidates, and how they were extracted."""
 
     candidates: tuple[Candidate, ...] = ()
     method: Method = "rules"
     refused: int = 0
-    """How many things a model wanted remembered that nobody had said."""
+    """The number of a model's claims that nobody had stated."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """All that thinking about some messages gave: ready to be stored."""
+    """The result of the extraction from some messages, ready to be stored."""
 
     summary: Summary
     decisions: tuple[MemoryDecision, ...]
@@ -186,15 +186,15 @@ class Digest:
     summary_method: Method = "rules"
     decision_method: Method = "rules"
     refused: int = 0
-    """How many things a model wanted remembered that nobody had said."""
+    """The number of a model's claims that nobody had stated."""
     calls: int = 0
-    """How often a model was asked; three times at most."""
+    """The number of model calls; at most three."""
     usage: Usage = field(default_factory=Usage)
     warnings: tuple[str, ...] = ()
-    """What did not go as it should have, for people; nothing is lost without one."""
+    """Problems, for people; nothing is lost without a warning."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the numbers of created, updated, merged and skipped candidates."""
+        """The numbers of created, updated, merged and skipped candidates."""
         actions = [decision.action for decision in self.decisions]
         return {str(action): actions.count(action) for action in Action}

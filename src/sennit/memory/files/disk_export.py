@@ -1,12 +1,12 @@
-"""Export and import of virtual files to a real folder.
+"""Export of virtual files to a folder on disk, and import from it.
 
-Exported Markdown begins with a front matter that tells where it came from, since when it holds and
-what it rests on. Importing takes the text, and since when and until when it holds; all else in the
-front matter is for reading. A file's place is its path in the folder, never what it says of itself.
+Exported Markdown begins with front matter: its URI, validity and evidence. An import takes the text
+and the validity; the rest of the front matter is only for reading. The URI of a file follows from
+its path in the folder, never from its front matter.
 
-What is read from a disk is not trusted: links and special files are refused, names are addresses
-like any other, and everything is checked before anything is written, which is then one step.
-Nothing is deleted: a file that is missing in the folder stays.
+Files on disk are not trusted: links and special files are refused, names are validated like any
+URI, and everything is checked before anything is written, in one transaction. Nothing is deleted: a
+file that is missing in the folder stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sennit import clock
 from sennit.atomic_file import whole
 from sennit.errors import ArchiveError, CodecError, ValidationError, shown
 from sennit.memory.files.entry import FileEntry
-from sennit.memory.files.stored_files import MAX_TEXT, StoredTree
+from sennit.memory.files.stored_files import MAX_TEXT_BYTES, StoredTree
 from sennit.memory.history.history import MemoryRecord, iso
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
@@ -37,38 +37,38 @@ _MAX_FILES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class FolderImport:
-    """The result of an import: files found, and files that were new."""
+    """The numbers of imported files."""
 
     created: int
     updated: int
     unchanged: int
     skipped: int
-    """Files of sessions, which are changed in the session, and of a shared space not open here."""
+    """Files of sessions, which are read-only, and of a shared space that is not open here."""
 
 
 def export_folder(
     path: Path,
     uri: str,
     files: Iterator[tuple[FileEntry, Callable[[], str]]],
-    told: Callable[[str], MemoryRecord],
+    get_memory: Callable[[str], MemoryRecord],
     progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write files at or below an address to a new folder; gives how many. Raises ExistsError."""
-    skipped = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
+    """Write files at or below a URI to a new folder; return their number. Raises ExistsError."""
+    prefix_length = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
     count = 0
     with whole(path) as part:
         make_private_folder(part)
-        for entry, say in files:
-            names = entry.uri[len(SCHEME) :].split("/")[skipped:]
-            place = part.joinpath(*names or [entry.name])  # of a file, the file itself
+        for entry, read_text in files:
+            names = entry.uri[len(SCHEME) :].split("/")[prefix_length:]
+            target = part.joinpath(*names or [entry.name])  # for a single file, its own name
             if entry.is_folder:
-                _make_folders(part, place)
+                _make_folders(part, target)
                 continue
-            _make_folders(part, place.parent)
-            kept = entry.version > 0 and entry.name.endswith(".md")
-            head = front_matter(told(entry.uri)) if kept else ""
-            with open(place, "w", encoding="utf-8", newline="", opener=private_opener) as file:
-                file.write(head + say())
+            _make_folders(part, target.parent)
+            is_stored = entry.version > 0 and entry.name.endswith(".md")
+            head = front_matter(get_memory(entry.uri)) if is_stored else ""
+            with open(target, "w", encoding="utf-8", newline="", opener=private_opener) as file:
+                file.write(head + read_text())
             count += 1
             if progress is not None:
                 progress(count)
@@ -92,15 +92,15 @@ def front_matter(memory: MemoryRecord) -> str:
         "valid_to": iso(memory.valid_to),
         "active_count": memory.active_count,
         "commit": None if memory.commit_id is None else str(memory.commit_id),
-        "evidence": [f"{one.session}/{one.message}" for one in memory.evidence],
+        "evidence": [f"{source.session}/{source.message}" for source in memory.evidence],
     }
     lines = [f"{name}: {dumps(value).decode()}" for name, value in fields.items()]
     return "\n".join([_FENCE, *lines, _FENCE, ""])
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A file as it is on the disk."""
+class _DiskFile:
+    """A file on disk."""
 
     uri: Uri
     text: str
@@ -108,30 +108,32 @@ class _Found:
 
 
 def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
-    """Take in a folder, as files below an address; raises ArchiveError, and imports nothing then.
+    """Import a folder as files below a URI; raises ArchiveError, and then imports nothing.
 
-    What was edited becomes a new version, with the old ones kept.
+    An edited file becomes a new version; the old ones stay.
     """
-    skipped, read = 0, dict[Uri, _Found]()
+    skipped, by_uri = 0, dict[Uri, _DiskFile]()
     for file, names in _readable_files(path):
-        place = _place(uri, names, file)
-        if place.scope == "session" or (place.is_shared and not tree.realm.shares):
+        target = _target_uri(uri, names, file)
+        if target.scope == "session" or (target.is_shared and not tree.scope.shares):
             skipped += 1
-        elif place in read:
+        elif target in by_uri:
             raise ArchiveError(
-                f"{str(file)!r} and another file would both be imported as {str(place)!r}."
+                f"{str(file)!r} and another file would both be imported as {str(target)!r}."
             )
         else:
-            read[place] = _read(file, place)
-    found = list(read.values())
+            by_uri[target] = _read_file(file, target)
+    disk_files = list(by_uri.values())
 
-    def imported() -> FolderImport:
-        puts = [put for one in found if (put := _put(tree, one)) is not None]
-        tree.realm.store.change_files(puts)
+    def import_once() -> FolderImport:
+        puts = [
+            put for disk_file in disk_files if (put := _next_version(tree, disk_file)) is not None
+        ]
+        tree.scope.store.change_files(puts)
         new = sum(put.version.number == 1 for put in puts)
-        return FolderImport(new, len(puts) - new, len(found) - len(puts), skipped)
+        return FolderImport(new, len(puts) - new, len(disk_files) - len(puts), skipped)
 
-    return retry_on_conflict(imported, "the same files")
+    return retry_on_conflict(import_once, "the same files")
 
 
 def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
@@ -145,18 +147,18 @@ def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """All files of a folder, none of them a link or anything strange."""
+    """Yield all files of a folder; raises ArchiveError for a link or special file."""
     if path.is_symlink() or not path.is_dir():
         raise ArchiveError(f"There is no folder at {str(path)!r}.")
     count = 0
-    waiting: list[tuple[Path, tuple[str, ...]]] = [(path, ())]
-    while waiting:
-        folder, above = waiting.pop()
+    pending: list[tuple[Path, tuple[str, ...]]] = [(path, ())]
+    while pending:
+        folder, above = pending.pop()
         with os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda one: one.name):
+            for entry in sorted(entries, key=lambda item: item.name):
                 names = (*above, entry.name)
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((Path(entry.path), names))
+                    pending.append((Path(entry.path), names))
                     continue
                 if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                     raise ArchiveError(f"{'/'.join(names)!r} is a link or not a regular file.")
@@ -166,7 +168,7 @@ def _files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
                 yield Path(entry.path), names
 
 
-def _place(uri: str, names: tuple[str, ...], file: Path) -> Uri:
+def _target_uri(uri: str, names: tuple[str, ...], file: Path) -> Uri:
     base = SCHEME if uri == SCHEME else f"{Uri.parse(uri)}/"
     if uri == SCHEME and names[0] not in SCOPES:
         raise ArchiveError(
@@ -179,74 +181,76 @@ def _place(uri: str, names: tuple[str, ...], file: Path) -> Uri:
         raise ArchiveError(f"{str(file)!r} cannot be imported. {error}") from error
 
 
-def _read(file: Path, uri: Uri) -> _Found:
-    if file.stat().st_size > 2 * MAX_TEXT:
-        raise ArchiveError(f"{str(file)!r} is too large: at most {MAX_TEXT:,} bytes of text.")
+def _read_file(file: Path, uri: Uri) -> _DiskFile:
+    if file.stat().st_size > 2 * MAX_TEXT_BYTES:
+        raise ArchiveError(f"{str(file)!r} is too large: at most {MAX_TEXT_BYTES:,} bytes of text.")
     try:
-        # Opened so that a link put there since it was looked at is refused, not followed.
+        # O_NOFOLLOW refuses a link that has replaced the file since the check.
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with os.fdopen(handle, encoding="utf-8-sig", newline="") as stream:
-            said = stream.read()
+            content = stream.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{str(file)!r} cannot be read as text ({error}).") from error
-    fields, text = _parted(said.replace("\r\n", "\n"))
-    if "\0" in text or len(text.encode()) > MAX_TEXT:
-        raise ArchiveError(f"{str(file)!r} contains NUL, or more than {MAX_TEXT:,} bytes of text.")
-    return _Found(uri, text, fields)
+    fields, text = _split_front_matter(content.replace("\r\n", "\n"))
+    if "\0" in text or len(text.encode()) > MAX_TEXT_BYTES:
+        raise ArchiveError(
+            f"{str(file)!r} contains NUL, or more than {MAX_TEXT_BYTES:,} bytes of text."
+        )
+    return _DiskFile(uri, text, fields)
 
 
-def _parted(said: str) -> tuple[dict[str, Any], str]:
-    """Our front matter and the text; a front matter of others is text."""
-    if not said.startswith(f"{_FENCE}\n"):
-        return {}, said
-    head, fence, rest = said[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
-    fields = {name.strip(): _value(value.strip()) for name, value in _pairs(head)}
-    return (fields, rest) if fence and "uri" in fields else ({}, said)
+def _split_front_matter(content: str) -> tuple[dict[str, Any], str]:
+    """Return our front matter and the text; any other front matter is text."""
+    if not content.startswith(f"{_FENCE}\n"):
+        return {}, content
+    head, fence, rest = content[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
+    fields = {name.strip(): _parse_value(value.strip()) for name, value in _field_lines(head)}
+    return (fields, rest) if fence and "uri" in fields else ({}, content)
 
 
-def _pairs(head: str) -> Iterator[tuple[str, str]]:
+def _field_lines(head: str) -> Iterator[tuple[str, str]]:
     for line in head.splitlines():
         name, colon, value = line.partition(":")
         if colon:
             yield name, value
 
 
-def _value(said: str) -> Any:
+def _parse_value(raw: str) -> Any:
     try:
-        return loads(said)
+        return loads(raw)
     except CodecError:
-        return said  # as people write it, without quotes
+        return raw  # written by hand, without quotes
 
 
-def _put(tree: StoredTree, found: _Found) -> PutFile | None:
-    """The next version of a file, if it is not as it is on the disk."""
-    file = tree.realm.find(found.uri)
-    since, until = _moment(found, "valid_from"), _moment(found, "valid_to")
+def _next_version(tree: StoredTree, disk_file: _DiskFile) -> PutFile | None:
+    """Return the next version of a file, or None if it is as on disk."""
+    file = tree.scope.find(disk_file.uri)
+    valid_from, valid_to = _parse_date(disk_file, "valid_from"), _parse_date(disk_file, "valid_to")
     if file is None:
-        tree.refuse_place(found.uri)
-    put = tree.next_version(found.uri, file, found.text, "imported")
+        tree.check_writable(disk_file.uri)
+    put = tree.next_version(disk_file.uri, file, disk_file.text, "imported")
     version = put.version
-    if since is not None:
-        version = replace(version, valid_from=since)
-    if "valid_to" in found.fields:
-        version = replace(version, valid_to=until)
+    if valid_from is not None:
+        version = replace(version, valid_from=valid_from)
+    if "valid_to" in disk_file.fields:
+        version = replace(version, valid_to=valid_to)
     if file is None:
         return PutFile(put.owner, put.id, put.path, put.category, version)
     last = file.latest
-    same = found.text.rstrip() == last.body.decode().replace("\r\n", "\n").rstrip()
+    same = disk_file.text.rstrip() == last.body.decode().replace("\r\n", "\n").rstrip()
     if same and (version.valid_from, version.valid_to) == (last.valid_from, last.valid_to):
         return None
     return PutFile(put.owner, put.id, put.path, put.category, version)
 
 
-def _moment(found: _Found, name: str) -> int | None:
-    said = found.fields.get(name)
-    if said is None:
+def _parse_date(disk_file: _DiskFile, name: str) -> int | None:
+    raw = disk_file.fields.get(name)
+    if raw is None:
         return None
     try:
-        moment = datetime.fromisoformat(str(said))
+        moment = datetime.fromisoformat(str(raw))
     except ValueError:
         raise ArchiveError(
-            f"{str(found.uri)!r} has an invalid date in {name}: {shown(said)}."
+            f"{str(disk_file.uri)!r} has an invalid date in {name}: {shown(raw)}."
         ) from None
     return clock.from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

@@ -24,21 +24,21 @@ class FileEntry:
     created_at: datetime | None = None
     updated_at: datetime | None = None
     category: str | None = None
-    """What kind of memory it is, if it is one."""
+    """The category of a memory; None for any other file."""
     abstract: str = ""
     version: int = 0
-    """How many versions it has had; 0 for a view."""
+    """The number of versions it has had; 0 for a view."""
     active_count: int = 0
-    """How often it was used."""
+    """The number of times it was used."""
 
 
 def folder(uri: Uri) -> FileEntry:
-    """A folder."""
+    """Return the entry of a folder."""
     return FileEntry(uri=str(uri), name=uri.name, is_folder=True)
 
 
 def view(uri: Uri, text: str, moment: int | None = None) -> FileEntry:
-    """A file that is not kept as such, but shown."""
+    """Return the entry of a file that is generated when it is read."""
     at = None if moment is None else clock.to_datetime(moment)
     return FileEntry(
         uri=str(uri),
@@ -52,7 +52,7 @@ def view(uri: Uri, text: str, moment: int | None = None) -> FileEntry:
 
 
 def stored(uri: Uri, file: FileRecord) -> FileEntry:
-    """A file that is kept."""
+    """Return the entry of a stored file."""
     return FileEntry(
         uri=str(uri),
         name=uri.name,
@@ -68,12 +68,12 @@ def stored(uri: Uri, file: FileRecord) -> FileEntry:
 
 
 def not_a_file(uri: Uri) -> NotFoundError:
-    """The error for reading a folder."""
+    """Return the error for reading a folder."""
     return NotFoundError(f"{str(uri)!r} is a folder; list it with ls({str(uri)!r}).")
 
 
 def nothing_at(uri: Uri) -> NotFoundError:
-    """The error for an address where nothing is."""
+    """Return the error for a URI where nothing exists."""
     return NotFoundError(
         f"There is no file or folder at {str(uri)!r}; list its parent with ls({str(uri.parent)!r})."
     )

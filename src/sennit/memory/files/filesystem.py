@@ -1,8 +1,7 @@
 """The virtual file system: one tree over sessions, memories, skills and resources.
 
-Everything has a `viking://` address (see `uri`). What a session holds can be read here, and changed
-in the session; what is kept for the user, the agent and the tenant can be changed here, and every
-version of it is kept.
+Everything has a `viking://` URI (see `uri`). Sessions are read-only here; files of the user, the
+agent and the tenant can be changed, and all their versions are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from uuid import UUID
 
 from sennit import cancellation
 from sennit.errors import NotFoundError, ValidationError, shown
-from sennit.memory.extraction.values import OVERVIEW_LETTERS, abstract_of
+from sennit.memory.extraction.values import MAX_OVERVIEW_CHARS, abstract_of
 from sennit.memory.files.disk_export import FolderImport, export_folder, import_folder
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.session_files import SessionTree
@@ -32,9 +31,9 @@ from sennit.paths import local_path
 from sennit.sessions.async_method import async_method
 from sennit.sessions.session import SessionCore
 
-_AT_ONCE = 100  # entries that are read in one go for async callers
-_ABSTRACT, _OVERVIEW = ".abstract.md", ".overview.md"
-_MAGIC = re.compile(r"[*?\[]")
+_BATCH_SIZE = 100  # entries that are read in one go for async callers
+_ABSTRACT_NAME, _OVERVIEW_NAME = ".abstract.md", ".overview.md"
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,64 +42,64 @@ class GrepMatch:
 
     uri: str
     number: int
-    """Of the line, from 1."""
+    """The line number, from 1."""
     line: str
 
 
 class FileSystem:
     """The virtual file system of one client."""
 
-    def __init__(self, realm: MemoryScope, open_session: Callable[[UUID], SessionCore]) -> None:
-        self._stored = StoredTree(realm)
-        self._memories = MemoryReader(realm)
-        self._sessions = SessionTree(realm, open_session)
+    def __init__(self, scope: MemoryScope, open_session: Callable[[UUID], SessionCore]) -> None:
+        self._stored = StoredTree(scope)
+        self._memories = MemoryReader(scope)
+        self._sessions = SessionTree(scope, open_session)
 
     def _tree(self, uri: Uri) -> StoredTree | SessionTree:
         return self._sessions if uri.scope == "session" else self._stored
 
     def stat(self, uri: str) -> FileEntry:
         """Return the entry at a URI; raises NotFoundError."""
-        place = Uri.parse(uri)
-        return self._tree(place).entry(place)
+        parsed = Uri.parse(uri)
+        return self._tree(parsed).entry(parsed)
 
     def ls(self, uri: str = SCHEME) -> list[FileEntry]:
         """List a folder; of a file, the file itself. Raises NotFoundError."""
         if uri == SCHEME:
             return [self.stat(SCHEME + scope) for scope in SCOPES]
-        place = Uri.parse(uri)
-        here = self._tree(place).entry(place)
-        return self._tree(place).children(place) if here.is_folder else [here]
+        parsed = Uri.parse(uri)
+        entry = self._tree(parsed).entry(parsed)
+        return self._tree(parsed).children(parsed) if entry.is_folder else [entry]
 
     def walk(self, uri: str = SCHEME) -> Iterator[FileEntry]:
-        """All below a folder, each folder before what is in it; of a file, the file itself."""
-        for one, _ in self._walk(uri):
-            yield one
+        """Yield all below a folder, each folder before its contents; of a file, the file."""
+        for entry, _ in self._walk(uri):
+            yield entry
 
     async def awalk(self, uri: str = SCHEME) -> AsyncIterator[FileEntry]:
         """`walk` for async callers."""
         entries = self.walk(uri)
-        while some := await to_thread(list, islice(entries, _AT_ONCE)):
-            for one in some:
-                yield one
+        while batch := await to_thread(list, islice(entries, _BATCH_SIZE)):
+            for entry in batch:
+                yield entry
 
     def _walk(self, uri: str) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
-        """The same, with what each file says; ends where whoever asked for it cancels it."""
-        for found in self._below(uri):
+        """Walk with a function that reads each file; stops when the caller is cancelled."""
+        for item in self._below(uri):
             cancellation.check()
-            yield found
+            yield item
 
     def _below(self, uri: str) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
-        place = None if uri == SCHEME else Uri.parse(uri)
-        if place is not None and place.scope == "session" and place.names:
-            yield from self._sessions.walk(place)
+        parsed = None if uri == SCHEME else Uri.parse(uri)
+        if parsed is not None and parsed.scope == "session" and parsed.names:
+            yield from self._sessions.walk(parsed)
             return
-        for one in self.ls(uri):
-            yield one, partial(self.read, one.uri)
-            if one.is_folder:
-                yield from self._below(one.uri)
+        for entry in self.ls(uri):
+            yield entry, partial(self.read, entry.uri)
+            if entry.is_folder:
+                yield from self._below(entry.uri)
 
     def tree(self, uri: str = SCHEME, *, depth: int | None = None) -> str:
-        """A folder and all below it, as a picture; `depth` folders deep, None for all."""
+        """Draw a folder and everything below it, `depth` folders deep, or all."""
         if depth is not None and (not isinstance(depth, int) or depth < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValidationError(f"depth must be a number of folders, got {shown(depth)}.")
         top = SCHEME if uri == SCHEME else str(Uri.parse(uri))
@@ -110,86 +109,90 @@ class FileSystem:
         if depth == 0:
             return
         entries = self.ls(uri)
-        for place, one in enumerate(entries, 1):
+        for number, entry in enumerate(entries, 1):
             cancellation.check()
-            last = place == len(entries)
-            yield f"{indent}{'└── ' if last else '├── '}{one.name}{'/' if one.is_folder else ''}"
-            if one.is_folder:
+            last = number == len(entries)
+            yield f"{indent}{'└── ' if last else '├── '}{entry.name}{'/' * entry.is_folder}"
+            if entry.is_folder:
                 inside = indent + ("    " if last else "│   ")
-                yield from self._branches(one.uri, inside, None if depth is None else depth - 1)
+                yield from self._branches(entry.uri, inside, None if depth is None else depth - 1)
 
     def read(self, uri: str) -> str:
         """Return the text of a file; raises NotFoundError."""
-        place = Uri.parse(uri)
-        return self._tree(place).text(place)
+        parsed = Uri.parse(uri)
+        return self._tree(parsed).text(parsed)
 
     def abstract(self, uri: str) -> str:
-        """A file or folder in one line of at most 256 characters."""
-        return self._layer(uri, _ABSTRACT, lambda one: one.abstract, abstract_of)
+        """Return a file or folder in one line of at most 256 characters."""
+        return self._layer(uri, _ABSTRACT_NAME, lambda entry: entry.abstract, abstract_of)
 
     def overview(self, uri: str) -> str:
-        """A file or folder in at most 4000 characters."""
-        return self._layer(uri, _OVERVIEW, lambda one: self.read(one.uri), lambda said: said)[
-            :OVERVIEW_LETTERS
-        ]
+        """Return a file or folder in at most 4000 characters."""
+        return self._layer(
+            uri, _OVERVIEW_NAME, lambda entry: self.read(entry.uri), lambda content: content
+        )[:MAX_OVERVIEW_CHARS]
 
     def _layer(
-        self, uri: str, name: str, of: Callable[[FileEntry], str], joined: Callable[[str], str]
+        self, uri: str, name: str, read: Callable[[FileEntry], str], shorten: Callable[[str], str]
     ) -> str:
-        here = self.stat(uri)
-        if not here.is_folder:
-            return of(here)
+        entry = self.stat(uri)
+        if not entry.is_folder:
+            return read(entry)
         try:
-            return self.read(f"{here.uri}/{name}").strip()
+            return self.read(f"{entry.uri}/{name}").strip()
         except NotFoundError:
-            inside = (one for one in self.ls(here.uri) if not one.name.startswith("."))
-            return joined("\n".join(f"- {one.name}: {one.abstract}".rstrip(": ") for one in inside))
+            inside = (child for child in self.ls(entry.uri) if not child.name.startswith("."))
+            return shorten(
+                "\n".join(f"- {child.name}: {child.abstract}".rstrip(": ") for child in inside)
+            )
 
     def write(self, uri: str, text: str) -> FileEntry:
-        """Let a file say something; what it said before stays in its history."""
+        """Write a file; its earlier text stays in its history."""
         return self._stored.write(Uri.parse(uri), text)
 
     def mkdir(self, uri: str) -> FileEntry:
-        """Make a folder; one that is there already is left as it is."""
+        """Create a folder; an existing one is left unchanged."""
         return self._stored.mkdir(Uri.parse(uri))
 
     def rm(self, uri: str, *, recursive: bool = False) -> int:
-        """Erase a file with its history, or a folder with all in it; gives how many files went.
+        """Erase a file with its history, or a folder with its contents; return the number of files.
 
         Raises NotFoundError, and ExistsError for a folder that is not empty unless `recursive`.
         """
         return self._stored.rm(Uri.parse(uri), recursive=recursive)
 
     def mv(self, source: str, target: str) -> FileEntry:
-        """Give a file or folder another place; its history goes with it. ExistsError."""
+        """Move a file or folder with its history; raises ExistsError if the target exists."""
         return self._stored.mv(Uri.parse(source), Uri.parse(target))
 
     def glob(self, pattern: str, uri: str | None = None) -> list[str]:
-        """The addresses that fit: `*` and `?` within a name, `**` over any number of folders.
+        """Return the URIs that match: `*` and `?` within a name, `**` over any number of folders.
 
-        The pattern is a whole address, or counts from the folder `uri`.
+        The pattern is a whole URI, or relative to the folder `uri`.
         """
         pattern = text(pattern, "A pattern")
-        whole = pattern if uri is None else f"{Uri.parse(uri)}/{pattern.lstrip('/')}"
-        if not whole.startswith(SCHEME):
+        full_pattern = pattern if uri is None else f"{Uri.parse(uri)}/{pattern.lstrip('/')}"
+        if not full_pattern.startswith(SCHEME):
             raise ValidationError(f"A pattern begins with {SCHEME!r}, got {shown(pattern)}.")
-        # One "**" says as much as several in a row.
-        pieces = whole[len(SCHEME) :].split("/")
-        names = [one for one, after in pairwise([*pieces, ""]) if not one == after == "**"]
-        fixed = next((n for n, name in enumerate(names) if _MAGIC.search(name)), len(names))
+        # Several "**" in a row mean the same as one.
+        pieces = full_pattern[len(SCHEME) :].split("/")
+        names = [
+            piece for piece, following in pairwise([*pieces, ""]) if not piece == following == "**"
+        ]
+        fixed = next((n for n, name in enumerate(names) if _WILDCARD.search(name)), len(names))
         if fixed == len(names):
-            return [self.stat(whole).uri] if self.exists(whole) else []
+            return [self.stat(full_pattern).uri] if self.exists(full_pattern) else []
         top = SCHEME + "/".join(names[:fixed])
         if fixed and not self.exists(top):
             return []
         return [
-            one.uri
-            for one in self.walk(top)
-            if _fits(one.uri[len(SCHEME) :].split("/")[fixed:], names[fixed:])
+            entry.uri
+            for entry in self.walk(top)
+            if _matches(entry.uri[len(SCHEME) :].split("/")[fixed:], names[fixed:])
         ]
 
     def exists(self, uri: str) -> bool:
-        """Return whether something is there."""
+        """Return whether a file or folder exists."""
         try:
             self.stat(uri)
         except NotFoundError:
@@ -199,23 +202,23 @@ class FileSystem:
     def grep(
         self, pattern: str, uri: str = SCHEME, *, ignore_case: bool = False
     ) -> list[GrepMatch]:
-        """The lines below a folder, or of a file, in which a regular expression is found."""
+        """Return the lines below a folder, or of a file, that match a regular expression."""
         try:
-            wanted = re.compile(text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0)
+            regex = re.compile(text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0)
         except re.error as error:
             raise ValidationError(
                 f"{shown(pattern)} is not a valid regular expression: {error}."
             ) from None
         return [
-            GrepMatch(one.uri, number, line)
-            for one, say in self.texts(uri)
-            for number, line in enumerate(say().splitlines(), 1)
-            if wanted.search(line)
+            GrepMatch(entry.uri, number, line)
+            for entry, read in self.texts(uri)
+            for number, line in enumerate(read().splitlines(), 1)
+            if regex.search(line)
         ]
 
     def texts(self, uri: str = SCHEME) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
-        """The files below a folder, or a single file, each with a function that reads it."""
-        return ((one, say) for one, say in self._walk(uri) if not one.is_folder)
+        """Yield the files below a folder, or a single file, each with a function that reads it."""
+        return ((entry, read) for entry, read in self._walk(uri) if not entry.is_folder)
 
     def export(
         self,
@@ -223,18 +226,18 @@ class FileSystem:
         uri: str = SCHEME,
         progress: Callable[[int], object] | None = None,
     ) -> int:
-        """Write all below a folder, or a file, to a new folder on the disk; gives how many files.
+        """Write all below a folder, or a file, to a new folder on disk; return the number of files.
 
-        Kept Markdown begins with a front matter that tells what it rests on. `progress` is told the
-        number so far. Raises ExistsError if the path is taken.
+        Stored Markdown begins with front matter about its evidence. `progress` is called with the
+        number so far. Raises ExistsError if the path exists.
         """
         return export_folder(local_path(path), uri, self._walk(uri), self._memories.get, progress)
 
     def import_(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
-        """Take in a folder from the disk, below an address; what was edited is a new version.
+        """Import a folder on disk below a URI; an edited file becomes a new version.
 
-        Doing it again changes nothing. Raises ArchiveError for links, strange files and names that
-        are no addresses; nothing is imported then.
+        Repeating it changes nothing. Raises ArchiveError for links, special files and invalid
+        names; nothing is imported then.
         """
         return import_folder(self._stored, local_path(path), uri)
 
@@ -255,24 +258,26 @@ class FileSystem:
     aexists = async_method(exists)
 
 
-def _fits(names: list[str], pattern: list[str]) -> bool:
-    """Return whether names fit a pattern; takes at most a step for each name and piece of the
+def _matches(names: list[str], pattern: list[str]) -> bool:
+    """Return whether names match a pattern, in at most one step per name and piece of the
     pattern.
     """
-    reached = _past_stars({0}, pattern)  # in the pattern, after the names so far
+    positions = _skip_double_stars({0}, pattern)  # in the pattern, after the names so far
     for name in names:
-        further: set[int] = set()
-        for place in reached:
-            if place == len(pattern):
+        next_positions: set[int] = set()
+        for position in positions:
+            if position == len(pattern):
                 continue
-            if pattern[place] == "**":
-                further.add(place)
-            elif fnmatchcase(name, pattern[place]):
-                further.add(place + 1)
-        reached = _past_stars(further, pattern)
-    return len(pattern) in reached
+            if pattern[position] == "**":
+                next_positions.add(position)
+            elif fnmatchcase(name, pattern[position]):
+                next_positions.add(position + 1)
+        positions = _skip_double_stars(next_positions, pattern)
+    return len(pattern) in positions
 
 
-def _past_stars(reached: set[int], pattern: list[str]) -> set[int]:
-    """The same places, and those behind each "**", which may stand for no folder at all."""
-    return reached | {one + 1 for one in reached if pattern[one : one + 1] == ["**"]}
+def _skip_double_stars(positions: set[int], pattern: list[str]) -> set[int]:
+    """Return the positions and those after each "**", which may match no folder at all."""
+    return positions | {
+        position + 1 for position in positions if pattern[position : position + 1] == ["**"]
+    }

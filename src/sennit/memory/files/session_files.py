@@ -1,13 +1,13 @@
 """Sessions as folders: read-only views of the store.
 
-    viking://session/{session}/messages.jsonl, .abstract.md, .overview.md      what is current
-    …/history/archive_NNN/messages.jsonl, .abstract.md, .overview.md           what was archived
-    …/history/archive_NNN/memory_diff.json, .done                              what came of it
-    …/branches/{branch}/messages.jsonl         what is current on each branch, if there are several
+    viking://session/{session}/messages.jsonl, .abstract.md, .overview.md      current
+    …/history/archive_NNN/messages.jsonl, .abstract.md, .overview.md           archived
+    …/history/archive_NNN/memory_diff.json, .done                              result of the commit
+    …/branches/{branch}/messages.jsonl         current on each branch, if there are several
     …/tools/{tool_id}/tool.json                                                tool calls
 
-Current is what the default branch has unarchived; archives and tools are those of all branches.
-What stands on no branch and in no archive is in no file.
+Current messages are the unarchived ones of the default branch; archives and tools are those of all
+branches. A message on no branch and in no archive is in no file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError
-from sennit.memory.commit.archive import current
+from sennit.memory.commit.archive import current_messages
 from sennit.memory.commit.result import archive_name, result_of
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.utterances import read
@@ -34,20 +34,20 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
 from sennit.stores.records.commits import CommitRecord, CommitsRecord
 
-Text: TypeAlias = Callable[[], str]
+ReadText: TypeAlias = Callable[[], str]
 
 _PAGE = 500
 
 
-class _Folder(dict[str, "_Folder | Text"]):
+class _Folder(dict[str, "_Folder | ReadText"]):
     """The entries of a folder, by name."""
 
 
 @dataclass(frozen=True)
 class SessionTree:
-    """The sessions of a realm, as folders."""
+    """The sessions of a scope, as folders."""
 
-    realm: MemoryScope
+    scope: MemoryScope
     open_session: Callable[[UUID], SessionCore]
 
     def entry(self, uri: Uri) -> FileEntry:
@@ -60,20 +60,20 @@ class SessionTree:
         """List a folder; raises NotFoundError."""
         if not uri.names:
             return [entry.folder(uri / name) for name in self._names()]
-        found = self._node(uri)
-        if not isinstance(found, _Folder):
+        folder = self._node(uri)
+        if not isinstance(folder, _Folder):
             return []
-        return [_entry(uri / name, node) for name, node in found.items()]
+        return [_entry(uri / name, node) for name, node in folder.items()]
 
-    def walk(self, uri: Uri) -> Iterator[tuple[FileEntry, Text]]:
-        """All that is below a folder of a session, or a file, read once, with what files say."""
-        waiting = [(uri, self._node(uri))]
-        while waiting:
-            place, node = waiting.pop()
-            if place != uri or not isinstance(node, _Folder):
-                yield _entry(place, node), partial(_text, place, node)
+    def walk(self, uri: Uri) -> Iterator[tuple[FileEntry, ReadText]]:
+        """Yield all entries below a folder of a session, or a file, each with its reader."""
+        pending = [(uri, self._node(uri))]
+        while pending:
+            node_uri, node = pending.pop()
+            if node_uri != uri or not isinstance(node, _Folder):
+                yield _entry(node_uri, node), partial(_text, node_uri, node)
             if isinstance(node, _Folder):
-                waiting += [(place / name, node[name]) for name in reversed(node)]
+                pending += [(node_uri / name, node[name]) for name in reversed(node)]
 
     def text(self, uri: Uri) -> str:
         """Return the text of a file; raises NotFoundError."""
@@ -82,15 +82,15 @@ class SessionTree:
     def _names(self) -> list[str]:
         before: tuple[int, UUID] | None = None
         names: list[str] = []
-        while page := self.realm.store.list_sessions(
-            self.realm.user, contains=None, before=before, limit=_PAGE
+        while page := self.scope.store.list_sessions(
+            self.scope.user, contains=None, before=before, limit=_PAGE
         ):
-            names += [session_name(one.key, one.id) for one in page]
+            names += [session_name(record.key, record.id) for record in page]
             before = (page[-1].updated, page[-1].id)
         return sorted(names)
 
-    def _node(self, uri: Uri) -> _Folder | Text:
-        node: _Folder | Text = self._session(uri).tree()
+    def _node(self, uri: Uri) -> _Folder | ReadText:
+        node: _Folder | ReadText = self._session(uri).tree()
         for name in uri.names[1:]:
             if not isinstance(node, _Folder) or name not in node:
                 raise nothing_at(uri)
@@ -98,19 +98,19 @@ class SessionTree:
         return node
 
     def _session(self, uri: Uri) -> _Session:
-        uid = self.realm.session_id(uri.names[0])
+        uid = self.scope.session_id(uri.names[0])
         try:
             session = self.open_session(uid)
-            return _Session(session, self.realm.store.commits(self.realm.user, uid))
+            return _Session(session, self.scope.store.commits(self.scope.user, uid))
         except NotFoundError:
             raise nothing_at(uri) from None
 
 
-def _entry(uri: Uri, node: _Folder | Text) -> FileEntry:
+def _entry(uri: Uri, node: _Folder | ReadText) -> FileEntry:
     return entry.folder(uri) if isinstance(node, _Folder) else entry.view(uri, node())
 
 
-def _text(uri: Uri, node: _Folder | Text) -> str:
+def _text(uri: Uri, node: _Folder | ReadText) -> str:
     if isinstance(node, _Folder):
         raise not_a_file(uri)
     return node()
@@ -118,16 +118,18 @@ def _text(uri: Uri, node: _Folder | Text) -> str:
 
 @dataclass(frozen=True)
 class _Session:
-    """One session, as a folder."""
+    """One session as a folder."""
 
     session: SessionCore
-    found: CommitsRecord
+    record: CommitsRecord
 
     def tree(self) -> _Folder:
-        archives = {archive_name(one.number): self._archive(one) for one in self.found.commits}
+        archives = {
+            archive_name(commit.number): self._archive(commit) for commit in self.record.commits
+        }
         calls = messages_jsonl.tools(self._attached())
         tools = {name: _Folder({"tool.json": partial(_json, tool)}) for name, tool in calls.items()}
-        found = _Folder(
+        folder = _Folder(
             {
                 "messages.jsonl": lambda: messages_jsonl.lines(self._current),
                 ".abstract.md": self._abstract,
@@ -137,57 +139,59 @@ class _Session:
             }
         )
         if len(self.session.branches) > 1:
-            found["branches"] = _Folder(self._branches())
-        return found
+            folder["branches"] = _Folder(self._branches())
+        return folder
 
     def _branches(self) -> dict[str, _Folder]:
-        def said(branch: Branch) -> str:
-            return messages_jsonl.lines(current(self.session, branch))
+        def current_lines(branch: Branch) -> str:
+            return messages_jsonl.lines(current_messages(self.session, branch))
 
         return {
-            branch_folder(branch.name): _Folder({"messages.jsonl": partial(said, branch)})
+            branch_folder(branch.name): _Folder({"messages.jsonl": partial(current_lines, branch)})
             for branch in list(self.session.branches)
         }
 
     def _attached(self) -> list[Message]:
-        """The messages on branches and in archives, in the order in which they were said."""
-        known = {uid for commit in self.found.commits for uid in commit.entries}
+        """Return the messages on branches and in archives, in the order of the session."""
+        attached = {uid for commit in self.record.commits for uid in commit.entries}
         with self.session.lock:
             for branch in self.session.branches:
-                known.update(branch)
-        return [message for message in self.session.messages if message.id in known]
+                attached.update(branch)
+        return [message for message in self.session.messages if message.id in attached]
 
     @cached_property
     def _current(self) -> list[Message]:
         branches = list(self.session.branches)
         branch = self.session.get_branch(DEFAULT_BRANCH, branches[0] if branches else None)
-        return [] if branch is None else current(self.session, branch)
+        return [] if branch is None else current_messages(self.session, branch)
 
     def _abstract(self) -> str:
-        return self._said("abstract") or self._by_rules(summarize.abstract)
+        return self._archived_text("abstract") or self._by_rules(summarize.abstract)
 
     def _overview(self) -> str:
-        return self._said("overview") or self._by_rules(summarize.markdown)
+        return self._archived_text("overview") or self._by_rules(summarize.markdown)
 
-    def _said(self, name: str) -> str:
-        """Return the text of the last archive if nothing was said since."""
+    def _archived_text(self, name: str) -> str:
+        """Return the text of the last archive if there are no messages since."""
         return (
-            "" if self._current or not self.found.commits else _noted(self.found.commits[-1], name)
+            ""
+            if self._current or not self.record.commits
+            else _commit_text(self.record.commits[-1], name)
         )
 
-    def _by_rules(self, how: Callable[[Summary], str]) -> str:
-        return how(self._summary) if self._current else ""
+    def _by_rules(self, render: Callable[[Summary], str]) -> str:
+        return render(self._summary) if self._current else ""
 
     @cached_property
     def _summary(self) -> Summary:
-        """Return the rule-based summary of the current messages, cached because it is slow."""
+        """The rule-based summary of the current messages, cached because it is slow."""
         return summarize.summary_by_rules(read(self._current))
 
     def _archive(self, commit: CommitRecord) -> _Folder:
         files = _Folder({"messages.jsonl": lambda: messages_jsonl.lines(self._messages(commit))})
         if commit.state not in ("open", "failed"):
-            files[".abstract.md"] = partial(_noted, commit, "abstract")
-            files[".overview.md"] = partial(_noted, commit, "overview")
+            files[".abstract.md"] = partial(_commit_text, commit, "abstract")
+            files[".overview.md"] = partial(_commit_text, commit, "overview")
             files["memory_diff.json"] = partial(_diff, commit)
             files[".done"] = lambda: _json(result_of(commit))
         return files
@@ -200,7 +204,7 @@ class _Session:
         ]
 
 
-def _noted(commit: CommitRecord, name: str) -> str:
+def _commit_text(commit: CommitRecord, name: str) -> str:
     body: dict[str, Any] = loads(commit.body)
     return body.get(name, "")
 

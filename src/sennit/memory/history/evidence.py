@@ -1,8 +1,7 @@
 """The messages behind a memory, quoted.
 
-A memory names the messages it came from; this reads them, and no others of their sessions, and only
-in sessions of the client's own user. What was erased since, or was said to somebody else, is not
-there.
+A memory names the messages it came from; only these are read, and only in sessions of the client's
+own user. Erased messages and those of other users are missing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.memory.commit import profile
-from sennit.memory.extraction.clauses import expanded
+from sennit.memory.extraction.clauses import expand
 from sennit.memory.extraction.compare import Verdict, compare, covers
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.terms import tokens
@@ -31,7 +30,7 @@ from sennit.stores.search.tokenizer import speaker
 if TYPE_CHECKING:
     from sennit.memory.history.history import EvidenceSource
 
-Named = TypeVar("Named", "EvidenceSource", profile.FactSource)
+SourceT = TypeVar("Named", "EvidenceSource", profile.FactSource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,12 @@ class QuotedMessage:
     message: UUID
     role: str
     speaker: str
-    """The name of who said it; "" for a mere role or id."""
+    """The name of the speaker; "" if only a role or id is known."""
     text: str
     said_at: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             "session": self.session,
             "message": str(self.message),
@@ -58,72 +57,83 @@ class QuotedMessage:
         }
 
 
-def said_in(realm: MemoryScope, sources: Iterable[Named]) -> dict[Named, QuotedMessage]:
-    """Return the texts of messages that are still stored."""
+def quote_messages(scope: MemoryScope, sources: Iterable[SourceT]) -> dict[SourceT, QuotedMessage]:
+    """Return the messages that are still stored, by source."""
     wanted = list(dict.fromkeys(sources))
     by_session: dict[UUID, list[UUID]] = {}
-    for one in wanted:
-        by_session.setdefault(one.session, []).append(one.message)
-    found = {
-        (session, said.message): said
+    for source in wanted:
+        by_session.setdefault(source.session, []).append(source.message)
+    by_id = {
+        (session, quoted.message): quoted
         for session, messages in by_session.items()
-        for said in _session(realm, session, messages)
+        for quoted in _quote_session(scope, session, messages)
     }
-    return {one: found[key] for one in wanted if (key := (one.session, one.message)) in found}
+    return {
+        source: by_id[key]
+        for source in wanted
+        if (key := (source.session, source.message)) in by_id
+    }
 
 
-def said_by(
-    realm: MemoryScope,
+def supported_text(
+    scope: MemoryScope,
     text: str,
     sources: Sequence[profile.FactSource],
     parts: Sequence[profile.FactSource] = (),
 ) -> str:
-    """Give the sentences of a text that the messages named say in full, word for word.
+    """Return the sentences of a text that messages state word for word.
 
-    Those of `parts` say less than a sentence of it, or the same in other words: theirs are given.
+    The messages of `parts` state less than a sentence of it, or the same in other words: their own
+    statements are added.
     """
-    said = _own(realm, (*sources, *parts))
-    spoken = {_plain(one) for message in said for one in sentences(message.text)}
-    spoken |= {_plain(one.text) for message in said for one in _stated(message.text)}
-    kept = " ".join(one for one in sentences(text) if _plain(one) in spoken)
-    for one in (one for message in _own(realm, parts) for one in _stated(message.text)):
-        if _repeats(text, one) and not (kept and _repeats(kept, one)):
-            kept = f"{kept} {one.text}".strip()
-    return kept
+    messages = _own_messages(scope, (*sources, *parts))
+    stated = {_normalize(sentence) for message in messages for sentence in sentences(message.text)}
+    stated |= {
+        _normalize(candidate.text) for message in messages for candidate in _extract(message.text)
+    }
+    supported = " ".join(sentence for sentence in sentences(text) if _normalize(sentence) in stated)
+    for candidate in (
+        candidate for message in _own_messages(scope, parts) for candidate in _extract(message.text)
+    ):
+        if _is_repeated(text, candidate) and not (supported and _is_repeated(supported, candidate)):
+            supported = f"{supported} {candidate.text}".strip()
+    return supported
 
 
-def _own(realm: MemoryScope, sources: Iterable[profile.FactSource]) -> list[QuotedMessage]:
-    """Return the user's own messages."""
-    mine = (realm.user.tenant, realm.user.name)
-    own = (one for one in sources if (one.tenant, one.user) == mine)
-    return list(said_in(realm, own).values())
+def _own_messages(scope: MemoryScope, sources: Iterable[profile.FactSource]) -> list[QuotedMessage]:
+    """Return the user's own messages among the sources."""
+    user = (scope.user.tenant, scope.user.name)
+    own = (source for source in sources if (source.tenant, source.user) == user)
+    return list(quote_messages(scope, own).values())
 
 
-def _plain(sentence: str) -> tuple[str, ...]:
-    return tuple(tokens(expanded(sentence)))
+def _normalize(sentence: str) -> tuple[str, ...]:
+    return tuple(tokens(expand(sentence)))
 
 
-def _stated(text: str) -> Sequence[Candidate]:
+def _extract(text: str) -> Sequence[Candidate]:
     return extract_by_rules(read([Message(InstructionContent(instruction=text))])).candidates
 
 
-def _repeats(text: str, said: Candidate) -> bool:
-    """Return whether a text says all that was said: then that was remembered as a part of it."""
-    known = KnownMemory(id="", category=said.category, text=text)
-    covered = any(covers(one, said.text) for one in sentences(text))
-    return covered or compare(known, said).verdict is Verdict.SAME
+def _is_repeated(text: str, candidate: Candidate) -> bool:
+    """Return whether a text includes all that a candidate states."""
+    known = KnownMemory(id="", category=candidate.category, text=text)
+    covered = any(covers(sentence, candidate.text) for sentence in sentences(text))
+    return covered or compare(known, candidate).verdict is Verdict.SAME
 
 
-def _session(realm: MemoryScope, session: UUID, wanted: Sequence[UUID]) -> Iterator[QuotedMessage]:
-    record = realm.store.find_session(realm.user, session)
+def _quote_session(
+    scope: MemoryScope, session: UUID, wanted: Sequence[UUID]
+) -> Iterator[QuotedMessage]:
+    record = scope.store.find_session(scope.user, session)
     if record is None:
         return
     name = record.key or str(record.id)
-    for one in realm.store.messages(realm.user, session, wanted):
-        yield _said(name, message_from(one), speaker(one.body))
+    for stored in scope.store.messages(scope.user, session, wanted):
+        yield _quote(name, message_from(stored), speaker(stored.body))
 
 
-def _said(session: str, message: Message, name: str) -> QuotedMessage:
-    words = [part.text for part in message.parts if isinstance(part, TextPart)]
-    text = "\n".join(words) or str(message.rendered)
+def _quote(session: str, message: Message, name: str) -> QuotedMessage:
+    texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+    text = "\n".join(texts) or str(message.rendered)
     return QuotedMessage(session, message.id, message.role.value, name, text, message.created_at)

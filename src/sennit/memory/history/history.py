@@ -15,7 +15,7 @@ from sennit import clock
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.memory.commit import profile
 from sennit.memory.extraction.values import Category
-from sennit.memory.history.evidence import QuotedMessage, said_in
+from sennit.memory.history.evidence import QuotedMessage, quote_messages
 from sennit.memory.scope import MEMORIES, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.json_values import text
@@ -33,25 +33,25 @@ class EvidenceSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
-    """A memory as it is, or as it was."""
+    """A memory, now or at an earlier time."""
 
     uri: str
     category: str | None
-    """None for a file that is no memory."""
+    """None for a file that is not a memory."""
     text: str
     version: int
     did: str
-    """How it came to be so: created, updated, merged, confirmed, written, imported, restored."""
+    """The kind of change: created, updated, merged, confirmed, written, imported, restored."""
     learnt_at: datetime
     valid_from: datetime
     valid_to: datetime | None
-    """When it ceased to hold, or another version took its place; None while it holds."""
+    """When it ceased to hold or was replaced by another version; None while it holds."""
     evidence: tuple[EvidenceSource, ...]
     commit_id: UUID | None
     active_count: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             "uri": self.uri,
             "category": self.category,
@@ -62,7 +62,8 @@ class MemoryRecord:
             "valid_from": iso(self.valid_from),
             "valid_to": iso(self.valid_to),
             "evidence": [
-                {"session": str(one.session), "message": str(one.message)} for one in self.evidence
+                {"session": str(source.session), "message": str(source.message)}
+                for source in self.evidence
             ],
             "commit": None if self.commit_id is None else str(self.commit_id),
             "active_count": self.active_count,
@@ -70,45 +71,47 @@ class MemoryRecord:
 
 
 def iso(moment: datetime | None) -> str | None:
-    """A moment as text, to the microsecond."""
+    """Return a time as ISO 8601 text with microseconds."""
     return None if moment is None else clock.to_iso(clock.from_datetime(moment))
 
 
 class MemoryReader:
-    """The memories of a realm, for reading."""
+    """Read access to the memories of a scope."""
 
-    def __init__(self, realm: MemoryScope) -> None:
-        self._realm, self._store = realm, realm.store
+    def __init__(self, scope: MemoryScope) -> None:
+        self._scope, self._store = scope, scope.store
 
     def all(self, category: str | None = None) -> list[MemoryRecord]:
-        """The memories there are, of one category or all."""
-        return [self._now(file) for file in self._files(category)]
+        """Return the current memories, all or of one category."""
+        return [self._current(file) for file in self._files(category)]
 
     def get(self, uri: str) -> MemoryRecord:
-        """The memory at an address; raises NotFoundError."""
-        return self._now(self._file(uri))
+        """Return the memory at a URI; raises NotFoundError."""
+        return self._current(self._file(uri))
 
     def history(self, uri: str) -> list[MemoryRecord]:
-        """All versions of the memory at an address, the oldest first; raises NotFoundError."""
+        """Return all versions of the memory at a URI, oldest first; raises NotFoundError."""
         file = self._file(uri)
         versions = self._store.file_versions(file.owner, file.id)
-        return [self._told(file, version, (version,)) for version in versions]
+        return [self._to_record(file, version, (version,)) for version in versions]
 
     def at(self, moment: datetime, category: str | None = None) -> list[MemoryRecord]:
         """Return the memories that held at a time, as far as is known today."""
         at = clock.from_datetime(moment)
-        found = (self._held(file, at) for file in self._files(category))
-        return [one for one in found if one is not None]
+        records = (self._at_time(file, at) for file in self._files(category))
+        return [record for record in records if record is not None]
 
     def evidence(self, memories: Iterable[MemoryRecord]) -> dict[EvidenceSource, QuotedMessage]:
         """Return the messages that memories came from, as far as they are still stored."""
-        given = list[Any](memories if isinstance(memories, Iterable) else [memories])  # pyright: ignore[reportUnnecessaryIsInstance]
-        for one in given:
-            if not isinstance(one, MemoryRecord):
+        items = list[Any](memories if isinstance(memories, Iterable) else [memories])  # pyright: ignore[reportUnnecessaryIsInstance]
+        for item in items:
+            if not isinstance(item, MemoryRecord):
                 raise InvalidTypeError(
-                    f"evidence() takes memories returned by all() or get(), got {shown(one)}."
+                    f"evidence() takes memories returned by all() or get(), got {shown(item)}."
                 )
-        return said_in(self._realm, (one for memory in given for one in memory.evidence))
+        return quote_messages(
+            self._scope, (source for memory in items for source in memory.evidence)
+        )
 
     aall = async_method(all)
     aget = async_method(get)
@@ -117,67 +120,67 @@ class MemoryReader:
     aevidence = async_method(evidence)
 
     def _file(self, uri: str) -> FileRecord:
-        place = Uri.parse(
+        parsed = Uri.parse(
             text(uri, "uri").partition("#")[0]
-        )  # what follows names a fact of the profile
-        file = self._realm.find(place)
+        )  # a fragment names a fact of the profile
+        file = self._scope.find(parsed)
         if file is None:
-            raise NotFoundError(f"There is no memory at {str(place)!r}.")
+            raise NotFoundError(f"There is no memory at {str(parsed)!r}.")
         return file
 
     def _files(self, category: str | None) -> Iterator[FileRecord]:
         if category is not None and category not in list(Category):
             raise ValidationError(
-                f"A category is one of {[str(one) for one in Category]}, got {shown(category)}."
+                f"A category is one of {list(map(str, Category))}, got {shown(category)}."
             )
         wanted = None if category is None else Category(category)
-        for owner in self._realm.remembering:
+        for owner in self._scope.memory_owners:
             for file in self._store.list_files(owner, MEMORIES):
                 if is_merged(file):
                     continue
                 if file.category is not None and wanted in (None, Category(file.category)):
                     yield file
 
-    def _now(self, file: FileRecord) -> MemoryRecord:
-        """A memory as it is; all who have said so are its evidence."""
-        said = file.latest.body
+    def _current(self, file: FileRecord) -> MemoryRecord:
+        """Return a current memory with the evidence of all versions that confirm its text."""
+        body = file.latest.body
         versions = self._store.file_versions(file.owner, file.id)
-        alike = list(takewhile(lambda one: one.body == said, reversed(versions)))
-        return self._told(file, file.latest, alike)
+        confirming = list(takewhile(lambda version: version.body == body, reversed(versions)))
+        return self._to_record(file, file.latest, confirming)
 
-    def _held(self, file: FileRecord, at: int) -> MemoryRecord | None:
+    def _at_time(self, file: FileRecord, at: int) -> MemoryRecord | None:
         if file.category == Category.PROFILE:
             return self._profile_at(file, at)
         for version in reversed(self._store.file_versions(file.owner, file.id)):
             ends = [end for end in (version.valid_to, version.replaced) if end is not None]
             if version.valid_from <= at < min(ends, default=at + 1):
-                return self._told(file, version, (version,))
+                return self._to_record(file, version, (version,))
         return None
 
     def _profile_at(self, file: FileRecord, at: int) -> MemoryRecord | None:
-        """The lines that held; each fact has its own time, whichever version of the file has it."""
+        """Return the lines of the profile that held; each fact has its own validity."""
         facts = [
             msgspec.structs.replace(fact, valid_to=None)
-            for fact in profile.facts_in(file.latest.info)
+            for fact in profile.load_facts(file.latest.info)
             if fact.valid_from <= at and (fact.valid_to is None or at < fact.valid_to)
         ]
         if not facts:
             return None
         version = replace(
             file.latest,
-            body=profile.lines_of(facts).encode(),
+            body=profile.render(facts).encode(),
             evidence=profile.evidence_of(facts),
             valid_from=max(fact.valid_from for fact in facts),
         )
-        return self._told(file, version, (version,))
+        return self._to_record(file, version, (version,))
 
-    def _told(
-        self, file: FileRecord, version: VersionRecord, said_by: Iterable[VersionRecord]
+    def _to_record(
+        self, file: FileRecord, version: VersionRecord, confirming: Iterable[VersionRecord]
     ) -> MemoryRecord:
         ends = [end for end in (version.valid_to, version.replaced) if end is not None]
-        evidence = in_order(one for other in said_by for one in other.evidence)
+        evidence = in_order(item for confirmed in confirming for item in confirmed.evidence)
         return MemoryRecord(
-            uri=str(self._realm.uri(file)),
+            uri=str(self._scope.uri(file)),
             category=file.category,
             text=version.body.decode(),
             version=version.number,
@@ -185,7 +188,7 @@ class MemoryReader:
             learnt_at=clock.to_datetime(version.written),
             valid_from=clock.to_datetime(version.valid_from),
             valid_to=clock.to_datetime(min(ends)) if ends else None,
-            evidence=tuple(EvidenceSource(one.session, one.message) for one in evidence),
+            evidence=tuple(EvidenceSource(source.session, source.message) for source in evidence),
             commit_id=version.commit,
             active_count=file.active,
         )

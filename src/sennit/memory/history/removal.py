@@ -1,8 +1,8 @@
 """Removal of the memories that rest on a removed message.
 
-It goes the way of a forgotten session: what rests on it is erased, what was said elsewhere too
-stays on that evidence alone. The summary of its archive is written anew from what is left, and
-whoever thinks about the archive at this moment has to look again.
+As with a forgotten session, what is derived from the message is erased, and a statement that was
+also made elsewhere stays with that evidence alone. The summary of its archive is rebuilt from the
+remaining messages, and a commit of that archive that is running conflicts and starts again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.pipeline import digest_by_rules
 from sennit.memory.history.forget import forget_derived
-from sennit.memory.naming import unname
+from sennit.memory.naming import remove_references
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.repository import message_from
@@ -24,67 +24,73 @@ from sennit.stores.records.files import FileRecord
 
 _T = TypeVar("_T")
 
-_QUOTING = ("warnings", "reasons")
-"""What went wrong, which may quote a message in the words of a provider."""
-_GONE = "It is not told any more, as a message was removed."
+_QUOTING_FIELDS = ("warnings", "reasons")
+"""Error texts, which may quote a message in the words of a provider."""
+_REMOVED_TEXT = "It is not told any more, as a message was removed."
 
 
 def remove(
-    realm: MemoryScope,
+    scope: MemoryScope,
     session: UUID,
     messages: Sequence[UUID],
     erase: Callable[[], _T],
     *,
     forget: bool,
 ) -> _T:
-    """Erase messages of the user's by `erase`, and with `forget` what was learnt from them."""
-    gone = set(messages)
-    covering = [one.id for one in _commits(realm, session) if not gone.isdisjoint(one.entries)]
-    learnt = _forget(realm, session, messages) if forget else []
-    for commit in covering:  # first: nobody could tell later which commits had covered them
-        _tell_anew(realm, session, commit, gone)
+    """Erase messages of the user with `erase` and, with `forget`, what is derived from them."""
+    removed = set(messages)
+    covering = [
+        commit.id for commit in _commits(scope, session) if not removed.isdisjoint(commit.entries)
+    ]
+    derived = _forget_messages(scope, session, messages) if forget else []
+    for commit in covering:  # first: later nobody knows which commits covered them
+        _rewrite_commit(scope, session, commit, removed)
     erased = erase()
-    for commit in _commits(realm, session):
+    for commit in _commits(scope, session):
         if commit.state == "open" or commit.id in covering:
-            _tell_anew(realm, session, commit.id, gone)
-    learnt += _forget(realm, session, messages) if forget else []  # a commit may have ended since
-    unname(realm, learnt)
-    realm.store.scrub()
+            _rewrite_commit(scope, session, commit.id, removed)
+    derived += _forget_messages(scope, session, messages) if forget else []  # again
+    remove_references(scope, derived)
+    scope.store.scrub()
     return erased
 
 
-def _forget(realm: MemoryScope, session: UUID, messages: Sequence[UUID]) -> list[FileRecord]:
-    return [file for one in messages for file in forget_derived(realm, session, one)]
+def _forget_messages(
+    scope: MemoryScope, session: UUID, messages: Sequence[UUID]
+) -> list[FileRecord]:
+    return [file for message in messages for file in forget_derived(scope, session, message)]
 
 
-def _commits(realm: MemoryScope, session: UUID) -> Sequence[CommitRecord]:
-    return realm.store.commits(realm.user, session).commits
+def _commits(scope: MemoryScope, session: UUID) -> Sequence[CommitRecord]:
+    return scope.store.commits(scope.user, session).commits
 
 
-def _tell_anew(realm: MemoryScope, session: UUID, commit: UUID, gone: Container[UUID]) -> None:
-    """Take what messages said out of what a commit has noted."""
+def _rewrite_commit(
+    scope: MemoryScope, session: UUID, commit: UUID, removed: Container[UUID]
+) -> None:
+    """Remove the texts of messages from the body of a commit."""
 
-    def tell() -> None:
-        found = realm.store.find_commit(realm.user, commit)
-        if found is None:
+    def rewrite() -> None:
+        stored = scope.store.find_commit(scope.user, commit)
+        if stored is None:
             return
-        record = found[1]
+        record = stored[1]
         body: dict[str, Any] = loads(record.body)
-        body.pop("digest", None)  # what a model said of it
-        told: dict[str, Any] = body.get("result", {})
-        told |= {name: [_GONE] for name in _QUOTING if told.get(name)}
+        body.pop("digest", None)  # the output of a model may quote them
+        result: dict[str, Any] = body.get("result", {})
+        result |= {name: [_REMOVED_TEXT] for name in _QUOTING_FIELDS if result.get(name)}
         if "overview" in body:
-            body |= _summary(realm, session, record, gone)
+            body |= _summary(scope, session, record, removed)
         change = PutCommit(commit, record.state, dumps(body), record.version)
-        realm.store.write(realm.user, session, [change])
+        scope.store.write(scope.user, session, [change])
 
-    retry_on_conflict(tell, f"commit {commit}")
+    retry_on_conflict(rewrite, f"commit {commit}")
 
 
 def _summary(
-    realm: MemoryScope, session: UUID, commit: CommitRecord, gone: Container[UUID]
+    scope: MemoryScope, session: UUID, commit: CommitRecord, removed: Container[UUID]
 ) -> dict[str, str]:
-    entries = [one for one in commit.entries if one not in gone]
-    left = map(message_from, realm.store.messages(realm.user, session, entries))
-    summary = digest_by_rules(left, lambda _: ()).summary
+    entries = [entry for entry in commit.entries if entry not in removed]
+    messages = map(message_from, scope.store.messages(scope.user, session, entries))
+    summary = digest_by_rules(messages, lambda _: ()).summary
     return {"abstract": summarize.abstract(summary), "overview": summarize.markdown(summary)}

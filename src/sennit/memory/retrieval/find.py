@@ -1,9 +1,9 @@
 """`find`: one query over memories and messages.
 
-Messages are found whether they were archived or not, as what was extracted from them never says all
-they said. The store gives hits by words (see `stores.hits`), `ranking` makes an order of them, and
-only what is shown is read. An embedder adds what is near in meaning, also where no word is shared.
-A client finds what is its user's, its agent's and its tenant's, and nothing else.
+Messages are searched whether they are archived or not, because memories never contain all that was
+said. The store returns full-text hits (see `stores.records.search`), `ranking` orders them, and
+only the results are read. An embedder adds what is near in meaning without a word in common. A
+client finds only what belongs to its user, its agent and its tenant.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.memory.commit.result import archive_name
-from sennit.memory.extraction.values import ABSTRACT_LETTERS, Category, abstract_of
+from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstract_of
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.ranking import (
-    DISTILLED,
+    MEMORY_BONUS,
     FusedScores,
     ScoreParts,
-    recent,
-    shared,
-    together,
-    used,
+    group_bonus,
+    recency_bonus,
+    score_hits,
+    usage_bonus,
 )
 from sennit.memory.scope import MemoryScope, is_merged
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
@@ -44,45 +44,46 @@ if TYPE_CHECKING:
 MESSAGE = "message"
 """The category of messages."""
 _CATEGORIES = frozenset({MESSAGE, *map(str, Category)})
-_HITS = 120  # by words, and as many by meaning
-_PER_RESULT = 10
-_ARCHIVE = re.compile(r"archive_(\d+)")
-_MORE = 10  # places read beside those that are shown
-_FILES = 50
-_NARROW = 10  # times as many are looked at where most will not be wanted
+_MIN_HITS = 120  # full-text hits, and as many nearest vectors
+_HITS_PER_RESULT = 10
+_ARCHIVE_NAME = re.compile(r"archive_(\d+)")
+_EXTRA_CANDIDATES = 10  # read in addition to the limit, because some may be filtered out
+_MAX_NEAR_FILES = 50
+_NARROW_FACTOR = 10  # how many more hits to request if most will be filtered out
 _Key: TypeAlias = tuple[Literal["message", "file"], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something that was found."""
+    """A search result."""
 
     uri: str
-    """The file it is, or in which the message stands."""
+    """The URI of the file, or of the file that contains the message."""
     category: str | None
-    """One of the six of memories, "message", or None for any other file."""
+    """One of the six memory categories, "message", or None for any other file."""
     abstract: str
-    """What it says, in at most 256 letters."""
+    """The text in at most 256 characters."""
     score: float
     """From 0 to 1, the best of a search near 1; comparable within one search only."""
     evidence: tuple[EvidenceSource, ...]
-    """The messages it rests on; a message rests on itself."""
+    """The messages it rests on; for a message, the message itself."""
     created_at: datetime
-    """When it was said; of a file, since when it holds."""
+    """When it was said; for a file, since when it holds."""
     speaker: str = ""
-    """Of a message, the name of whoever said it, if known; the abstract begins with it."""
+    """For a message, the name of the speaker, if known; the abstract begins with it."""
     explained: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What the score is made of, if that was asked for; the score is their sum."""
+    """The parts of the score, if requested; the score is their sum."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         plain = {
             "uri": self.uri,
             "category": self.category,
             "abstract": self.abstract,
             "score": self.score,
             "evidence": [
-                {"session": str(one.session), "message": str(one.message)} for one in self.evidence
+                {"session": str(source.session), "message": str(source.message)}
+                for source in self.evidence
             ],
             "created_at": clock.to_iso(clock.from_datetime(self.created_at)),
         }
@@ -96,18 +97,18 @@ class SearchFilter:
     session: UUID | None = None
     archive: int | None = None
     files: tuple[tuple[Owner, str], ...] = ()
-    """Owners of files and how their paths begin."""
+    """The owners of files and the prefixes of their paths."""
     messages: bool = True
     categories: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
     at: int | None = None
     without: Container[UUID] = frozenset[UUID]()
-    """Messages that are not wanted, such as those a prompt holds already."""
+    """Messages to exclude, such as those that a prompt already contains."""
 
 
 def where(
-    realm: MemoryScope,
+    scope: MemoryScope,
     target_uri: str | Uri | None = None,
     *,
     category: str | Iterable[str] | None = None,
@@ -116,19 +117,21 @@ def where(
     at: datetime | None = None,
     without: Container[UUID] = frozenset[UUID](),
 ) -> SearchFilter:
-    """Validate the filters of a search; raises ValidationError."""
-    categories = _categories(category)
+    """Return the filters of a search; raises ValidationError."""
+    categories = _validate_categories(category)
     moment = None if at is None else clock.from_datetime(at)
     ends = None if until is None else clock.from_datetime(until)
     if moment is not None:
         ends = moment + 1 if ends is None else min(ends, moment + 1)
-    session, archive, files = _place(realm, None if target_uri is None else Uri.parse(target_uri))
+    session, archive, files = _resolve_target(
+        scope, None if target_uri is None else Uri.parse(target_uri)
+    )
     return SearchFilter(
         session=session,
         archive=archive,
         files=files if not categories or set(categories) - {MESSAGE} else (),
         messages=_has_messages(target_uri) and (not categories or MESSAGE in categories),
-        categories=tuple(one for one in categories if one != MESSAGE),
+        categories=tuple(name for name in categories if name != MESSAGE),
         since=None if since is None else clock.from_datetime(since),
         until=ends,
         at=moment,
@@ -136,52 +139,54 @@ def where(
     )
 
 
-def _categories(category: str | Iterable[str] | None) -> tuple[str, ...]:
+def _validate_categories(category: str | Iterable[str] | None) -> tuple[str, ...]:
     if category is None:
         return ()
     if not isinstance(category, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"category is a name or a list of names, got {shown(category)}.")
-    given = [category] if isinstance(category, str) else list(category)
-    unknown = [one for one in given if one not in list(_CATEGORIES)]
+        raise InvalidTypeError(
+            f"category must be a name or a list of names, got {shown(category)}."
+        )
+    names = [category] if isinstance(category, str) else list(category)
+    unknown = [name for name in names if name not in list(_CATEGORIES)]
     if unknown:
         raise ValidationError(
             f"A category is one of {sorted(_CATEGORIES)}, got {shown(unknown[0])}."
         )
-    return tuple(map(str, given))
+    return tuple(map(str, names))
 
 
 def _has_messages(target: str | Uri | None) -> bool:
     return target is None or Uri.parse(target).scope == "session"
 
 
-def _place(
-    realm: MemoryScope, uri: Uri | None
+def _resolve_target(
+    scope: MemoryScope, uri: Uri | None
 ) -> tuple[UUID | None, int | None, tuple[tuple[Owner, str], ...]]:
-    """The session and archive, or the files, that an address stands for."""
+    """Return the session and archive, or the files, that a URI stands for."""
     if uri is None or uri.scope != "session":
-        return None, None, realm.places(uri)
+        return None, None, scope.locations(uri)
     if not uri.names:
         return None, None, ()
-    found = [_ARCHIVE.fullmatch(name) for name in uri.names[1:]]
-    archive = next((int(one[1]) for one in found if one is not None), None)
-    return realm.session_id(uri.names[0]), archive, ()
+    matches = [_ARCHIVE_NAME.fullmatch(name) for name in uri.names[1:]]
+    archive = next((int(match[1]) for match in matches if match is not None), None)
+    return scope.session_id(uri.names[0]), archive, ()
 
 
 def find(
-    realm: MemoryScope,
+    scope: MemoryScope,
     query: str,
-    limits: SearchFilter,
+    filters: SearchFilter,
     *,
     limit: int = 10,
     explain: bool = False,
     vectors: VectorIndex | None = None,
 ) -> list[Match]:
     """Return the best matches for a query, best first."""
-    asked = _Search(realm, text(query, "the text to search for"), limits, _checked(limit))
-    return asked.matches(vectors, explain=explain)
+    search = _Search(scope, text(query, "the text to search for"), filters, _validate_limit(limit))
+    return search.matches(vectors, explain=explain)
 
 
-def _checked(limit: Any) -> int:
+def _validate_limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
     if limit < 1:
@@ -190,216 +195,234 @@ def _checked(limit: Any) -> int:
 
 
 class _Search:
-    """One search under way."""
+    """One search."""
 
-    def __init__(self, realm: MemoryScope, query: str, limits: SearchFilter, limit: int) -> None:
-        self._realm, self._query, self._where, self._limit = realm, query, limits, limit
+    def __init__(self, scope: MemoryScope, query: str, filters: SearchFilter, limit: int) -> None:
+        self._scope, self._query, self._filters, self._limit = scope, query, filters, limit
         self._words = tuple(tokenizer.asked(query))
-        self._most = max(_HITS, _PER_RESULT * limit)
+        self._max_hits = max(_MIN_HITS, _HITS_PER_RESULT * limit)
         self._now = clock.now_us()
 
     def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
-        """The best of all that speaks for something."""
-        messages = shared(self._hits(), self._now)
-        near = None if vectors is None else _Near(vectors, self._realm, self._query)
-        cosines = {} if near is None else near.messages(messages, self._most, self._where)
-        files = self._file_hits(() if near is None else near.files)
-        found: dict[_Key, ScoreParts] = {
-            ("message", place): parts for place, parts in messages.items()
+        """Return the best matches."""
+        message_scores = score_hits(self._message_hits(), self._now)
+        by_vector = None if vectors is None else _VectorScores(vectors, self._scope, self._query)
+        cosines = (
+            {}
+            if by_vector is None
+            else by_vector.messages(message_scores, self._max_hits, self._filters)
+        )
+        files = self._file_hits(() if by_vector is None else by_vector.files)
+        scores: dict[_Key, ScoreParts] = {
+            ("message", place): parts for place, parts in message_scores.items()
         }
-        found |= {("message", place): ScoreParts() for place in cosines.keys() - messages.keys()}
-        found |= {("file", place): parts for place, parts in _file_parts(files, self._now).items()}
-        meaning: dict[_Key, float] = {("message", place): one for place, one in cosines.items()}
-        if near is not None:
-            meaning |= {("file", place): one for place, one in near.of_files(files).items()}
-        fused = FusedScores(found, meaning)
-        return self._shown(fused, {hit.place: hit for hit in files}, explain=explain)
+        scores |= {
+            ("message", place): ScoreParts() for place in cosines.keys() - message_scores.keys()
+        }
+        scores |= {
+            ("file", place): parts for place, parts in _score_files(files, self._now).items()
+        }
+        meaning: dict[_Key, float] = {
+            ("message", place): cosine for place, cosine in cosines.items()
+        }
+        if by_vector is not None:
+            meaning |= {
+                ("file", place): cosine for place, cosine in by_vector.file_cosines(files).items()
+            }
+        fused = FusedScores(scores, meaning)
+        return self._to_matches(fused, {hit.place: hit for hit in files}, explain=explain)
 
-    def _hits(self) -> list[Hit]:
-        limits = self._where
-        if not limits.messages:
+    def _message_hits(self) -> list[Hit]:
+        filters = self._filters
+        if not filters.messages:
             return []
-        most = self._most if limits.archive is None else self._most * _NARROW
-        asked = TextQuery(self._words, limits.session, limits.since, limits.until, most)
-        hits = self._realm.store.hits(self._realm.user, asked)
-        if limits.archive is None:
+        max_hits = self._max_hits if filters.archive is None else self._max_hits * _NARROW_FACTOR
+        query = TextQuery(self._words, filters.session, filters.since, filters.until, max_hits)
+        hits = self._scope.store.hits(self._scope.user, query)
+        if filters.archive is None:
             return hits
-        return [hit for hit in hits if hit.group[1] == -limits.archive][: self._most]
+        return [hit for hit in hits if hit.group[1] == -filters.archive][: self._max_hits]
 
     def _file_hits(self, places: tuple[int, ...]) -> list[FileHit]:
-        found: list[FileHit] = []
+        hits: list[FileHit] = []
         by_path: dict[str, list[Owner]] = {}
-        for owner, under in self._where.files:
+        for owner, under in self._filters.files:
             by_path.setdefault(under, []).append(owner)
         for under, owners in by_path.items():
-            asked = self._asked_files(tuple(owners), under, places)
-            hits = self._realm.store.file_hits(asked)
-            within = (hit for hit in hits if _is_within(hit.file.path, under))
-            found += [hit for hit in within if not is_merged(hit.file)]
-        return found
+            query = self._file_query(tuple(owners), under, places)
+            owner_hits = self._scope.store.file_hits(query)
+            within = (hit for hit in owner_hits if _is_within(hit.file.path, under))
+            hits += [hit for hit in within if not is_merged(hit.file)]
+        return hits
 
-    def _asked_files(
+    def _file_query(
         self, owners: tuple[Owner, ...], under: str, places: tuple[int, ...]
     ) -> FileQuery:
-        limits = self._where
+        filters = self._filters
         return FileQuery(
             self._words,
             owners,
             under,
-            limits.categories,
-            limits.since,
-            None if limits.at is not None else limits.until,
-            limits.at,
+            filters.categories,
+            filters.since,
+            None if filters.at is not None else filters.until,
+            filters.at,
             places=places,
         )
 
-    def _shown(
+    def _to_matches(
         self, fused: FusedScores[_Key], files: Mapping[int, FileHit], *, explain: bool
     ) -> list[Match]:
-        """The best, read as far as needed: some may be unwanted, or gone since."""
-        chosen = self._chosen(fused)
-        branches = self._branches([one for _, one in chosen if one is not None])
+        """Return the best matches, without messages that are filtered out or were erased."""
+        chosen = self._select(fused)
+        branches = self._branches([stored for _, stored in chosen if stored is not None])
         return [
             self._file_match(files[key[1]].file, fused.parts(key), explain)
-            if one is None
-            else self._message_match(one, branches.get(one.place), fused.parts(key), explain)
-            for key, one in chosen
+            if stored is None
+            else self._message_match(stored, branches.get(stored.place), fused.parts(key), explain)
+            for key, stored in chosen
         ]
 
-    def _chosen(self, fused: FusedScores[_Key]) -> list[tuple[_Key, StoredMessage | None]]:
-        """The best, each with its message if it is one."""
-        found: list[tuple[_Key, StoredMessage | None]] = []
-        size, seen = self._limit + _MORE, 0
-        while some := fused.best(size, seen):
-            seen += len(some)
-            placed = self._placed([place for kind, place in some if kind == "message"])
-            for key in some:
+    def _select(self, fused: FusedScores[_Key]) -> list[tuple[_Key, StoredMessage | None]]:
+        """Return the best keys, each with its message unless it is a file."""
+        selected: list[tuple[_Key, StoredMessage | None]] = []
+        size, offset = self._limit + _EXTRA_CANDIDATES, 0
+        while keys := fused.best(size, offset):
+            offset += len(keys)
+            messages = self._messages_at([place for kind, place in keys if kind == "message"])
+            for key in keys:
                 kind, place = key
                 if kind == "file":
-                    found.append((key, None))
-                elif place in placed and self._is_wanted(placed[place]):
-                    found.append((key, placed[place]))
-                if len(found) == self._limit:
-                    return found
-        return found
+                    selected.append((key, None))
+                elif place in messages and self._is_wanted(messages[place]):
+                    selected.append((key, messages[place]))
+                if len(selected) == self._limit:
+                    return selected
+        return selected
 
-    def _branches(self, placed: Iterable[StoredMessage]) -> dict[int, str]:
-        """The branches that messages stand on, where there are several."""
+    def _branches(self, messages: Iterable[StoredMessage]) -> dict[int, str]:
+        """Return the branches of unarchived messages by place, if there are several."""
         sessions: dict[UUID, list[StoredMessage]] = {}
-        for one in placed:
-            if one.branched and one.archive is None:
-                sessions.setdefault(one.session, []).append(one)
-        found: dict[int, str] = {}
-        for session, ones in sessions.items():
-            names = self._realm.store.branches_holding(
-                self._realm.user, session, [one.message.id for one in ones]
+        for stored in messages:
+            if stored.branched and stored.archive is None:
+                sessions.setdefault(stored.session, []).append(stored)
+        names_by_place: dict[int, str] = {}
+        for session, group in sessions.items():
+            names = self._scope.store.branches_holding(
+                self._scope.user, session, [stored.message.id for stored in group]
             )
-            ids = {one.place: one.message.id for one in ones}
-            found |= {place: names[uid] for place, uid in ids.items() if uid in names}
-        return found
+            ids = {stored.place: stored.message.id for stored in group}
+            names_by_place |= {place: names[uid] for place, uid in ids.items() if uid in names}
+        return names_by_place
 
-    def _placed(self, places: list[int]) -> dict[int, StoredMessage]:
-        found = self._realm.store.at_places(self._realm.user, places) if places else []
-        return {one.place: one for one in found}
+    def _messages_at(self, places: list[int]) -> dict[int, StoredMessage]:
+        messages = self._scope.store.at_places(self._scope.user, places) if places else []
+        return {stored.place: stored for stored in messages}
 
-    def _is_wanted(self, one: StoredMessage) -> bool:
-        """Return whether a neighbour of a hit is within the limits too."""
-        limits, message = self._where, one.message
+    def _is_wanted(self, stored: StoredMessage) -> bool:
+        """Return whether a message passes the filters: a neighbour of a hit may not."""
+        filters, message = self._filters, stored.message
         return (
-            message.id not in limits.without
-            and limits.session in (None, one.session)
-            and (limits.since is None or message.created >= limits.since)
-            and (limits.until is None or message.created < limits.until)
-            and (limits.archive is None or one.archive == limits.archive)
+            message.id not in filters.without
+            and filters.session in (None, stored.session)
+            and (filters.since is None or message.created >= filters.since)
+            and (filters.until is None or message.created < filters.until)
+            and (filters.archive is None or stored.archive == filters.archive)
             and bool(tokenizer.said(message.body))
         )
 
     def _message_match(
-        self, one: StoredMessage, branch: str | None, parts: ScoreParts, explain: bool
+        self, stored: StoredMessage, branch: str | None, parts: ScoreParts, explain: bool
     ) -> Match:
-        body = one.message.body
-        said, speaker = tokenizer.said(body), tokenizer.speaker(body)
-        if len(said) > ABSTRACT_LETTERS:
-            said = tokenizer.snippet(said, list(self._words))
+        body = stored.message.body
+        content, speaker = tokenizer.said(body), tokenizer.speaker(body)
+        if len(content) > MAX_ABSTRACT_CHARS:
+            content = tokenizer.snippet(content, list(self._words))
         return Match(
-            uri=message_uri(one, branch),
+            uri=message_uri(stored, branch),
             category=MESSAGE,
-            abstract=abstract_of(f"{speaker}: {said}" if speaker else said),
+            abstract=abstract_of(f"{speaker}: {content}" if speaker else content),
             score=min(1.0, parts.total),
-            evidence=(EvidenceSource(one.session, one.message.id),),
-            created_at=clock.to_datetime(one.message.created),
+            evidence=(EvidenceSource(stored.session, stored.message.id),),
+            created_at=clock.to_datetime(stored.message.created),
             speaker=speaker,
-            explained=parts.shown() if explain else {},
+            explained=parts.to_dict() if explain else {},
         )
 
     def _file_match(self, file: FileRecord, parts: ScoreParts, explain: bool) -> Match:
         version = file.latest
         abstract: str | None = version.info.get("abstract")
         return Match(
-            uri=str(self._realm.uri(file)),
+            uri=str(self._scope.uri(file)),
             category=file.category,
             abstract=abstract or abstract_of(version.body.decode(errors="replace")),
             score=min(1.0, parts.total),
             evidence=tuple(
-                EvidenceSource(one.session, one.message)
-                for one in version.evidence
-                if one.owner == self._realm.user
+                EvidenceSource(item.session, item.message)
+                for item in version.evidence
+                if item.owner == self._scope.user
             ),
             created_at=clock.to_datetime(version.valid_from),
-            explained=parts.shown() if explain else {},
+            explained=parts.to_dict() if explain else {},
         )
 
 
-class _Near:
-    """Results of the vector search."""
+class _VectorScores:
+    """Cosine similarities from the vector index."""
 
-    def __init__(self, vectors: VectorIndex, realm: MemoryScope, query: str) -> None:
+    def __init__(self, vectors: VectorIndex, scope: MemoryScope, query: str) -> None:
         vectors.catch_up()
-        self._vectors, self._realm = vectors, realm
+        self._vectors, self._scope = vectors, scope
         self._vector = vectors.query(query)
         self._files: dict[Owner, dict[int, float]] = {}
 
-    def messages(self, also: Iterable[int], limit: int, limits: SearchFilter) -> dict[int, float]:
-        """The cosines of messages, those in `also` among them."""
-        if limits.session is not None or limits.since is not None or limits.until is not None:
-            limit *= _NARROW
-        found = self._vectors.nearest(self._realm.user, self._vector, limit, also)
-        self._files[self._realm.user] = {at: one for at, one in found.items() if at < 0}
-        return {at: one for at, one in found.items() if at > 0} if limits.messages else {}
+    def messages(self, also: Iterable[int], limit: int, filters: SearchFilter) -> dict[int, float]:
+        """Return the cosines of the nearest messages and of those in `also`."""
+        if filters.session is not None or filters.since is not None or filters.until is not None:
+            limit *= _NARROW_FACTOR
+        cosines = self._vectors.nearest(self._scope.user, self._vector, limit, also)
+        self._files[self._scope.user] = {
+            place: cosine for place, cosine in cosines.items() if place < 0
+        }
+        return (
+            {place: cosine for place, cosine in cosines.items() if place > 0}
+            if filters.messages
+            else {}
+        )
 
     @property
     def files(self) -> tuple[int, ...]:
-        """The places of the files that are nearest."""
-        for owner in self._realm.owners:
+        """The places of the nearest files."""
+        for owner in self._scope.owners:
             if owner not in self._files:
-                self._files[owner] = self._vectors.nearest(owner, self._vector, _FILES)
-        return tuple(place for found in self._files.values() for place in found)
+                self._files[owner] = self._vectors.nearest(owner, self._vector, _MAX_NEAR_FILES)
+        return tuple(place for cosines in self._files.values() for place in cosines)
 
-    def of_files(self, hits: Iterable[FileHit]) -> dict[int, float]:
-        """The cosines of files."""
+    def file_cosines(self, hits: Iterable[FileHit]) -> dict[int, float]:
+        """Return the cosines of file hits."""
         by_owner: dict[Owner, list[int]] = {}
         for hit in hits:
             by_owner.setdefault(hit.file.owner, []).append(hit.place)
-        found: dict[int, float] = {}
+        cosines: dict[int, float] = {}
         for owner, places in by_owner.items():
-            near = self._vectors.nearest(owner, self._vector, 0, places)
-            found |= {place: near[place] for place in places if place in near}
-        return found
+            nearest = self._vectors.nearest(owner, self._vector, 0, places)
+            cosines |= {place: nearest[place] for place in places if place in nearest}
+        return cosines
 
 
-def _file_parts(hits: list[FileHit], now: int) -> dict[int, ScoreParts]:
-    folders = together((_folder(hit.file), hit.score) for hit in hits)
-    found: dict[int, ScoreParts] = {}
+def _score_files(hits: list[FileHit], now: int) -> dict[int, ScoreParts]:
+    folders = group_bonus((_folder(hit.file), hit.score) for hit in hits)
+    scores: dict[int, ScoreParts] = {}
     for hit in hits:
         file, score = hit.file, hit.score
-        found[hit.place] = ScoreParts(
+        scores[hit.place] = ScoreParts(
             words=score,
             together=folders[_folder(file)],
-            distilled=DISTILLED * score if file.category else 0.0,
-            recent=recent(now - file.latest.valid_from) * score,
-            used=used(file.active) * score,
+            distilled=MEMORY_BONUS * score if file.category else 0.0,
+            recent=recency_bonus(now - file.latest.valid_from) * score,
+            used=usage_bonus(file.active) * score,
         )
-    return found
+    return scores
 
 
 def _is_within(path: str, under: str) -> bool:
@@ -410,13 +433,13 @@ def _folder(file: FileRecord) -> tuple[Owner, str]:
     return file.owner, file.path.rpartition("/")[0]
 
 
-def message_uri(one: StoredMessage, branch: str | None) -> str:
-    """The file in which a message stands: an archive, or what is current on a branch.
+def message_uri(stored: StoredMessage, branch: str | None) -> str:
+    """Return the URI of the file that contains a message: in an archive, or of a branch.
 
-    Without the name of a branch it is that of the main one.
+    Without the name of a branch it is that of the main branch.
     """
-    if one.archive is not None:
-        inside = f"history/{archive_name(one.archive)}/"
+    if stored.archive is not None:
+        folder = f"history/{archive_name(stored.archive)}/"
     else:
-        inside = "" if branch in (None, MAIN) else f"branches/{branch_folder(branch)}/"
-    return f"{SCHEME}session/{session_name(one.key, one.session)}/{inside}messages.jsonl"
+        folder = "" if branch in (None, MAIN) else f"branches/{branch_folder(branch)}/"
+    return f"{SCHEME}session/{session_name(stored.key, stored.session)}/{folder}messages.jsonl"

@@ -1,9 +1,9 @@
 """Query planning: up to five typed queries from a conversation.
 
-"When was that?" says nothing by itself; what was said before does. Rules carry telling words over
-from the last messages, and ask a second time among the kind of memories that a question is about. A
-model does the same with more sense, if there is one; whatever it gets wrong, the rules do. A
-greeting or thanks needs no look at all.
+"When was that?" says nothing without the messages before it. Rules carry keywords over from the
+last messages, and repeat the query in the category of memories that the question is about. A model
+does the same better, if there is one; if it fails, the rules do it. A greeting or thanks needs no
+search.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sennit.errors import SennitError
-from sennit.memory.extraction.pipeline import TINY
+from sennit.memory.extraction.pipeline import MODELS_TOO_SMALL
 from sennit.memory.extraction.prompts import PLAN_SCHEMA, Prompts
 from sennit.memory.extraction.values import Category
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find
@@ -27,19 +27,19 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.stores.search import tokenizer
 
-MOST = 5
-_BEFORE = 4  # messages that a question may lean on
-_CARRIED = 8  # words taken over from them
-_POINTING = """
+MAX_QUERIES = 5
+_CONTEXT_MESSAGES = 4  # messages that a question may refer to
+_MAX_CARRIED_WORDS = 8  # keywords taken from them
+_REFERENCES = """
     it its that this those these he she they him her them there then one ones same again
 """
-_SMALL = """
+_SMALL_TALK = """
     hi hello hey thanks thank ok okay yes no yeah yep nope sure great good morning evening night bye
     goodbye cool nice fine please well lol wow welcome cheers
 """
-_LEANS = frozenset(_POINTING.split())
-_IDLE = frozenset(_SMALL.split())
-_KINDS: tuple[tuple[re.Pattern[str], Category], ...] = (
+_REFERENCE_WORDS = frozenset(_REFERENCES.split())
+_SMALL_TALK_WORDS = frozenset(_SMALL_TALK.split())
+_CATEGORY_PATTERNS: tuple[tuple[re.Pattern[str], Category], ...] = (
     (re.compile(r"\b(when|date|day|year|month|happened|last time|ago)\b", re.I), Category.EVENTS),
     (
         re.compile(r"\b(prefer\w*|favou?rite|like|likes|dislike\w*|hate\w*|usually)\b", re.I),
@@ -57,11 +57,11 @@ _KINDS: tuple[tuple[re.Pattern[str], Category], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TypedQuery:
-    """One search."""
+    """One query."""
 
     text: str
     category: str | None = None
-    """The kind it is kept to; None for everything."""
+    """The category to search; None for everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,74 +72,80 @@ class SearchResult:
     matches: list[Match]
 
 
-def plan_by_rules(question: str, said: Sequence[str] = ()) -> list[TypedQuery]:
-    """The queries for a question at the end of what was said; none for small talk."""
+def plan_by_rules(question: str, history: Sequence[str] = ()) -> list[TypedQuery]:
+    """Return the queries for a question at the end of a history; none for small talk."""
     is_question = "?" in question
     question = question[: tokenizer.LONGEST_QUESTION]
-    telling = [word for word in tokenizer.asked(question) if word not in _IDLE]
-    if not telling or all(word in tokenizer.STOP_WORDS for word in telling):
-        telling = []
-    leans = len(telling) < 3 or bool(_LEANS & set(re.findall(r"\w+", question.lower())))
-    if not telling and not is_question:
+    keywords = [word for word in tokenizer.asked(question) if word not in _SMALL_TALK_WORDS]
+    if not keywords or all(word in tokenizer.STOP_WORDS for word in keywords):
+        keywords = []
+    is_dependent = len(keywords) < 3 or bool(
+        _REFERENCE_WORDS & set(re.findall(r"\w+", question.lower()))
+    )
+    if not keywords and not is_question:
         return []
-    text = " ".join([*telling, *(_carried(said, telling) if leans else ())])
+    text = " ".join([*keywords, *(_carry_over(history, keywords) if is_dependent else ())])
     if not text:
         return []
-    found = [TypedQuery(question)] if telling else []
-    if not telling or (leans and said):
-        found.append(TypedQuery(text))
-    kinds = [str(kind) for sign, kind in _KINDS if sign.search(question)]
-    found += [TypedQuery(text, kind) for kind in kinds]
-    return list(dict.fromkeys(found))[:MOST]
+    queries = [TypedQuery(question)] if keywords else []
+    if not keywords or (is_dependent and history):
+        queries.append(TypedQuery(text))
+    categories = [
+        str(category) for pattern, category in _CATEGORY_PATTERNS if pattern.search(question)
+    ]
+    queries += [TypedQuery(text, category) for category in categories]
+    return list(dict.fromkeys(queries))[:MAX_QUERIES]
 
 
-def _carried(said: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Telling words of the last messages, names first, the newest first."""
+def _carry_over(history: Sequence[str], keywords: Iterable[str]) -> list[str]:
+    """Return keywords of the last messages: names first, then the newest first."""
     names: dict[str, None] = {}
     others: dict[str, None] = {}
-    for one in reversed(said[-_BEFORE:]):
-        text = one[: tokenizer.LONGEST_QUESTION]
-        inside = {word.lower() for word in re.findall(r"(?<=[a-z,;] )[A-Z]\w+", text)}
+    for message in reversed(history[-_CONTEXT_MESSAGES:]):
+        text = message[: tokenizer.LONGEST_QUESTION]
+        capitalized = {word.lower() for word in re.findall(r"(?<=[a-z,;] )[A-Z]\w+", text)}
         for word in tokenizer.asked(text):
-            if word not in _IDLE and word not in tokenizer.STOP_WORDS and len(word) > 2:
-                (names if word in inside else others).setdefault(word)
-    already = set(known)
-    return [word for word in {**names, **others} if word not in already][:_CARRIED]
+            if word not in _SMALL_TALK_WORDS and word not in tokenizer.STOP_WORDS and len(word) > 2:
+                (names if word in capitalized else others).setdefault(word)
+    excluded = set(keywords)
+    return [word for word in {**names, **others} if word not in excluded][:_MAX_CARRIED_WORDS]
 
 
 async def plan(
-    question: str, said: Sequence[str], model: Model | None, prompts: Prompts
+    question: str, history: Sequence[str], model: Model | None, prompts: Prompts
 ) -> list[TypedQuery]:
-    """The same by a model, if there is one that can; never raises for what a model does."""
-    if model is None or model.name in TINY:
-        return plan_by_rules(question, said)
-    material = "\n".join([*(f"- {text[:500]}" for text in said[-_BEFORE:]), f"- {question[:2000]}"])
-    wanted = ModelSchema(PLAN_SCHEMA["title"], dict(PLAN_SCHEMA))
+    """Return the queries of a model, or of rules if there is none or it fails."""
+    if model is None or model.name in MODELS_TOO_SMALL:
+        return plan_by_rules(question, history)
+    material = "\n".join(
+        [*(f"- {text[:500]}" for text in history[-_CONTEXT_MESSAGES:]), f"- {question[:2000]}"]
+    )
+    schema = ModelSchema(PLAN_SCHEMA["title"], dict(PLAN_SCHEMA))
     turns = [{"role": "system", "content": prompts.plan}, {"role": "user", "content": material}]
-    output = wanted if model.shapes_output else None
+    output = schema if model.shapes_output else None
     try:
         reply = await ask(model, ModelRequest(messages=turns, output=output))
-        answer = fitted(reply.text, wanted)
+        answer = fitted(reply.text, schema)
     except SennitError:
-        return plan_by_rules(question, said)
+        return plan_by_rules(question, history)
     return _queries(answer)
 
 
 def _queries(answer: Any) -> list[TypedQuery]:
     kinds = {MESSAGE, *map(str, Category)}
     rows = cast("list[dict[str, Any]]", answer["queries"])
-    found = [
+    queries = [
         TypedQuery(row["text"].strip(), row["kind"] if row["kind"] in kinds else None)
         for row in rows
         if row["text"].strip()
     ]
-    return list(dict.fromkeys(found))[:MOST]
+    return list(dict.fromkeys(queries))[:MAX_QUERIES]
 
 
 def search(
-    realm: MemoryScope,
+    scope: MemoryScope,
     queries: Sequence[TypedQuery],
-    limits: SearchFilter,
+    filters: SearchFilter,
     *,
     limit: int,
     vectors: VectorIndex | None,
@@ -147,18 +153,18 @@ def search(
     """Run all queries and return each result once, with its best score."""
     best: dict[object, Match] = {}
     for query in queries:
-        where = _kept_to(query, limits)
-        for match in find(realm, query.text, where, limit=limit, vectors=vectors):
+        query_filters = _filters_for(query, filters)
+        for match in find(scope, query.text, query_filters, limit=limit, vectors=vectors):
             key = (match.uri, match.evidence if match.category == MESSAGE else ())
             if key not in best or best[key].score < match.score:
                 best[key] = match
-    found = sorted(best.values(), key=lambda match: match.score, reverse=True)
-    return SearchResult(tuple(queries), found[:limit])
+    matches = sorted(best.values(), key=lambda match: match.score, reverse=True)
+    return SearchResult(tuple(queries), matches[:limit])
 
 
-def _kept_to(query: TypedQuery, limits: SearchFilter) -> SearchFilter:
+def _filters_for(query: TypedQuery, filters: SearchFilter) -> SearchFilter:
     if query.category is None:
-        return limits
+        return filters
     if query.category == MESSAGE:
-        return replace(limits, files=())
-    return replace(limits, messages=False, categories=(query.category,))
+        return replace(filters, files=())
+    return replace(filters, messages=False, categories=(query.category,))

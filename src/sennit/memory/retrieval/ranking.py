@@ -1,14 +1,13 @@
-"""Ranking: scores shared with neighbours, archives and folders.
+"""Ranking of search hits, which share their scores with neighbours, archives and folders.
 
-Pure arithmetic over what a store has found; it reads nothing. In a conversation the answer often
-stands beside the words one asks with ("Did you sell anything?" "All the bowls."), so a hit gives a
-share of its score to the messages next to it, most to the one that follows; and where many hits
-stand together, in one archive, day or folder, each of them is a little more likely. Shares are
-added to what a message has of its own and take nothing away: no hit is ever shut out because its
-surroundings fit badly.
+Pure arithmetic over the hits of a store. In a conversation the answer often stands next to the
+words of the question ("Did you sell anything?" "All the bowls."), so a hit adds a share of its
+score to the adjacent messages, most to the next one; and where many hits are in one archive, day or
+folder, each of them gains a little. Shares are only added, so no hit is excluded because of its
+surroundings.
 
-Vectors, where there are some, count as much as words: both are brought to the range from 0 to 1
-before they are added, as they are measured in different units.
+Vectors count as much as words: both are normalised to the range from 0 to 1 before they are added,
+because their units differ.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from sennit.stores.records.search import Hit
 
 _K = TypeVar("_K")
 
-FOLLOWING = (0.6, 0.3)
-"""What the messages after a hit get of its score, the nearest first."""
-LEADING = (0.4, 0.3)
-"""What those before it get."""
-TOGETHER = 0.3
-"""What a group adds: this share of the mean of its best scores."""
-BEST = 5
-DISTILLED = 1.0
-"""What a memory gets on top of its own score: it says in a line what messages say in many."""
-RECENT = 0.05
-"""What something new gets on top; half of it after `HALF_LIFE`, and so on."""
-HALF_LIFE = 90 * 86_400_000_000
-USED = 0.02
-"""What something gets on top for each doubling of how often it was used."""
-MOST_USED = 0.1
+AFTER_WEIGHTS = (0.6, 0.3)
+"""The shares of a hit's score for the messages after it, nearest first."""
+BEFORE_WEIGHTS = (0.4, 0.3)
+"""The shares for the messages before it."""
+GROUP_WEIGHT = 0.3
+"""The share of the mean of a group's best scores that each member gets."""
+GROUP_TOP_HITS = 5
+MEMORY_BONUS = 1.0
+"""The share of its own score that a memory gets: it says in a line what messages say in many."""
+RECENCY_BONUS = 0.05
+"""The share that something new gets; halved after every `RECENCY_HALF_LIFE_US`."""
+RECENCY_HALF_LIFE_US = 90 * 86_400_000_000
+USAGE_BONUS = 0.02
+"""The share for each doubling of the number of uses."""
+MAX_USAGE_BONUS = 0.1
 
 
 @dataclass(slots=True)
@@ -46,17 +45,17 @@ class ScoreParts:
     """The parts of a score, which is their sum."""
 
     words: float = 0.0
-    """How well its own words fit."""
+    """The full-text score."""
     near: float = 0.0
-    """What it got from the messages next to it."""
+    """The share of hits in adjacent messages."""
     together: float = 0.0
-    """What it got from the archive, day or folder it stands in."""
+    """The share of hits in the same archive, day or folder."""
     distilled: float = 0.0
-    """What it got for being a memory."""
+    """The bonus of a memory."""
     recent: float = 0.0
     used: float = 0.0
     meaning: float = 0.0
-    """How near its meaning is, by vectors."""
+    """The normalised cosine of its vector."""
 
     @property
     def total(self) -> float:
@@ -65,7 +64,7 @@ class ScoreParts:
         return by_words + self.recent + self.used + self.meaning
 
     def scale(self, by: float) -> None:
-        """Multiply all of them."""
+        """Multiply all parts by a factor."""
         self.words *= by
         self.near *= by
         self.together *= by
@@ -74,82 +73,92 @@ class ScoreParts:
         self.used *= by
         self.meaning *= by
 
-    def shown(self) -> dict[str, float]:
-        """Those that count, by name."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in found.items() if value}
+    def to_dict(self) -> dict[str, float]:
+        """Return the parts other than zero, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value}
 
 
-def shared(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
-    """The places of hits and those around them, with what speaks for each."""
-    found: defaultdict[int, ScoreParts] = defaultdict(ScoreParts)
-    groups = together((hit.group, hit.score) for hit in hits)
+def score_hits(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
+    """Return the scores of hits and their neighbours, by place."""
+    scores: defaultdict[int, ScoreParts] = defaultdict(ScoreParts)
+    groups = group_bonus((hit.group, hit.score) for hit in hits)
     for hit in hits:
         score, group = hit.score, groups[hit.group]
-        own = found[hit.place]
+        own = scores[hit.place]
         own.words, own.together = score, group
-        own.recent = score * recent(now - hit.created)
-        for place, weight in zip(hit.after, FOLLOWING, strict=False):
-            other = found[place]
+        own.recent = score * recency_bonus(now - hit.created)
+        for place, weight in zip(hit.after, AFTER_WEIGHTS, strict=False):
+            other = scores[place]
             other.near += weight * score
             other.together = group
-        for place, weight in zip(hit.before, LEADING, strict=False):
-            other = found[place]
+        for place, weight in zip(hit.before, BEFORE_WEIGHTS, strict=False):
+            other = scores[place]
             other.near += weight * score
             other.together = group
-    return found
+    return scores
 
 
-def together(scores: Iterable[tuple[_K, float]]) -> dict[_K, float]:
+def group_bonus(scores: Iterable[tuple[_K, float]]) -> dict[_K, float]:
     """Return the share that each group adds to its members."""
     groups: defaultdict[_K, list[float]] = defaultdict(list)
     for group, score in scores:
         groups[group].append(score)
-    return {group: TOGETHER * sum(nlargest(BEST, found)) / BEST for group, found in groups.items()}
+    return {
+        group: GROUP_WEIGHT * sum(nlargest(GROUP_TOP_HITS, group_scores)) / GROUP_TOP_HITS
+        for group, group_scores in groups.items()
+    }
 
 
-def recent(age: int) -> float:
-    """The share that something of this age, in microseconds, gets on top."""
-    return RECENT * 0.5 ** (max(0, age) / HALF_LIFE)
+def recency_bonus(age: int) -> float:
+    """Return the share for an age in microseconds."""
+    return RECENCY_BONUS * 0.5 ** (max(0, age) / RECENCY_HALF_LIFE_US)
 
 
-def used(times: int) -> float:
-    """The share that something used so often gets on top."""
-    return min(MOST_USED, USED * log2(1 + max(0, times)))
+def usage_bonus(times: int) -> float:
+    """Return the share for a number of uses."""
+    return min(MAX_USAGE_BONUS, USAGE_BONUS * log2(1 + max(0, times)))
 
 
 class FusedScores(Generic[_K]):
     """Scores normalised to the range from 0 to 1; vectors count for half.
 
-    Where there is no meaning, as of what has no vector yet, the words are all there is.
+    A result without a vector is scored by words alone.
     """
 
-    def __init__(self, found: Mapping[_K, ScoreParts], meaning: Mapping[_K, float]) -> None:
-        self._found, self._meaning = found, meaning
-        totals = {key: parts.total for key, parts in found.items()}
-        self._best = max(totals.values(), default=0.0) or 1.0
-        self._low = min(meaning.values(), default=0.0)
-        self._spread = max(meaning.values(), default=0.0) - self._low
-        if meaning:
-            totals = {key: one * self._share(key) + self._part(key) for key, one in totals.items()}
+    def __init__(self, scores: Mapping[_K, ScoreParts], cosines: Mapping[_K, float]) -> None:
+        self._scores, self._cosines = scores, cosines
+        totals = {key: parts.total for key, parts in scores.items()}
+        self._best_total = max(totals.values(), default=0.0) or 1.0
+        self._min_cosine = min(cosines.values(), default=0.0)
+        self._cosine_range = max(cosines.values(), default=0.0) - self._min_cosine
+        if cosines:
+            totals = {
+                key: total * self._scale(key) + self._meaning_part(key)
+                for key, total in totals.items()
+            }
         self._totals = totals
 
-    def _share(self, key: _K) -> float:
-        return (0.5 if key in self._meaning else 1.0) / self._best
+    def _scale(self, key: _K) -> float:
+        return (0.5 if key in self._cosines else 1.0) / self._best_total
 
-    def _part(self, key: _K) -> float:
-        if key not in self._meaning:
+    def _meaning_part(self, key: _K) -> float:
+        if key not in self._cosines:
             return 0.0
-        return 0.5 * ((self._meaning[key] - self._low) / self._spread if self._spread else 1.0)
+        return 0.5 * (
+            (self._cosines[key] - self._min_cosine) / self._cosine_range
+            if self._cosine_range
+            else 1.0
+        )
 
-    def best(self, count: int, after: int = 0) -> list[_K]:
-        """So many of them, the best first, without the first `after`."""
-        order = nlargest(after + count, self._totals, key=self._totals.__getitem__)
-        return order[after:]
+    def best(self, count: int, offset: int = 0) -> list[_K]:
+        """Return the next `count` keys, best first, after the first `offset`."""
+        order = nlargest(offset + count, self._totals, key=self._totals.__getitem__)
+        return order[offset:]
 
     def parts(self, key: _K) -> ScoreParts:
-        """Return the parts of one score."""
-        parts = replace(self._found[key])
-        parts.scale(self._share(key))
-        parts.meaning = self._part(key)
+        """Return the parts of the score of a key."""
+        parts = replace(self._scores[key])
+        parts.scale(self._scale(key))
+        parts.meaning = self._meaning_part(key)
         return parts

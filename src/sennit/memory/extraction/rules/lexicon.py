@@ -26,7 +26,7 @@ _SINGLE = (
     "boss manager landlord supervisor company"
 )
 ONE_AT_A_TIME = frozenset(_SINGLE.split())
-"""Of these one has one, so another name means another person."""
+"""Relations with one person at a time: another name means another person."""
 
 STATES = "married|single|divorced|engaged|widowed|pregnant|retired|unemployed|separated"
 DIETS = "vegetarian|vegan|pescatarian|pescetarian|omnivore|gluten-free|teetotal|kosher|halal"
@@ -58,18 +58,18 @@ POINTS_BACK = re.compile(
     r"everything|nothing|something|one|here|there|he|she|they|we|i)\b",
     re.IGNORECASE,
 )
-"""What points at something said before: without it a memory would mean nothing."""
+"""References to something said before, without which a memory would be meaningless."""
 NO_NAME = re.compile(
     r"(?:ok|okay|done|sorry|back|here|ready|fine|happy|glad|good|well|not|sure|afraid|in|on|at|so|"
     r"very|just|still|also|a|an|the|to|going|trying|using|[A-Z]{2})\b$",
     re.IGNORECASE,
 )
-"""What may stand after "I am", with a capital letter, and is no name."""
+"""Capitalized words after "I am" that are no name."""
 TROUBLE = re.compile(
     r"\b(?:errors?|warnings?|fail\w*|crash\w*|issues?|problems?|questions?|bugs?|exceptions?)\b",
     re.IGNORECASE,
 )
-"""What makes a statement one about work at hand rather than about its speaker."""
+"""Words of a statement about work at hand rather than about its speaker."""
 
 MILESTONES = (
     r"got my (?:[\w-]+ )?(?:degree|diploma|licen[cs]e|belt|visa|citizenship)|"
@@ -82,7 +82,7 @@ MILESTONES = (
     r"became|moved (?:in|out)|broke (?:my|up)|lost my|"
     r"had (?:a baby|surgery|an accident|an operation)"
 )
-"""What people tell of as something that happened, with a date or without."""
+"""Events worth remembering with or without a date."""
 DEEDS = (
     r"closed on|passed away|"
     r"launched|shipped|published|visited|signed|adopted|passed|got|had|went|started|began|finished|completed|failed|met|lost|flew|travell?ed|attended|"
@@ -90,7 +90,7 @@ DEEDS = (
     r"spent|came|returned|left|saw|gave|spoke|held|joined|built|fixed|drove|hiked|cycled|sent|paid|"
     r"ordered|installed|learn(?:ed|t)|planted|hosted|cancel(?:l)?ed|postponed|watched|read|wrote"
 )
-"""What counts as something that happened only if it is said when."""
+"""Events worth remembering only with a date."""
 OCCASIONS = (
     "interview|flight|exam|wedding|deadline|appointment|meeting|launch|surgery|trip|anniversary|"
     "conference|presentation|move|party|vacation|holiday|concert|marathon|graduation|release|"
