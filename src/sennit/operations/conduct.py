@@ -66,7 +66,7 @@ def _merge_params(
         raise InvalidTypeError(f"params is a dict of parameters by name, got {shown(params)}.")
     if duplicates := sorted(set(params or ()) & set(more)):
         raise ValidationError(
-            f"{operation!r} got {', '.join(duplicates)} twice, by name and in params; pass each once."
+            f"{operation!r} got {', '.join(duplicates)} twice, by name and in params; pass it once."
         )
     return {**(params or {}), **more}
 
