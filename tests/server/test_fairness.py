@@ -67,7 +67,7 @@ def test_metadata_is_checked_and_many_items_are_stored_off_the_event_loop(
 def test_the_prompt_of_a_long_branch_is_made_off_the_event_loop(
     worked: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "_LONG", 10)
+    monkeypatch.setattr(context, "_MAX_MESSAGES_ON_LOOP", 10)
     said = [{"role": "user", "content": "Knots?"}, {"role": "assistant", "content": "Yes."}]
     with serving(models=[Talker()]) as server:
         for long in (False, True):

@@ -96,7 +96,7 @@ def test_an_observer_that_raises_becomes_a_warning() -> None:
 
 
 def test_an_observer_that_never_comes_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_GRACE", 0.01)
+    monkeypatch.setattr(room, "_FINISH_TIMEOUT_SECONDS", 0.01)
 
     class Stuck(ConversationObserver):
         async def on_start(self, request: Any) -> None:

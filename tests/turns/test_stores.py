@@ -279,7 +279,7 @@ def test_a_stream_is_joined_through_another_store_on_the_same_file_without_looki
         return shown_after(*given)
 
     monkeypatch.setattr(joining, "shown_after", counted)
-    monkeypatch.setattr(joining, "_LOOK", 0.001)
+    monkeypatch.setattr(joining, "_POLL_SECONDS", 0.001)
     path = tmp_path / "sennit.db"
     with sennit.open(path) as first, sennit.open(path) as second:
         one = Talk(*SCRIPT, session=first.session("talk"), chunk=3, delay=0.01)
@@ -317,7 +317,7 @@ def test_leaving_a_joined_stream_early_stops_nothing(client: Client) -> None:
 
 
 def test_a_long_run_gives_signs_of_life(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_lease, "_BEAT", 0.001)
+    monkeypatch.setattr(branch_lease, "_HEARTBEAT_SECONDS", 0.001)
     signs: list[Lease] = []
     renew = RunRepository.renew
 

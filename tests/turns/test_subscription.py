@@ -15,7 +15,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import EventRecord, PutRun, RunRecord
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns.branch_lease import take_away
+from sennit.turns.branch_lease import revoke_lease
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
 from sennit.turns.subscription import Subscription, is_under_way
 from tests.talking import PLAIN, Talk, add, in_short
@@ -166,7 +166,7 @@ def test_following_misses_nothing_after_a_run_that_lost_its_branch(tmp_path: Pat
                 async with talk.conversation().events(None, PLAIN) as events:
                     await anext(events)
                     heard = [(await anext(joined)).seq]
-                    await take_away(runs, str(loads(runs.runs()[0].body)["holder"]))
+                    await revoke_lease(runs, str(loads(runs.runs()[0].body)["holder"]))
                     lost.set()
                     assert (await events.result).stop_reason == "error"
                 for _ in range(2):

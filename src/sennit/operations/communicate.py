@@ -18,12 +18,12 @@ from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
 from sennit.operations.structured_output import (
-    REPAIRS,
+    DEFAULT_REPAIRS,
     StructuredAnswer,
     ask,
-    ask_for,
+    ask_for_value,
     checked_repairs,
-    said_nothing,
+    empty_answer_error,
 )
 from sennit.services.models.params import checked_params
 from sennit.services.models.protocol import Model
@@ -42,7 +42,7 @@ async def communicate(
     image_detail: Any = None,
     response_model: Any = None,
     sender: SenderRecipient | None = None,
-    repairs: int = REPAIRS,
+    repairs: int = DEFAULT_REPAIRS,
     **params: Any,
 ) -> Any:
     """The reply to an instruction: its text, or a value of the `response_model`, checked.
@@ -53,7 +53,7 @@ async def communicate(
     """
     model = where.model(imodel)
     checked_repairs(repairs)
-    asked, content = instruction_message(
+    message, content = instruction_message(
         where,
         instruction,
         sender=sender,
@@ -66,25 +66,31 @@ async def communicate(
         messages=model_messages(where.session.messages, sent(where.branch), content),
         params=checked_params(params),
     )
-    answer = await _answer(model, request, content.response_model, repairs)
+    answer = await _ask(model, request, content.response_model, repairs)
     name = imodel if isinstance(imodel, str) else model.name
-    told = _told(where, asked, answer, name)
-    await _to_the_end(where.session.aadd_messages([asked, told], branches=where.branch))
+    reply_message = _reply_message(where, message, answer, name)
+    await _finish_despite_cancel(
+        where.session.aadd_messages([message, reply_message], branches=where.branch)
+    )
     return answer.value
 
 
-async def _answer(
-    model: Model, request: ModelRequest, wanted: Any, repairs: int
+async def _ask(
+    model: Model, request: ModelRequest, response_model: Any, repairs: int
 ) -> StructuredAnswer:
-    if wanted is not Unset:
-        return await ask_for(model, request, as_model(wanted, "response_model"), repairs)
+    if response_model is not Unset:
+        return await ask_for_value(
+            model, request, as_model(response_model, "response_model"), repairs
+        )
     reply = await ask(model, request)
     if not reply.text:
-        raise said_nothing(model.name, reply.finish)
+        raise empty_answer_error(model.name, reply.finish)
     return StructuredAnswer(reply.text, reply, reply.usage)
 
 
-def _told(where: OperationContext, asked: Message, answer: StructuredAnswer, name: str) -> Message:
+def _reply_message(
+    where: OperationContext, instruction: Message, answer: StructuredAnswer, name: str
+) -> Message:
     """The reply as a message; it names the model it was asked of."""
     reply = answer.reply
     try:
@@ -98,7 +104,7 @@ def _told(where: OperationContext, asked: Message, answer: StructuredAnswer, nam
     return Message(
         content,
         sender=where.session.agent,
-        recipient=asked.sender,
+        recipient=instruction.sender,
         metadata={
             "model": name,
             "answered_by": reply.model or name,
@@ -108,14 +114,14 @@ def _told(where: OperationContext, asked: Message, answer: StructuredAnswer, nam
     )
 
 
-async def _to_the_end(storing: Coroutine[Any, Any, Any]) -> None:
+async def _finish_despite_cancel(work: Coroutine[Any, Any, Any]) -> None:
     """Await what is being stored; a cancel that comes meanwhile comes too late.
 
     Otherwise the store might keep what the caller believes not to have happened.
     """
     import asyncio  # takes long, and only async callers need it
 
-    task = asyncio.ensure_future(storing)
+    task = asyncio.ensure_future(work)
     while not task.done():
         try:
             await asyncio.wait([task])

@@ -9,7 +9,7 @@ from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.output_schema import as_model, model_name
-from sennit.operations.context import OperationContext, named_model, named_tool
+from sennit.operations.context import OperationContext, model_grant_name, tool_grant_name
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
 from sennit.services.tools.tool import Tool
@@ -40,56 +40,66 @@ def conduct(
     is fenced), and InvalidTypeError if the operation takes no such parameters.
     """
     spec = registry.get(operation)
-    found = session.get_branch(branch)
-    given = _joined(operation, params, more)
-    if spec.needs_model and given.get("imodel") is None:
-        given["imodel"] = _only_model(found)
-    context = OperationContext(session, found)
-    named, passed = _services(session.services, given)
+    target = session.get_branch(branch)
+    all_params = _merge_params(operation, params, more)
+    if spec.needs_model and all_params.get("imodel") is None:
+        all_params["imodel"] = _only_model(target)
+    context = OperationContext(session, target)
+    registered_names, object_names = _named_services(session.services, all_params)
     needs = Needs(
-        resources=spec.required_resources | named,
+        resources=spec.required_resources | registered_names,
         capabilities=spec.required_capabilities,
-        passed_resources=frozenset(passed),
-        passed_capabilities=frozenset(_schemas(given)),
+        passed_resources=frozenset(object_names),
+        passed_capabilities=frozenset(_schema_names(all_params)),
     )
-    found.check_access(needs)
-    spec.check_params(context, given)
+    target.check_access(needs)
+    spec.check_params(context, all_params)
     if ipu is not None:
         ipu.register_session(session)
-    return Operation(spec, context, given, needs, ipu)
+    return Operation(spec, context, all_params, needs, ipu)
 
 
-def _joined(
+def _merge_params(
     operation: str, params: Mapping[str, Any] | None, more: Mapping[str, Any]
 ) -> dict[str, Any]:
     if not isinstance(cast("Any", params), Mapping | None):
         raise InvalidTypeError(f"params is a dict of parameters by name, got {shown(params)}.")
-    if twice := sorted(set(params or ()) & set(more)):
+    if duplicates := sorted(set(params or ()) & set(more)):
         raise ValidationError(
-            f"{operation!r} was given {', '.join(twice)} twice: by name and in params; give one."
+            f"{operation!r} got {', '.join(duplicates)} twice, by name and in params; pass it once."
         )
     return {**(params or {}), **more}
 
 
-def _services(services: ServiceRegistry, given: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+def _named_services(
+    services: ServiceRegistry, params: Mapping[str, Any]
+) -> tuple[set[str], set[str]]:
     """The services in the parameters: the registered names, and the names of objects."""
-    named: set[str] = set()
-    passed: set[str] = set()
-    for one in listed(given.get("tools")):
-        (named if isinstance(one, str) else passed).add(named_tool(services, one))
-    imodel = given.get("imodel")
+    registered_names: set[str] = set()
+    object_names: set[str] = set()
+    for tool in listed(params.get("tools")):
+        (registered_names if isinstance(tool, str) else object_names).add(
+            tool_grant_name(services, tool)
+        )
+    imodel = params.get("imodel")
     if imodel is not None:
-        (named if isinstance(imodel, str) else passed).add(named_model(services, imodel))
-    return named, passed
+        (registered_names if isinstance(imodel, str) else object_names).add(
+            model_grant_name(services, imodel)
+        )
+    return registered_names, object_names
 
 
-def _schemas(given: Mapping[str, Any]) -> set[str]:
+def _schema_names(params: Mapping[str, Any]) -> set[str]:
     """The names of the output schemas that parameters name, also inside an instruction."""
-    said = given.get("instruction")
-    content = said.content if isinstance(said, Message) else said
-    inside = content.response_model if isinstance(content, InstructionContent) else None
-    wanted = (given.get("response_model"), inside or None)
-    return {model_name(as_model(one, "response_model")) for one in wanted if one is not None}
+    instruction = params.get("instruction")
+    content = instruction.content if isinstance(instruction, Message) else instruction
+    nested = content.response_model if isinstance(content, InstructionContent) else None
+    response_models = (params.get("response_model"), nested or None)
+    return {
+        model_name(as_model(response_model, "response_model"))
+        for response_model in response_models
+        if response_model is not None
+    }
 
 
 def _only_model(branch: Branch) -> str:

@@ -31,24 +31,26 @@ class OperationContext:
 
     def model(self, imodel: str | Model) -> Model:
         """The model with that name; raises NotFoundError, or AccessError if it is not granted."""
-        name = frozenset({named_model(self.session.services, imodel)})
+        names = frozenset({model_grant_name(self.session.services, imodel)})
         if isinstance(imodel, str):
-            self.branch.check_access(Needs(resources=name))
+            self.branch.check_access(Needs(resources=names))
             return self.session.services.model(imodel)
-        self.branch.check_access(Needs(passed_resources=name))
+        self.branch.check_access(Needs(passed_resources=names))
         return imodel
 
     def tools(self, tools: Any) -> list[Tool]:
         """The tools with those names; a typed function becomes one. Raises as `model` does."""
         services = self.session.services
-        given = listed(tools)
-        named = frozenset(named_tool(services, one) for one in given if isinstance(one, str))
-        passed = frozenset(named_tool(services, one) for one in given)
-        self.branch.check_access(Needs(resources=named, passed_resources=passed))
-        return [services.as_tool(one) for one in given]
+        requested = listed(tools)
+        registered = frozenset(
+            tool_grant_name(services, tool) for tool in requested if isinstance(tool, str)
+        )
+        all_names = frozenset(tool_grant_name(services, tool) for tool in requested)
+        self.branch.check_access(Needs(resources=registered, passed_resources=all_names))
+        return [services.as_tool(tool) for tool in requested]
 
 
-def named_model(services: ServiceRegistry, imodel: Any) -> str:
+def model_grant_name(services: ServiceRegistry, imodel: Any) -> str:
     """The name a model needs granted; raises NotFoundError or InvalidTypeError if it is none."""
     if isinstance(imodel, str):
         services.model(imodel)
@@ -58,7 +60,7 @@ def named_model(services: ServiceRegistry, imodel: Any) -> str:
     raise InvalidTypeError(f"imodel must be a model or the name of one, got {shown(imodel)}.")
 
 
-def named_tool(services: ServiceRegistry, tool: Any) -> str:
+def tool_grant_name(services: ServiceRegistry, tool: Any) -> str:
     """The name a tool needs granted; raises NotFoundError or InvalidTypeError if it is none."""
     if isinstance(tool, str):
         return services.tool(tool).name

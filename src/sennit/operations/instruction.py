@@ -11,29 +11,29 @@ from sennit.operations.context import OperationContext
 
 
 def instruction_message(
-    where: OperationContext, given: Any, *, sender: SenderRecipient | None, **fields: Any
+    where: OperationContext, instruction: Any, *, sender: SenderRecipient | None, **fields: Any
 ) -> tuple[Message, InstructionContent]:
     """The instruction as a new message; `fields` are for one that is given as text.
 
     Raises InvalidTypeError for what is no instruction, ExistsError for one said already.
     """
-    if isinstance(given, str):
-        given = InstructionContent.create(instruction=given, **fields)
-    elif named := [name for name, value in fields.items() if value is not None]:
+    if isinstance(instruction, str):
+        instruction = InstructionContent.create(instruction=instruction, **fields)
+    elif names := [name for name, value in fields.items() if value is not None]:
         raise InvalidTypeError(
-            f"{', '.join(named)} can be passed only with a text instruction; put them into the "
+            f"{', '.join(names)} can be passed only with a text instruction; put them into the "
             f"InstructionContent."
         )
-    if isinstance(given, Message) and sender is not None:
+    if isinstance(instruction, Message) and sender is not None:
         raise InvalidTypeError("A Message has its own sender; leave sender out.")
-    content = given.content if isinstance(given, Message) else given
+    content = instruction.content if isinstance(instruction, Message) else instruction
     if not isinstance(content, InstructionContent):
         raise InvalidTypeError(f"An instruction is needed, got {shown(content)}.")
-    if not isinstance(given, Message):
+    if not isinstance(instruction, Message):
         return Message(content, sender=where.session.user if sender is None else sender), content
-    if given in where.session.messages:
+    if instruction in where.session.messages:
         raise ExistsError(
-            f"Message {given.id} is already in the session; clone() it to send it again, or use "
-            f"the operation 'generate' to have it answered."
+            f"Message {instruction.id} is already in the session; clone() it to send it again, or "
+            f"use the operation 'generate' to have it answered."
         )
-    return given, content
+    return instruction, content

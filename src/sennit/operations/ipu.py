@@ -55,7 +55,7 @@ class IPU:
         self._validator = validator
         self._sessions: WeakValueDictionary[UUID, SessionCore] = WeakValueDictionary()
         self._specs: dict[str, _Spec] = {}
-        self._line = RateLimit(concurrency=concurrency)
+        self._slots = RateLimit(concurrency=concurrency)
 
     @property
     def sessions(self) -> list[SessionCore]:
@@ -74,13 +74,13 @@ class IPU:
 
     def get_session(self, uid: UUID) -> SessionCore:
         """A session whose operations may run here; raises NotFoundError."""
-        found = self._sessions.get(uid)
-        if found is None:
+        session = self._sessions.get(uid)
+        if session is None:
             raise NotFoundError(
                 f"Session {uid} is not known to this IPU; use register_session(), or pass ipu= to "
                 f"session.conduct()."
             )
-        return found
+        return session
 
     def specify(self, operation: str, *, input: Any = None, output: Any = None) -> None:
         """Say what form the parameters and the result of an operation must have.
@@ -99,29 +99,29 @@ class IPU:
 
     async def queue(self, operation: Operation) -> Any:
         """Run an operation when its turn has come, in the order of asking, in whichever thread."""
-        async with self._line.place():
+        async with self._slots.place():
             return await self.execute(operation)
 
     async def admit(self, operation: Operation) -> None:
         """Raise unless an operation may run here as it is; it asks by itself before it runs."""
         self.get_session(operation.session.id)
         if self._validator is not None:
-            said = self._validator(operation)
-            if isawaitable(said):
-                await said
-        wanted = self._specs.get(operation.name, _NO_SPEC).input
-        if wanted is not None and (wrong := problems_with(dict(operation.params), wanted)):
+            outcome = self._validator(operation)
+            if isawaitable(outcome):
+                await outcome
+        schema = self._specs.get(operation.name, _NO_SPEC).input
+        if schema is not None and (problems := problems_with(dict(operation.params), schema)):
             raise ValidationError(
-                f"The parameters of {operation.name!r} do not fit {model_name(wanted)!r}: "
-                f"{'; '.join(wrong)}"
+                f"The parameters of {operation.name!r} do not fit {model_name(schema)!r}: "
+                f"{'; '.join(problems)}"
             )
 
     def accept(self, operation: Operation, result: Any) -> None:
         """Raise OutputError unless a result has the form that was specified."""
-        wanted = self._specs.get(operation.name, _NO_SPEC).output
-        if wanted is not None and (wrong := problems_with(result, wanted)):
+        schema = self._specs.get(operation.name, _NO_SPEC).output
+        if schema is not None and (problems := problems_with(result, schema)):
             raise OutputError(
-                f"The result of {operation.name!r} does not fit {model_name(wanted)!r}: "
-                f"{'; '.join(wrong)}",
-                problems=wrong,
+                f"The result of {operation.name!r} does not fit {model_name(schema)!r}: "
+                f"{'; '.join(problems)}",
+                problems=problems,
             )

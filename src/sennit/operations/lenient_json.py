@@ -18,21 +18,21 @@ from typing import Any, Literal, TypeAlias
 from sennit.errors import CodecError
 from sennit.messages.codec import loads
 
-_FENCED = re.compile(r"\s*```[\w-]*[ \t]*\n(.*)```\s*", re.DOTALL)
-_MARK = re.compile(r"[{}\[\]]|```")
-_CLOSES = {"{": "}", "[": "]"}
+_FENCED_TEXT = re.compile(r"\s*```[\w-]*[ \t]*\n(.*)```\s*", re.DOTALL)
+_BRACKET_OR_FENCE = re.compile(r"[{}\[\]]|```")
+_CLOSING = {"{": "}", "[": "]"}
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 _STRINGS = {
     end: re.compile(rf"[^{end}\\]*+(?:\\.[^{end}\\]*+)*+{end}", re.DOTALL)
     for end in _QUOTES.values()
 }
-_PIECE = re.compile(
+_TOKEN = re.compile(
     r"(?P<blank>\s+|//[^\n]*|\#[^\n]*|/\*(?s:.*?)\*/)"
     r"|(?P<word>[^\W\d][\w$-]*|\$[\w$-]*)"
     r"|(?P<number>[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)"
 )
-_ODD = re.compile(r'\\(?:u[0-9a-fA-F]{4}|.)|["\x00-\x1f]', re.DOTALL)
-_WORDS = {
+_NEEDS_ESCAPE = re.compile(r'\\(?:u[0-9a-fA-F]{4}|.)|["\x00-\x1f]', re.DOTALL)
+_LITERALS = {
     "true": "true",
     "false": "false",
     "null": "null",
@@ -43,41 +43,41 @@ _WORDS = {
     "undefined": "null",
 }
 
-_Next: TypeAlias = Literal["key", "colon", "value", "comma"]
-_End: TypeAlias = Literal["whole", "broken", "cut off"]
+_Expected: TypeAlias = Literal["key", "colon", "value", "comma"]
+_Outcome: TypeAlias = Literal["whole", "broken", "cut off"]
 
 
 def values_in(text: str) -> Iterator[Any]:
     """The JSON values in a text: the text itself, else all that stand in it side by side."""
-    whole = _strict(text) or _strict(_unfenced(text))
+    whole = _parse_strict(text) or _parse_strict(_strip_fence(text))
     if whole is not None:
         yield whole[0]
         return
-    at, inside, endless = 0, 0, set[str]()
-    while (mark := _MARK.search(text, at)) is not None:
-        at = mark.end()
-        if mark[0] == "```":
-            inside = 0  # what was broken before a fence has nothing to do with what is in it
-        elif mark[0] in "}]":
-            inside = max(0, inside - 1)
-        elif inside:
-            inside += 1
+    position, depth, unclosed = 0, 0, set[str]()
+    while (match := _BRACKET_OR_FENCE.search(text, position)) is not None:
+        position = match.end()
+        if match[0] == "```":
+            depth = 0  # what was broken before a fence has nothing to do with what is in it
+        elif match[0] in "}]":
+            depth = max(0, depth - 1)
+        elif depth:
+            depth += 1
         else:
-            reader = _Reader(text, mark.start(), endless)
-            end = reader.read()
-            if end == "cut off":
+            reader = _Reader(text, match.start(), unclosed)
+            outcome = reader.read()
+            if outcome == "cut off":
                 return
-            if end == "whole" and (value := _strict(reader.written)) is not None:
+            if outcome == "whole" and (value := _parse_strict(reader.json_text)) is not None:
                 yield value[0]
-            at, inside = reader.at, reader.still_inside
+            position, depth = reader.position, reader.open_depth
 
 
-def _unfenced(text: str) -> str:
-    found = _FENCED.fullmatch(text)
-    return found[1] if found else text
+def _strip_fence(text: str) -> str:
+    match = _FENCED_TEXT.fullmatch(text)
+    return match[1] if match else text
 
 
-def _strict(text: str) -> tuple[Any] | None:
+def _parse_strict(text: str) -> tuple[Any] | None:
     try:
         return (loads(text.strip()),)
     except CodecError:
@@ -87,142 +87,144 @@ def _strict(text: str) -> tuple[Any] | None:
 class _Reader:
     """Reads one value that begins with a brace or bracket, and writes it as strict JSON."""
 
-    def __init__(self, text: str, start: int, endless: set[str]) -> None:
-        self.at = start
+    def __init__(self, text: str, start: int, unclosed: set[str]) -> None:
+        self.position = start
         """How far it has read."""
         self._text = text
-        self._endless = endless  # quotes that are known not to be closed any more
-        self._out: list[str] = []
+        self._unclosed = unclosed  # quotes that are known not to be closed any more
+        self._output: list[str] = []
         self._closers: list[str] = []
-        self._next: _Next = "value"
-        self._members = False
+        self._expected: _Expected = "value"
+        self._has_members = False
 
     @property
-    def written(self) -> str:
+    def json_text(self) -> str:
         """The value as strict JSON."""
-        return "".join(self._out)
+        return "".join(self._output)
 
     @property
-    def still_inside(self) -> int:
+    def open_depth(self) -> int:
         """The number of open braces of broken JSON; braces in prose do not count."""
-        return len(self._closers) if self._members else 0
+        return len(self._closers) if self._has_members else 0
 
-    def read(self) -> _End:
+    def read(self) -> _Outcome:
         """Read on until the value is whole, makes no sense, or the text ends."""
-        while self.at < len(self._text):
-            sign = self._text[self.at]
-            if sign in _QUOTES:
-                end = self._string(_QUOTES[sign])
-            elif sign in ",:{}[]":
-                end = self._sign(sign)
+        while self.position < len(self._text):
+            char = self._text[self.position]
+            if char in _QUOTES:
+                outcome = self._read_string(_QUOTES[char])
+            elif char in ",:{}[]":
+                outcome = self._read_punctuation(char)
             else:
-                end = self._piece()
-            if end is not None:
-                return end
+                outcome = self._read_token()
+            if outcome is not None:
+                return outcome
         return "cut off"
 
-    def _sign(self, sign: str) -> _End | None:
-        self.at += 1
-        if sign in _CLOSES:
-            fits = self._value(sign)
-            self._closers.append(_CLOSES[sign])
-            self._next = "key" if sign == "{" else "value"
-        elif sign in "}]":
-            fits = self._close(sign)
+    def _read_punctuation(self, char: str) -> _Outcome | None:
+        self.position += 1
+        if char in _CLOSING:
+            fits = self._write_value(char)
+            self._closers.append(_CLOSING[char])
+            self._expected = "key" if char == "{" else "value"
+        elif char in "}]":
+            fits = self._close(char)
             if fits and not self._closers:
                 return "whole"
-        elif sign == ":":
-            fits = self._next == "colon"
-            self._write(sign, "value")
+        elif char == ":":
+            fits = self._expected == "colon"
+            self._write(char, "value")
         else:
-            fits = self._next == "comma"
-            self._write(sign, "key" if self._closers[-1] == "}" else "value")
+            fits = self._expected == "comma"
+            self._write(char, "key" if self._closers[-1] == "}" else "value")
         if fits:
             return None
-        self.at -= 1  # the search goes on with it: it may begin a value, or end what is broken
-        self._closers = self._closers[: -1 if sign in _CLOSES else None]
+        self.position -= (
+            1  # the search goes on with it: it may begin a value, or end what is broken
+        )
+        self._closers = self._closers[: -1 if char in _CLOSING else None]
         return "broken"
 
-    def _close(self, sign: str) -> bool:
+    def _close(self, char: str) -> bool:
         """Close the innermost brace, after a value, a trailing comma or nothing at all."""
-        empty = self._out[-1] in ("{", "[", ",")
-        fits = self._closers[-1] == sign and (self._next == "comma" or empty)
+        empty = self._output[-1] in ("{", "[", ",")
+        fits = self._closers[-1] == char and (self._expected == "comma" or empty)
         if fits:
             self._closers.pop()
-            if self._out[-1] == ",":
-                self._out.pop()
-            self._write(sign, "comma")
-            self._members = True
+            if self._output[-1] == ",":
+                self._output.pop()
+            self._write(char, "comma")
+            self._has_members = True
         return fits
 
-    def _value(self, written: str) -> bool:
+    def _write_value(self, json_text: str) -> bool:
         """Write a value, or the beginning of one, where one may stand."""
-        fits = self._next == "value"
-        self._write(written, "comma")
+        fits = self._expected == "value"
+        self._write(json_text, "comma")
         return fits
 
-    def _write(self, written: str, next: _Next) -> None:
-        self._out.append(written)
-        self._next = next
+    def _write(self, json_text: str, expected: _Expected) -> None:
+        self._output.append(json_text)
+        self._expected = expected
 
-    def _string(self, end: str) -> _End | None:
+    def _read_string(self, quote: str) -> _Outcome | None:
         """A string, its end included; the other quotes may stand in it as they are."""
-        if self._next not in ("key", "value") or end in self._endless:
+        if self._expected not in ("key", "value") or quote in self._unclosed:
             return "broken"
-        found = _STRINGS[end].match(self._text, self.at + 1)
-        if found is None:
-            self._endless.add(end)
-            return "cut off" if end == '"' else "broken"  # prose has apostrophes
-        self._scalar(f'"{_ODD.sub(_escaped, found[0][:-1])}"')
-        self._members = True  # a key in quotes, too: whoever writes that does not write prose
-        self.at = found.end()
+        match = _STRINGS[quote].match(self._text, self.position + 1)
+        if match is None:
+            self._unclosed.add(quote)
+            return "cut off" if quote == '"' else "broken"  # prose has apostrophes
+        self._write_scalar(f'"{_NEEDS_ESCAPE.sub(_escape, match[0][:-1])}"')
+        self._has_members = True  # a key in quotes, too: whoever writes that does not write prose
+        self.position = match.end()
         return None
 
-    def _scalar(self, written: str) -> None:
-        if self._next == "key":
-            self._write(written, "colon")
+    def _write_scalar(self, json_text: str) -> None:
+        if self._expected == "key":
+            self._write(json_text, "colon")
         else:
-            self._write(written, "comma")
-            self._members = True
+            self._write(json_text, "comma")
+            self._has_members = True
 
-    def _piece(self) -> _End | None:
-        found = _PIECE.match(self._text, self.at)
-        if found is None:
+    def _read_token(self) -> _Outcome | None:
+        match = _TOKEN.match(self._text, self.position)
+        if match is None:
             # A comment that never ends takes all the rest with it.
-            return "cut off" if self._text.startswith("/*", self.at) else "broken"
-        if found.lastgroup != "blank":
-            written = self._plain(found[0], found.lastgroup == "word")
-            if written is None:
+            return "cut off" if self._text.startswith("/*", self.position) else "broken"
+        if match.lastgroup != "blank":
+            json_text = self._convert_token(match[0], match.lastgroup == "word")
+            if json_text is None:
                 return "broken"
-            self._scalar(written)
-        self.at = found.end()
+            self._write_scalar(json_text)
+        self.position = match.end()
         return None
 
-    def _plain(self, said: str, is_word: bool) -> str | None:
+    def _convert_token(self, token: str, is_word: bool) -> str | None:
         """A key without quotes, a word that is a value, or a number."""
-        if self._next == "key":
-            return f'"{said}"'
-        if self._next != "value":
+        if self._expected == "key":
+            return f'"{token}"'
+        if self._expected != "value":
             return None
-        return _WORDS.get(said) if is_word else _number(said)
+        return _LITERALS.get(token) if is_word else _normalize_number(token)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     """Return the content of a string as strict JSON; unknown escapes are kept literally."""
-    said = found[0]
-    if len(said) == 1:
-        return '\\"' if said == '"' else f"\\u{ord(said):04x}"
-    if len(said) > 2 or said[1] in '"\\/bfnrt':
-        return said
-    sign = said[1]
-    if sign in "'“”‘’":
-        return sign
-    return "\\\\" + (sign if sign >= " " else f"\\u{ord(sign):04x}")
+    text = match[0]
+    if len(text) == 1:
+        return '\\"' if text == '"' else f"\\u{ord(text):04x}"
+    if len(text) > 2 or text[1] in '"\\/bfnrt':
+        return text
+    char = text[1]
+    if char in "'“”‘’":
+        return char
+    return "\\\\" + (char if char >= " " else f"\\u{ord(char):04x}")
 
 
-def _number(said: str) -> str:
-    said = said.replace("_", "").lstrip("+")
-    sign, digits = ("-", said[1:]) if said.startswith("-") else ("", said)
+def _normalize_number(text: str) -> str:
+    text = text.replace("_", "").lstrip("+")
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     if digits.startswith("."):
         digits = "0" + digits
     return sign + (digits + "0" if digits.endswith(".") else digits)

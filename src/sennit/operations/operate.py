@@ -12,8 +12,13 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.run_result import answered, form_of, held_to, parted
-from sennit.operations.structured_output import REPAIRS, checked_repairs
+from sennit.operations.run_result import (
+    output_schema_of,
+    run_for_answer,
+    split_options,
+    with_output_schema,
+)
+from sennit.operations.structured_output import DEFAULT_REPAIRS, checked_repairs
 from sennit.services.models.protocol import Model
 from sennit.turns.request import Request
 
@@ -30,7 +35,7 @@ async def operate(
     image_detail: Any = None,
     response_model: Any = None,
     sender: SenderRecipient | None = None,
-    repairs: int = REPAIRS,
+    repairs: int = DEFAULT_REPAIRS,
     **limits_and_params: Any,
 ) -> Any:
     """The answer to an instruction, with tools called on the way: text, or a `response_model`.
@@ -41,9 +46,9 @@ async def operate(
     at a limit, or because a tool needs approval.
     """
     checked_repairs(repairs)
-    options, params = parted(limits_and_params)
+    options, params = split_options(limits_and_params)
     request = Request.of(where.branch, model=imodel, tools=where.tools(tools), **params)
-    said, _ = instruction_message(
+    message, _ = instruction_message(
         where,
         instruction,
         sender=sender,
@@ -52,4 +57,6 @@ async def operate(
         image_detail=image_detail,
         response_model=response_model,
     )
-    return await answered(await held_to(request, form_of(said)), said, options, repairs)
+    return await run_for_answer(
+        await with_output_schema(request, output_schema_of(message)), message, options, repairs
+    )

@@ -46,7 +46,7 @@ class Operation(Element):
         self._status: Status = "pending"
         self._result: Any = None
         self._error: Exception | None = None
-        self._line = RateLimit(concurrency=1)
+        self._slot = RateLimit(concurrency=1)
 
     @property
     def name(self) -> str:
@@ -94,21 +94,21 @@ class Operation(Element):
                 raise ValidationError(f"{self!r} belongs to another IPU; run it there.")
             self._ipu = ipu
         if self._status not in ("done", "failed"):
-            await self._take_turns()
+            await self._run_once()
         if self._error is not None:
             raise self._error
         return self._result
 
-    async def _take_turns(self) -> None:
+    async def _run_once(self) -> None:
         """Run it unless another task is faster; if that one is cancelled, the next one does."""
-        async with self._line.place():
+        async with self._slot.place():
             if self._status == "pending":
                 await self._run()
 
     async def _run(self) -> None:
         self._status = "running"
         try:
-            self._result = await self._ran()
+            self._result = await self._execute()
             self._status = "done"
         except Exception as error:
             self._error, self._status = error, "failed"
@@ -116,7 +116,7 @@ class Operation(Element):
             if self._status == "running":  # whoever ran it was cancelled
                 self._status = "pending"
 
-    async def _ran(self) -> Any:
+    async def _execute(self) -> Any:
         # Between asking and running, the branch may have been removed or a grant revoked.
         branch = self.session.get_branch(self.branch)
         branch.check_access(self._needs)

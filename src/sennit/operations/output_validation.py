@@ -27,111 +27,111 @@ if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
 
 _log = logging.getLogger(__name__)
-_SHOWN = 8
-_REPEATED = "it repeats the example of the prompt; answer with values of your own"
+_MAX_PROBLEMS = 8
+_REPEATED_EXAMPLE = "it repeats the example of the prompt; answer with values of your own"
 
-_Place: TypeAlias = tuple[str | int, ...]
+_Path: TypeAlias = tuple[str | int, ...]
 """Where a value stands: keys and positions, from the outside in."""
 
 
-def fitted(said: str, wanted: Model) -> Any:
+def fitted(text: str, schema: Model) -> Any:
     """The value in a text that fits: an instance of a pydantic class, or plain data.
 
     The example that a prompt shows is no answer where the text repeats the prompt. Raises
     OutputError, whose `problems` say what to mend; of several values the last is told of.
     """
     problems = ["there is no complete JSON value in it"]
-    shown_example = _example_in(said, wanted)
-    for value in values_in(said):
-        if shown_example is not None and _encoded(value) == shown_example:
-            problems = [_REPEATED]
-            _log.warning("An answer for %r repeats the prompt's example.", model_name(wanted))
+    shown_example = _example_in(text, schema)
+    for value in values_in(text):
+        if shown_example is not None and _canonical_json(value) == shown_example:
+            problems = [_REPEATED_EXAMPLE]
+            _log.warning("An answer for %r repeats the prompt's example.", model_name(schema))
             continue
-        fit, problems = _fit(value, wanted)
+        fitting, problems = _validate(value, schema)
         if not problems:
-            return fit
+            return fitting
     raise OutputError(
-        f"The answer does not fit {model_name(wanted)!r}: {'; '.join(problems)}",
+        f"The answer does not fit {model_name(schema)!r}: {'; '.join(problems)}",
         problems=problems,
-        said=said,
+        said=text,
     )
 
 
-def _example_in(said: str, wanted: Model) -> bytes | None:
+def _example_in(text: str, schema: Model) -> bytes | None:
     """The example that a prompt shows for a form, if a text repeats words of such a prompt."""
-    if not any(words in said for words in FORMAT_WORDS):
+    if not any(words in text for words in FORMAT_WORDS):
         return None
-    return _encoded(loads(example(model_schema(wanted))))
+    return _canonical_json(loads(example(model_schema(schema))))
 
 
-def _encoded(value: Any) -> bytes:
+def _canonical_json(value: Any) -> bytes:
     """A value as JSON, whatever the order of its keys was."""
-    return dumps(_sorted(value))
+    return dumps(_sort_keys(value))
 
 
-def _sorted(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value).items()
-        return {key: _sorted(item) for key, item in sorted(pairs)}
+        return {key: _sort_keys(item) for key, item in sorted(pairs)}
     if isinstance(value, list):
-        return [_sorted(item) for item in cast("list[Any]", value)]
+        return [_sort_keys(item) for item in cast("list[Any]", value)]
     return value
 
 
-def problems_with(value: Any, wanted: Model) -> list[str]:
+def problems_with(value: Any, schema: Model) -> list[str]:
     """Return validation problems as "field: problem"; empty if there are none."""
-    return _fit(value, wanted)[1]
+    return _validate(value, schema)[1]
 
 
-def _fit(value: Any, wanted: Model) -> tuple[Any, list[str]]:
-    if isinstance(wanted, ModelSchema):
-        return value, _check(_plain(value), wanted.schema)
+def _validate(value: Any, schema: Model) -> tuple[Any, list[str]]:
+    if isinstance(schema, ModelSchema):
+        return value, _check_schema(_as_data(value), schema.schema)
     from pydantic import ValidationError
 
     try:
-        if isinstance(value, wanted):
+        if isinstance(value, schema):
             return value, []
         try:
             encoded = dumps(value)
         except ValueError:  # not plain data, such as parameters that hold messages
-            return wanted.model_validate(value), []
-        return wanted.model_validate_json(encoded), []
+            return schema.model_validate(value), []
+        return schema.model_validate_json(encoded), []
     except ValidationError as error:
-        return None, _told(error)
+        return None, _problem_texts(error)
 
 
-def _check(value: Any, schema: Mapping[str, Any]) -> list[str]:
+def _check_schema(value: Any, schema: Mapping[str, Any]) -> list[str]:
     try:
-        return _Check(schema).problems(value, schema, ())
+        return _SchemaChecker(schema).problems(value, schema, ())
     except RecursionError:
         return ["the value: is nested too deeply to be checked"]
 
 
-def _plain(value: Any) -> Any:
+def _as_data(value: Any) -> Any:
     """An instance of a pydantic class as the data it stands for."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else value
 
 
-def _told(error: ValidationError) -> list[str]:
-    wrong = error.errors(include_url=False, include_context=False, include_input=False)
-    return _first(f"{_path(one['loc'])}: {one['msg']}" for one in wrong)
+def _problem_texts(error: ValidationError) -> list[str]:
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    return _first_problems(f"{_format_path(entry['loc'])}: {entry['msg']}" for entry in errors)
 
 
-def _first(problems: Iterable[str]) -> list[str]:
-    few = list(islice(problems, _SHOWN + 1))
-    return [*few[:_SHOWN], "and more"] if len(few) > _SHOWN else few
+def _first_problems(problems: Iterable[str]) -> list[str]:
+    first = list(islice(problems, _MAX_PROBLEMS + 1))
+    return [*first[:_MAX_PROBLEMS], "and more"] if len(first) > _MAX_PROBLEMS else first
 
 
-def _path(place: _Place) -> str:
-    return ".".join(map(str, place)) or "the value"
+def _format_path(path: _Path) -> str:
+    return ".".join(map(str, path)) or "the value"
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return _is_number(value) and (isinstance(value, int) or value.is_integer())
 
 
@@ -141,128 +141,142 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
-    "integer": _is_whole,
+    "integer": _is_integer,
     "number": _is_number,
 }
 
 
-class _Check:
+class _SchemaChecker:
     """Checks values against one schema document; nothing outside of it is ever looked at."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         # A reference is followed once for each place, however many ways lead to it.
-        self._followed: dict[tuple[str, _Place], list[str]] = {}
+        self._problems_by_reference: dict[tuple[str, _Path], list[str]] = {}
 
-    def problems(self, value: Any, schema: Any, at: _Place) -> list[str]:
+    def problems(self, value: Any, schema: Any, path: _Path) -> list[str]:
         """Return the first problems of a value, by path."""
         if schema is False:
-            return [f"{_path(at)}: nothing may stand here"]
+            return [f"{_format_path(path)}: nothing may stand here"]
         if not isinstance(schema, Mapping):
             return []
-        return _first(self._all(value, cast("Mapping[str, Any]", schema), at))
+        return _first_problems(self._check_keywords(value, cast("Mapping[str, Any]", schema), path))
 
-    def _all(self, value: Any, rules: Mapping[str, Any], at: _Place) -> Iterator[str]:
-        yield from self._referred(value, rules.get("$ref"), at)
-        for problem in _own(value, rules):
-            yield f"{_path(at)}: {problem}"
-        yield from self._joined(value, rules, at)
+    def _check_keywords(self, value: Any, rules: Mapping[str, Any], path: _Path) -> Iterator[str]:
+        yield from self._check_reference(value, rules.get("$ref"), path)
+        for problem in _value_problems(value, rules):
+            yield f"{_format_path(path)}: {problem}"
+        yield from self._check_combined(value, rules, path)
         if isinstance(value, dict):
-            yield from self._fields(cast("dict[str, Any]", value), rules, at)
+            yield from self._check_fields(cast("dict[str, Any]", value), rules, path)
         elif isinstance(value, list):
-            yield from self._items(cast("list[Any]", value), rules, at)
+            yield from self._check_items(cast("list[Any]", value), rules, path)
 
-    def _referred(self, value: Any, reference: Any, at: _Place) -> list[str]:
+    def _check_reference(self, value: Any, reference: Any, path: _Path) -> list[str]:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return []
-        key = (reference, at)
-        if key not in self._followed:
-            self._followed[key] = []  # one that leads back to itself asks for nothing more
-            self._followed[key] = self.problems(value, self._found(reference), at)
-        return self._followed[key]
+        key = (reference, path)
+        if key not in self._problems_by_reference:
+            self._problems_by_reference[
+                key
+            ] = []  # one that leads back to itself asks for nothing more
+            self._problems_by_reference[key] = self.problems(value, self._resolve(reference), path)
+        return self._problems_by_reference[key]
 
-    def _found(self, reference: str) -> Any:
-        found: Any = self._document
+    def _resolve(self, reference: str) -> Any:
+        target: Any = self._document
         for step in reference[1:].split("/")[1:]:
             name = unquote(step).replace("~1", "/").replace("~0", "~")
-            found = _mapping(found).get(name, True)
-        return found
+            target = _as_mapping(target).get(name, True)
+        return target
 
-    def _joined(self, value: Any, rules: Mapping[str, Any], at: _Place) -> Iterator[str]:
-        for one in _listed(rules.get("allOf")):
-            yield from self.problems(value, one, at)
-        for word in ("anyOf", "oneOf"):
-            told = [self.problems(value, one, at) for one in _listed(rules.get(word))]
-            if told and all(told):
-                yield from min(told, key=len)
+    def _check_combined(self, value: Any, rules: Mapping[str, Any], path: _Path) -> Iterator[str]:
+        for subschema in _as_list(rules.get("allOf")):
+            yield from self.problems(value, subschema, path)
+        for keyword in ("anyOf", "oneOf"):
+            problem_lists = [
+                self.problems(value, subschema, path) for subschema in _as_list(rules.get(keyword))
+            ]
+            if problem_lists and all(problem_lists):
+                yield from min(problem_lists, key=len)
 
-    def _fields(self, value: dict[str, Any], rules: Mapping[str, Any], at: _Place) -> Iterator[str]:
-        known = _mapping(rules.get("properties"))
-        others = True if "patternProperties" in rules else rules.get("additionalProperties", True)
-        for name in _listed(rules.get("required")):
+    def _check_fields(
+        self, value: dict[str, Any], rules: Mapping[str, Any], path: _Path
+    ) -> Iterator[str]:
+        properties = _as_mapping(rules.get("properties"))
+        additional = (
+            True if "patternProperties" in rules else rules.get("additionalProperties", True)
+        )
+        for name in _as_list(rules.get("required")):
             if isinstance(name, str) and name not in value:
-                yield f"{_path((*at, name))}: is missing"
-        for name, one in value.items():
-            schema = known.get(name, others)
+                yield f"{_format_path((*path, name))}: is missing"
+        for name, item in value.items():
+            schema = properties.get(name, additional)
             if schema is False:
-                yield f"{_path((*at, name))}: is no known field"
+                yield f"{_format_path((*path, name))}: is no known field"
             else:
-                yield from self.problems(one, schema, (*at, name))
+                yield from self.problems(item, schema, (*path, name))
 
-    def _items(self, value: list[Any], rules: Mapping[str, Any], at: _Place) -> Iterator[str]:
-        first = _listed(rules.get("prefixItems"))
-        for number, one in enumerate(value):
-            schema = first[number] if number < len(first) else rules.get("items", True)
-            yield from self.problems(one, schema, (*at, number))
+    def _check_items(
+        self, value: list[Any], rules: Mapping[str, Any], path: _Path
+    ) -> Iterator[str]:
+        prefix = _as_list(rules.get("prefixItems"))
+        for index, item in enumerate(value):
+            schema = prefix[index] if index < len(prefix) else rules.get("items", True)
+            yield from self.problems(item, schema, (*path, index))
 
 
-def _own(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
+def _value_problems(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of a value itself."""
-    types = [one for one in _listed(rules.get("type")) if isinstance(one, str) and one in _TYPES]
-    if types and not any(_TYPES[one](value) for one in types):
+    types = [
+        name for name in _as_list(rules.get("type")) if isinstance(name, str) and name in _TYPES
+    ]
+    if types and not any(_TYPES[name](value) for name in types):
         yield f"must be {' or '.join(types)}"
-    if "const" in rules and not _same(value, rules["const"]):
+    if "const" in rules and not _is_same_json(value, rules["const"]):
         yield f"must be {shown(rules['const'])}"
-    if "enum" in rules and not any(_same(value, one) for one in _listed(rules["enum"])):
+    if "enum" in rules and not any(
+        _is_same_json(value, option) for option in _as_list(rules["enum"])
+    ):
         yield f"must be one of {shown(rules['enum'])}"
     if _is_number(value):
-        yield from _range(value, rules)
+        yield from _range_problems(value, rules)
     elif isinstance(value, str):
-        yield from _size(len(value), rules, "Length", "characters")
+        yield from _size_problems(len(value), rules, "Length", "characters")
     elif isinstance(value, list):
-        yield from _size(len(cast("list[Any]", value)), rules, "Items", "items")
+        yield from _size_problems(len(cast("list[Any]", value)), rules, "Items", "items")
 
 
-def _range(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
-    if _is_number(least := rules.get("minimum")) and value < least:
-        yield f"must be at least {least}"
-    if _is_number(least := rules.get("exclusiveMinimum")) and value <= least:
-        yield f"must be more than {least}"
-    if _is_number(most := rules.get("maximum")) and value > most:
-        yield f"must be at most {most}"
-    if _is_number(most := rules.get("exclusiveMaximum")) and value >= most:
-        yield f"must be less than {most}"
+def _range_problems(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
+    if _is_number(minimum := rules.get("minimum")) and value < minimum:
+        yield f"must be at least {minimum}"
+    if _is_number(minimum := rules.get("exclusiveMinimum")) and value <= minimum:
+        yield f"must be more than {minimum}"
+    if _is_number(maximum := rules.get("maximum")) and value > maximum:
+        yield f"must be at most {maximum}"
+    if _is_number(maximum := rules.get("exclusiveMaximum")) and value >= maximum:
+        yield f"must be less than {maximum}"
 
 
-def _size(size: Any, rules: Mapping[str, Any], word: str, what: str) -> Iterator[str]:
-    if _is_number(least := rules.get(f"min{word}")) and size < least:
-        yield f"must have at least {least} {what}"
-    if _is_number(most := rules.get(f"max{word}")) and size > most:
-        yield f"must have at most {most} {what}"
+def _size_problems(size: Any, rules: Mapping[str, Any], suffix: str, unit: str) -> Iterator[str]:
+    if _is_number(minimum := rules.get(f"min{suffix}")) and size < minimum:
+        yield f"must have at least {minimum} {unit}"
+    if _is_number(maximum := rules.get(f"max{suffix}")) and size > maximum:
+        yield f"must have at most {maximum} {unit}"
 
 
-def _same(value: Any, other: Any) -> bool:
+def _is_same_json(value: Any, other: Any) -> bool:
     """Return whether two are the same JSON; Python holds True for 1."""
     if _is_number(value) or _is_number(other):
         return _is_number(value) and _is_number(other) and value == other
     return type(value) is type(other) and value == other
 
 
-def _listed(given: Any) -> list[Any]:
-    if given is None:
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
         return []
-    return cast("list[Any]", given) if isinstance(given, list) else [given]
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
-def _mapping(given: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {}
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

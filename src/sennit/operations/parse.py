@@ -9,7 +9,7 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.output_schema import as_model
 from sennit.operations.context import OperationContext
 from sennit.operations.output_validation import fitted
-from sennit.operations.structured_output import REPAIRS, ask_for, checked_repairs
+from sennit.operations.structured_output import DEFAULT_REPAIRS, ask_for_value, checked_repairs
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import model_request
 
@@ -21,7 +21,7 @@ async def parse(
     text: str,
     response_model: Any,
     imodel: str | Model | None = None,
-    repairs: int = REPAIRS,
+    repairs: int = DEFAULT_REPAIRS,
     **params: Any,
 ) -> Any:
     """The value in a text, checked: an instance of a pydantic class, or plain data.
@@ -30,19 +30,19 @@ async def parse(
     model (`imodel`) is asked to write the text's contents in that form; without one, or if it
     fails too, raises OutputError.
     """
-    wanted = as_model(response_model, "response_model")
+    schema = as_model(response_model, "response_model")
     checked_repairs(repairs)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"text must be a string, got {shown(text)}.")
     try:
-        return fitted(text, wanted)
+        return fitted(text, schema)
     except OutputError:
         if imodel is None:
             raise
-    asking = InstructionContent(
+    instruction = InstructionContent(
         instruction="Write the contents of this text in the form below.",
         context=[text],
-        response_model=wanted,
+        response_model=schema,
     )
-    request = model_request(asking, **params)
-    return (await ask_for(where.model(imodel), request, wanted, repairs)).value
+    request = model_request(instruction, **params)
+    return (await ask_for_value(where.model(imodel), request, schema, repairs)).value

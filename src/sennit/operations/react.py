@@ -14,8 +14,8 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.run_result import answered, parted
-from sennit.operations.structured_output import REPAIRS, checked_repairs
+from sennit.operations.run_result import run_for_answer, split_options
+from sennit.operations.structured_output import DEFAULT_REPAIRS, checked_repairs
 from sennit.services.models.protocol import Model
 from sennit.turns.request import Request
 
@@ -24,8 +24,8 @@ GUIDANCE = (
     "need to find out; then call one tool, and look at its result before the next step. When you "
     "know enough, answer without calling a tool."
 )
-_OF_THE_ANSWER = " The form below is that of the answer alone."
-_STEPS = {"max_turns": 16, "max_tool_passes": 15}
+_ANSWER_FORM_NOTE = " The form below is that of the answer alone."
+_DEFAULT_LIMITS = {"max_turns": 16, "max_tool_passes": 15}
 
 
 async def react(
@@ -40,7 +40,7 @@ async def react(
     image_detail: Any = None,
     response_model: Any = None,
     sender: SenderRecipient | None = None,
-    repairs: int = REPAIRS,
+    repairs: int = DEFAULT_REPAIRS,
     **limits_and_params: Any,
 ) -> Any:
     """The answer to an instruction, found step by step with tools; takes and raises as `operate`.
@@ -49,12 +49,12 @@ async def react(
     It may take 16 turns unless `max_turns` and `max_tool_passes` say otherwise.
     """
     checked_repairs(repairs)
-    offered = where.tools(tools)
-    if not offered:
+    tool_list = where.tools(tools)
+    if not tool_list:
         raise ValidationError("react needs tools; without tools, use communicate.")
-    options, params = parted({**_STEPS, **limits_and_params})
-    request = Request.of(where.branch, model=imodel, tools=offered, **params)
-    given, content = instruction_message(
+    options, params = split_options({**_DEFAULT_LIMITS, **limits_and_params})
+    request = Request.of(where.branch, model=imodel, tools=tool_list, **params)
+    message, content = instruction_message(
         where,
         instruction,
         sender=sender,
@@ -63,17 +63,17 @@ async def react(
         image_detail=image_detail,
         response_model=response_model,
     )
-    return await answered(request, _guided(given, content), options, repairs)
+    return await run_for_answer(request, _with_guidance(message, content), options, repairs)
 
 
-def _guided(given: Message, content: InstructionContent) -> Message:
+def _with_guidance(message: Message, content: InstructionContent) -> Message:
     """The instruction with a word on how to go about it."""
-    guidance = GUIDANCE + ("" if content.response_model is Unset else _OF_THE_ANSWER)
+    guidance = GUIDANCE + ("" if content.response_model is Unset else _ANSWER_FORM_NOTE)
     context = [*(content.context or ()), guidance]
     return Message(
         content.with_updates(context=context),
-        id=given.id,
-        sender=given.sender,
-        recipient=given.recipient,
-        metadata=given.metadata,
+        id=message.id,
+        sender=message.sender,
+        recipient=message.recipient,
+        metadata=message.metadata,
     )

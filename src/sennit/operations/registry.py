@@ -62,8 +62,8 @@ class OperationSpec:
 
     async def call(self, context: OperationContext, params: Mapping[str, Any]) -> Any:
         """Run the operation and return its result."""
-        given = self.run(context, **params)
-        return await given if isawaitable(given) else given
+        result = self.run(context, **params)
+        return await result if isawaitable(result) else result
 
 
 _BUILT_IN = (
@@ -116,20 +116,21 @@ class OperationRegistry:
     def unregister(self, name: str) -> OperationSpec:
         """Take an operation out and give it back; raises NotFoundError."""
         with self._lock:
-            found = self.get(name)
+            spec = self.get(name)
             del self._specs[name]
-        return found
+        return spec
 
     def get(self, name: str) -> OperationSpec:
         """The operation with that name; raises NotFoundError, naming those that come near."""
-        found = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
-        if found is None:
-            near = get_close_matches(str(name), self.list_names(), n=3)
-            meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if spec is None:
+            matches = get_close_matches(str(name), self.list_names(), n=3)
+            suggestion = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
             raise NotFoundError(
-                f"No operation {shown(name)}; there are: {', '.join(self.list_names())}.{meant}"
+                f"No operation {shown(name)}; there are: {', '.join(self.list_names())}."
+                f"{suggestion}"
             )
-        return found
+        return spec
 
     def has(self, name: str) -> bool:
         """Return whether an operation has that name."""

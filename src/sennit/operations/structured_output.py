@@ -19,7 +19,7 @@ from sennit.services.models.request import ModelRequest
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
 
-REPAIRS = 2
+DEFAULT_REPAIRS = 2
 """How often a model is told what was wrong and asked again, unless told otherwise."""
 
 
@@ -42,8 +42,8 @@ async def ask(model: AnyModel, request: ModelRequest) -> Reply:
     return reply
 
 
-async def ask_for(
-    model: AnyModel, request: ModelRequest, wanted: Model, repairs: int
+async def ask_for_value(
+    model: AnyModel, request: ModelRequest, schema: Model, repairs: int
 ) -> StructuredAnswer:
     """Ask a model for a value; raises OutputError if the last attempt does not fit either.
 
@@ -51,23 +51,27 @@ async def ask_for(
     `repairs` times at most. None of that is stored.
     """
     if await shapes_output(model):
-        request = replace(request, output=ModelSchema(model_name(wanted), model_schema(wanted)))
-    left = checked_repairs(repairs)
-    used = Usage()
+        request = replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
+    remaining = checked_repairs(repairs)
+    usage = Usage()
     while True:
-        reply, request = await _held(model, request)
-        used += reply.usage
+        reply, request = await _ask_with_schema_fallback(model, request)
+        usage += reply.usage
         try:
-            return StructuredAnswer(fitted(reply.text, wanted), reply, used)
+            return StructuredAnswer(fitted(reply.text, schema), reply, usage)
         except OutputError as error:
-            problems = problems_told(error, reply.finish)
-            if not left:
-                raise unfit(model.name, wanted, repairs + 1, problems, reply.text) from error
-        left -= 1
-        request = replace(request, messages=_told(request.messages, reply, problems, wanted))
+            problems = repair_problems(error, reply.finish)
+            if not remaining:
+                raise unfit_error(model.name, schema, repairs + 1, problems, reply.text) from error
+        remaining -= 1
+        request = replace(
+            request, messages=_with_repair_prompt(request.messages, reply, problems, schema)
+        )
 
 
-async def _held(model: AnyModel, request: ModelRequest) -> tuple[Reply, ModelRequest]:
+async def _ask_with_schema_fallback(
+    model: AnyModel, request: ModelRequest
+) -> tuple[Reply, ModelRequest]:
     """A reply held to the schema; without it where the provider refuses that very schema.
 
     Each has schemas of its own that it does not take, recursive ones say. The prompt asks for the
@@ -82,17 +86,19 @@ async def _held(model: AnyModel, request: ModelRequest) -> tuple[Reply, ModelReq
     return await ask(model, request), request
 
 
-def unfit(model: str, wanted: Model, asked: int, problems: Sequence[str], said: str) -> OutputError:
+def unfit_error(
+    model: str, schema: Model, attempts: int, problems: Sequence[str], text: str
+) -> OutputError:
     """The error of a model that never gave an answer in the form."""
     return OutputError(
-        f"Model {model!r} gave no answer that fits {model_name(wanted)!r} (asked {asked} times); "
-        f"the last: {'; '.join(problems)}. It said: {shown(said)}",
+        f"Model {model!r} gave no answer that fits {model_name(schema)!r} (asked {attempts} "
+        f"times); the last: {'; '.join(problems)}. It said: {shown(text)}",
         problems=problems,
-        said=said,
+        said=text,
     )
 
 
-def said_nothing(model: str, finish: str | None) -> ModelError:
+def empty_answer_error(model: str, finish: str | None) -> ModelError:
     """The error of a model whose answer is empty."""
     return ModelError(
         f"Model {model!r} returned an empty answer (finish reason {finish!r}); ask again, or raise "
@@ -108,29 +114,29 @@ def checked_repairs(repairs: Any) -> int:
     return repairs
 
 
-def problems_told(error: OutputError, finish: str | None) -> list[str]:
+def repair_problems(error: OutputError, finish: str | None) -> list[str]:
     """Return the problems of an answer, worded for the model."""
     if finish == "length":
         return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
     return [*error.problems]
 
 
-def objection(problems: Sequence[str], wanted: Model) -> str:
+def repair_prompt(problems: Sequence[str], schema: Model) -> str:
     """Return the message to a model whose answer does not fit."""
-    listed = "\n".join(f"- {problem}" for problem in problems)
-    form = typescript(model_schema(wanted), model_name(wanted))
+    bullets = "\n".join(f"- {problem}" for problem in problems)
+    type_text = typescript(model_schema(schema), model_name(schema))
     return (
-        f"That answer cannot be used:\n{listed}\n\n"
-        f"Answer again, in this form:\n{form}\n\n"
+        f"That answer cannot be used:\n{bullets}\n\n"
+        f"Answer again, in this form:\n{type_text}\n\n"
         f"Return ONLY valid JSON without markdown code blocks."
     )
 
 
-def _told(
-    messages: Sequence[Mapping[str, Any]], reply: Reply, problems: list[str], wanted: Model
+def _with_repair_prompt(
+    messages: Sequence[Mapping[str, Any]], reply: Reply, problems: list[str], schema: Model
 ) -> list[Mapping[str, Any]]:
     return [
         *messages,
         {"role": "assistant", "content": reply.text or "(nothing)"},
-        {"role": "user", "content": objection(problems, wanted)},
+        {"role": "user", "content": repair_prompt(problems, schema)},
     ]

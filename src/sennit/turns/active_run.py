@@ -26,8 +26,8 @@ class ActiveRun:
         """Stop it, once; being told again changes nothing."""
         if mode == "after_turn":
             self.run.progress.stopping = True
-        elif not self.run.cancelled_here:
-            self.run.cancelled_here = True
+        elif not self.run.cancel_requested:
+            self.run.cancel_requested = True
             if self.loop is running_loop():
                 self.task.cancel()
                 return
@@ -44,10 +44,10 @@ class ActiveRun:
             return False
 
     async def _steer(self, message: Message) -> bool:
-        taken = self.run.steer(message)
-        if taken:
-            await self.run.settle()
-        return taken
+        accepted = self.run.steer(message)
+        if accepted:
+            await self.run.flush()
+        return accepted
 
 
 def running_loop() -> AbstractEventLoop | None:

@@ -21,61 +21,61 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def run_now(work: Coroutine[Any, Any, _T], door: str) -> _T:
+def run_blocking(work: Coroutine[Any, Any, _T], alternative: str) -> _T:
     """Run to the end; raises UsageError inside a running event loop, naming the async door."""
-    _refuse_a_loop(door, work)
+    _refuse_running_loop(alternative, work)
     return asyncio.run(work)
 
 
 @contextmanager
-def watching(
-    make: Callable[[], RunStream[_T]], cancel: Callable[[], None], door: str
+def stream_blocking(
+    make: Callable[[], RunStream[_T]], cancel: Callable[[], None], alternative: str
 ) -> Generator[Generator[_T]]:
     """Yield the items of an async stream; leaving the block early cancels the run."""
-    _refuse_a_loop(door, None)
-    shown: Queue[tuple[_T | None, BaseException | None]] = Queue()
-    left = Event()
+    _refuse_running_loop(alternative, None)
+    items: Queue[tuple[_T | None, BaseException | None]] = Queue()
+    closed = Event()
 
-    async def watch() -> None:
+    async def consume() -> None:
         async with make() as stream:
-            if left.is_set():  # before there was anything to cancel
+            if closed.is_set():  # before there was anything to cancel
                 return
-            async for piece in stream:
-                shown.put((piece, None))
+            async for item in stream:
+                items.put((item, None))
 
-    def work() -> None:
+    def run_loop() -> None:
         try:
-            asyncio.run(watch())
-            shown.put((None, None))
+            asyncio.run(consume())
+            items.put((None, None))
         except BaseException as error:
-            shown.put((None, error))
+            items.put((None, error))
 
-    thread = Thread(target=work, name="sennit-conversation", daemon=True)
+    thread = Thread(target=run_loop, name="sennit-conversation", daemon=True)
     thread.start()
     try:
-        yield _each(shown)
+        yield _iterate(items)
     finally:
-        left.set()
+        closed.set()
         if thread.is_alive():
             cancel()
         thread.join()
 
 
-def _each(shown: Queue[tuple[_T | None, BaseException | None]]) -> Generator[_T]:
+def _iterate(items: Queue[tuple[_T | None, BaseException | None]]) -> Generator[_T]:
     while True:
-        piece, error = shown.get()
+        item, error = items.get()
         if error is not None:
             raise error
-        if piece is None:
+        if item is None:
             return
-        yield piece
+        yield item
 
 
-def _refuse_a_loop(door: str, work: Coroutine[Any, Any, Any] | None) -> None:
+def _refuse_running_loop(alternative: str, work: Coroutine[Any, Any, Any] | None) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     if work is not None:
         work.close()
-    raise UsageError(f"An event loop is running here; use {door} instead.")
+    raise UsageError(f"An event loop is running here; use {alternative} instead.")

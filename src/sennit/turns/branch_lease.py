@@ -1,10 +1,9 @@
 """A branch lease, renewed by a heartbeat while a run holds it.
 
-A holder that died is recognised at once on the same machine and in the same PID namespace, and
-elsewhere when its lease has expired. A holder that is brief, such as a decision being recorded, is
-waited for; a run only if that is wanted. One that is to be interrupted is cancelled if it is in
-this process. In another one it loses its lease: it can write nothing more, and what it leaves
-behind is treated as after a crash.
+A dead holder is detected at once on the same machine and in the same PID namespace, and elsewhere
+when its lease expires. A brief holder, such as an approval being recorded, is waited for; a run
+only if `when_busy` says so. A run to be interrupted is cancelled if it is in this process. In
+another process it loses its lease: it can write nothing more, and is recovered as after a crash.
 """
 
 from __future__ import annotations
@@ -33,146 +32,154 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import Lease
 from sennit.turns.recovery import UnfinishedRun, unfinished
 
-_TTL = 30_000_000  # microseconds without a sign of life
-_BEAT = 10.0  # seconds between two of them
-_TRIES, _PAUSE = 100, 0.02  # how often, and seconds in between, while the holder is brief
-_LOOK = 0.1  # seconds between two looks while a run has it
-_BRIEF = "/brief"
+_LEASE_TTL_US = 30_000_000  # without a heartbeat
+_HEARTBEAT_SECONDS = 10.0  # between two renewals
+_BRIEF_RETRIES, _BRIEF_RETRY_SECONDS = 100, 0.02
+_BUSY_POLL_SECONDS = 0.1  # while a run holds the branch
+_BRIEF_SUFFIX = "/brief"
 _T = TypeVar("_T")
 
-MakeWay = Callable[[str], Awaitable[None]]
-"""Is told which run has a branch that another one waits for."""
+BusyHandler = Callable[[str], Awaitable[None]]
+"""Called with the holder of a branch that another run waits for."""
 
 
 @dataclass(slots=True)
 class BranchLease:
-    """A branch that is held, as it was found."""
+    """A held lease, and the state of the branch when it was acquired."""
 
     lease: Lease
     seq: int
-    """The number of its last event."""
-    left: UnfinishedRun | None
-    """Its last run, if that is not over."""
+    """The sequence number of the last event."""
+    unfinished_run: UnfinishedRun | None
+    """The last run, if it has not ended."""
     released: bool = False
-    """Whether it was given back already, with what was written last."""
+    """True if the last write has released the lease."""
 
 
 def new_holder(*, brief: bool = False) -> str:
-    """Name the next holder of a branch: this process, and one of its runs or brief changes."""
-    return f"{process.identity()}/{new_id().hex}{_BRIEF if brief else ''}"
+    """Return a new holder id: this process, and one of its runs or brief changes."""
+    return f"{process.identity()}/{new_id().hex}{_BRIEF_SUFFIX if brief else ''}"
 
 
 def first_lease() -> LeaseTerms:
-    """Terms for a branch that is made for a run which begins at once."""
-    return LeaseTerms(new_holder(), _TTL)
+    """Return lease terms for a branch that is created for a run."""
+    return LeaseTerms(new_holder(), _LEASE_TTL_US)
 
 
 @asynccontextmanager
-async def held(
-    runs: RunRepository, holder: str, make_way: MakeWay | None = None
+async def hold_lease(
+    runs: RunRepository, holder: str, on_busy: BusyHandler | None = None
 ) -> AsyncGenerator[BranchLease]:
-    """Hold a branch; raises ConflictError if another run has it and is alive.
+    """Hold the lease of a branch; raise ConflictError if another live run holds it.
 
-    With `make_way` it is waited for instead, and that is told each time who has it.
+    With `on_busy` the lease is waited for, and `on_busy` is awaited with the holder on each retry.
     """
     if not runs.durable:
-        found = await _patient(partial(_found_now, runs, holder), make_way)
+        branch_lease = await _acquire_with_retries(
+            partial(_acquire_in_memory, runs, holder), on_busy
+        )
         try:
-            yield found
+            yield branch_lease
         finally:
-            if not found.released:
-                runs.release(found.lease)
+            if not branch_lease.released:
+                runs.release(branch_lease.lease)
         return
-    found = await _patient(partial(_found_undisturbed, runs, holder), make_way)
-    beating = _Beating(runs, found)
+    branch_lease = await _acquire_with_retries(partial(_acquire_durable, runs, holder), on_busy)
+    beating = _Heartbeat(runs, branch_lease)
     try:
-        yield found
+        yield branch_lease
     finally:
         beating.stop()
-        if not found.released:
-            await finish_uncancelled(_given_back(runs, found.lease))
+        if not branch_lease.released:
+            await finish_uncancelled(_release(runs, branch_lease.lease))
 
 
-async def _patient(
-    take: Callable[[], Awaitable[BranchLease]], make_way: MakeWay | None
+async def _acquire_with_retries(
+    acquire: Callable[[], Awaitable[BranchLease]], on_busy: BusyHandler | None
 ) -> BranchLease:
-    """Take a branch; raises ConflictError if a run has it, or something brief for too long."""
-    tries = 0
+    """Acquire a lease; raise ConflictError if a run holds it, or a brief holder for too long."""
+    retries = 0
     while True:
         try:
-            return await take()
+            return await acquire()
         except ConflictError as error:
-            brief = error.holder.endswith(_BRIEF) and tries < _TRIES
-            if not brief and (make_way is None or not error.holder):
+            brief = error.holder.endswith(_BRIEF_SUFFIX) and retries < _BRIEF_RETRIES
+            if not brief and (on_busy is None or not error.holder):
                 raise
-            if not brief and make_way is not None:
-                await make_way(error.holder)
-        tries += 1
-        await sleep(_PAUSE if brief else _LOOK)
+            if not brief and on_busy is not None:
+                await on_busy(error.holder)
+        retries += 1
+        await sleep(_BRIEF_RETRY_SECONDS if brief else _BUSY_POLL_SECONDS)
 
 
-async def take_away(runs: RunRepository, holder: str) -> None:
-    """End the lease of a run in another process, unless it has given that back meanwhile."""
+async def revoke_lease(runs: RunRepository, holder: str) -> None:
+    """End the lease of a run in another process, unless that has released it."""
     with suppress(ConflictError):
-        await finish_uncancelled(to_thread(_take_away, runs, holder))
+        await finish_uncancelled(to_thread(_revoke, runs, holder))
 
 
-def _take_away(runs: RunRepository, holder: str) -> None:
-    # in its place, so that nobody else is pushed out
+def _revoke(runs: RunRepository, holder: str) -> None:
+    # as the same holder, so that nobody else loses the lease
     runs.release(runs.acquire(holder, 1))
 
 
-async def _found_now(runs: RunRepository, holder: str) -> BranchLease:
-    return _found(runs, holder)
+async def _acquire_in_memory(runs: RunRepository, holder: str) -> BranchLease:
+    return _acquire_and_load(runs, holder)
 
 
-async def _found_undisturbed(runs: RunRepository, holder: str) -> BranchLease:
-    """Hold it with what others write; nearly always that tells all there is to know.
+async def _acquire_durable(runs: RunRepository, holder: str) -> BranchLease:
+    """Acquire the lease in a group commit, which nearly always returns the whole branch state.
 
-    Being cancelled meanwhile gives it back, as it is taken all the same.
+    If cancelled, release the lease once it is acquired.
     """
-    taking = runs.take(holder, _TTL)
+    acquisition = runs.take(holder, _LEASE_TTL_US)
     try:
-        if taking.written is not None:
-            await _or_given_back(runs, taking.written, lambda _: taking.taken.lease)
+        if acquisition.written is not None:
+            await _release_if_cancelled(
+                runs, acquisition.written, lambda _: acquisition.taken.lease
+            )
     except ConflictError as error:
         if not is_dead(error.holder):
             raise
-        return await _in_thread(runs, partial(_found, runs, holder))
-    taken = taking.taken
-    if taking.as_known and (taken.run is None or taken.run.state == "ended"):
-        return BranchLease(taken.lease, taken.seq, None)
-    return await _in_thread(runs, partial(_looked_at, runs, taken.lease))
+        return await _acquire_in_thread(runs, partial(_acquire_and_load, runs, holder))
+    grant = acquisition.taken
+    if acquisition.as_known and (grant.run is None or grant.run.state == "ended"):
+        return BranchLease(grant.lease, grant.seq, None)
+    return await _acquire_in_thread(runs, partial(_load, runs, grant.lease))
 
 
-async def _in_thread(runs: RunRepository, take: Callable[[], BranchLease]) -> BranchLease:
-    return await _or_given_back(runs, to_thread(take), lambda found: found.lease)
+async def _acquire_in_thread(
+    runs: RunRepository, acquire: Callable[[], BranchLease]
+) -> BranchLease:
+    return await _release_if_cancelled(
+        runs, to_thread(acquire), lambda branch_lease: branch_lease.lease
+    )
 
 
-async def _or_given_back(
+async def _release_if_cancelled(
     runs: RunRepository, work: Awaitable[_T], lease_in: Callable[[_T], Lease]
 ) -> _T:
     """Return the result of work; if cancelled, wait for it and release its lease."""
-    taking = ensure_future(work)
+    task = ensure_future(work)
     try:
-        return await finish_uncancelled(taking)
+        return await finish_uncancelled(task)
     except CancelledError:
-        if taking.exception() is None:
-            await finish_uncancelled(_given_back(runs, lease_in(taking.result())))
+        if task.exception() is None:
+            await finish_uncancelled(_release(runs, lease_in(task.result())))
         raise
 
 
-async def _given_back(runs: RunRepository, lease: Lease) -> None:
-    with suppress(SennitError):  # then it runs out by itself
+async def _release(runs: RunRepository, lease: Lease) -> None:
+    with suppress(SennitError):  # then it expires
         await get_running_loop().run_in_executor(None, runs.release, lease)
 
 
-def _found(runs: RunRepository, holder: str) -> BranchLease:
-    return _looked_at(runs, _taken(runs, holder))
+def _acquire_and_load(runs: RunRepository, holder: str) -> BranchLease:
+    return _load(runs, _acquire(runs, holder))
 
 
-def _looked_at(runs: RunRepository, lease: Lease) -> BranchLease:
-    # Read once it is held: nobody else changes it any more.
+def _load(runs: RunRepository, lease: Lease) -> BranchLease:
+    # Read under the lease, when nobody else writes.
     try:
         return BranchLease(lease, runs.last_seq(), unfinished(runs))
     except BaseException:
@@ -180,14 +187,14 @@ def _looked_at(runs: RunRepository, lease: Lease) -> BranchLease:
         raise
 
 
-def _taken(runs: RunRepository, holder: str) -> Lease:
-    ttl = _TTL if runs.durable else 1_000_000 * _TTL
+def _acquire(runs: RunRepository, holder: str) -> Lease:
+    ttl = _LEASE_TTL_US if runs.durable else 1_000_000 * _LEASE_TTL_US
     try:
         return runs.acquire(holder, ttl)
     except ConflictError as error:
         if not is_dead(error.holder):
             raise
-        _take_away(runs, error.holder)
+        _revoke(runs, error.holder)
         return runs.acquire(holder, ttl)
 
 
@@ -197,29 +204,31 @@ def is_own(holder: str) -> bool:
 
 
 def is_dead(holder: str) -> bool:
-    """Return whether a holder was a process of this machine that has surely ended."""
+    """Return whether a holder was a process of this machine that has ended."""
     return process.is_gone(holder.partition("/")[0])
 
 
-class _Beating:
-    """Signs of life; most runs are over before the first, so until then it is only a timer."""
+class _Heartbeat:
+    """Lease renewal; a mere timer until the first, as most runs end before it."""
 
-    def __init__(self, runs: RunRepository, held: BranchLease) -> None:
-        self._runs, self._held = runs, held
+    def __init__(self, runs: RunRepository, branch_lease: BranchLease) -> None:
+        self._runs, self._branch_lease = runs, branch_lease
         self._task: Task[None] | None = None
-        self._timer = get_running_loop().call_later(_BEAT, self._begin)
+        self._timer = get_running_loop().call_later(_HEARTBEAT_SECONDS, self._start)
 
     def stop(self) -> None:
-        """No more of them."""
+        """Stop the renewals."""
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 
-    def _begin(self) -> None:
-        self._task = create_task(self._beat())
+    def _start(self) -> None:
+        self._task = create_task(self._renew())
 
-    async def _beat(self) -> None:
-        with suppress(SennitError):  # once it is lost, the next write says so
+    async def _renew(self) -> None:
+        with suppress(SennitError):  # a lost lease fails the next write
             while True:
-                self._held.lease = await to_thread(self._runs.renew, self._held.lease, _TTL)
-                await sleep(_BEAT)
+                self._branch_lease.lease = await to_thread(
+                    self._runs.renew, self._branch_lease.lease, _LEASE_TTL_US
+                )
+                await sleep(_HEARTBEAT_SECONDS)

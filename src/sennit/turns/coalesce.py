@@ -20,7 +20,7 @@ class Coalescer:
         self._options, self._show = options, show
         self._pieces: list[str] = []
         self._size = 0
-        self._of: tuple[UUID, bool] | None = None
+        self._source: tuple[UUID, bool] | None = None
         self._timer: TimerHandle | None = None
 
     def add(self, message_id: UUID, text: str, reasoning: bool) -> None:
@@ -28,9 +28,9 @@ class Coalescer:
         if not self._options.coalesce_tokens:
             self._show(message_id, text, reasoning)
             return
-        if self._of != (message_id, reasoning):
+        if self._source != (message_id, reasoning):
             self.flush()
-            self._of = (message_id, reasoning)
+            self._source = (message_id, reasoning)
         self._pieces.append(text)
         self._size += len(text)
         if self._size >= self._options.preferred_chunk_size:
@@ -44,9 +44,9 @@ class Coalescer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._of is None or not self._pieces:
+        if self._source is None or not self._pieces:
             return
-        message_id, reasoning = self._of
+        message_id, reasoning = self._source
         text = "".join(self._pieces)
-        self._pieces, self._size, self._of = [], 0, None
+        self._pieces, self._size, self._source = [], 0, None
         self._show(message_id, text, reasoning)

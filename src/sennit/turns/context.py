@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 
 REPLACED = "replaced"
 """The mark, in the metadata, of a message that stands for others."""
-_SHARE = 4  # contexts may take one in so many tokens of the window
-_BUDGET = 2_000  # tokens for contexts where the window is not known
-_LONG = 500  # messages to read for the first time from which a prompt is made in a thread
-_IMAGE = 4_000  # letters that an image counts as
+_WINDOW_DIVISOR = 4  # contexts may take one in so many tokens of the window
+_DEFAULT_BUDGET_TOKENS = 2_000  # tokens for contexts where the window is not known
+_MAX_MESSAGES_ON_LOOP = (
+    500  # messages to read for the first time from which a prompt is made in a thread
+)
+_LETTERS_PER_IMAGE = 4_000  # letters that an image counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,19 @@ class ContextProvider(Protocol):
         ...
 
 
-def checked_contexts(given: Any) -> tuple[Any, ...]:
+def checked_contexts(contexts: Any) -> tuple[Any, ...]:
     """Context providers as a tuple; raises InvalidTypeError for what is none."""
-    if not isinstance(given, Iterable):
-        raise InvalidTypeError(f"contexts must be a list of providers, got {shown(given)}.")
-    providers = tuple(cast("Iterable[Any]", given))
-    for one in providers:
-        if not callable(getattr(one, "provide", None)):
-            raise InvalidTypeError(f"A context provider has provide(need), got {shown(one)}.")
+    if not isinstance(contexts, Iterable):
+        raise InvalidTypeError(f"contexts must be a list of providers, got {shown(contexts)}.")
+    providers = tuple(cast("Iterable[Any]", contexts))
+    for provider in providers:
+        if not callable(getattr(provider, "provide", None)):
+            raise InvalidTypeError(f"A context provider has provide(need), got {shown(provider)}.")
     return providers
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedContext:
     """A context provider that always gives the same."""
 
     items: tuple[Any, ...]
@@ -104,21 +106,21 @@ class Fixed:
         return self.items
 
 
-def _unread(branch: Branch) -> int:
+def _unread_count(branch: Branch) -> int:
     """Return how many messages the next prompt has to read that none before it has read."""
-    if len(branch) <= _LONG:
+    if len(branch) <= _MAX_MESSAGES_ON_LOOP:
         return len(branch)
     return unread_messages(branch.session.messages, sent(branch))
 
 
-async def prompt(run: Run) -> ModelRequest:
+async def build_prompt(run: Run) -> ModelRequest:
     """Return the model request: conversation, contexts, and changes by policies."""
-    if _unread(run.request.branch) > _LONG:
+    if _unread_count(run.request.branch) > _MAX_MESSAGES_ON_LOOP:
         request = await to_thread(run.request.model_request)
     else:
         request = run.request.model_request()
     if run.progress.turns > 1:
-        request = _free(request)
+        request = _without_tool_choice(request)
     if run.request.contexts:
         request = await _with_contexts(run, request)
     if run.request.policies:
@@ -126,7 +128,7 @@ async def prompt(run: Run) -> ModelRequest:
     return request
 
 
-def _free(request: ModelRequest) -> ModelRequest:
+def _without_tool_choice(request: ModelRequest) -> ModelRequest:
     """The same without a call it is held to: forced every time, a model would never answer."""
     params = {name: value for name, value in request.params.items() if name != "tool_choice"}
     return replace(request, params=params)
@@ -144,29 +146,29 @@ async def _with_contexts(run: Run, request: ModelRequest) -> ModelRequest:
 
 async def _gather(run: Run, newest: Message) -> list[ContextItem]:
     """Return the items of all providers that fit, and record them as an event."""
-    need = ContextNeed(run.request.branch, newest, budget(run))
+    need = ContextNeed(run.request.branch, newest, context_budget(run))
     items: list[ContextItem] = []
-    told: list[Injection] = []
-    left = need.budget
+    injections: list[Injection] = []
+    remaining = need.budget
     for provider in run.request.contexts:
-        for item in await _given(run, provider, replace(need, budget=left)):
-            if item.tokens <= left:
-                left -= item.tokens
+        for item in await _provide(run, provider, replace(need, budget=remaining)):
+            if item.tokens <= remaining:
+                remaining -= item.tokens
                 items.append(item)
-                told.append(Injection(type(provider).__name__, item.uri, item.tokens))
-    if told:
-        run.tell(ContextAdded, message_id=newest.id, items=tuple(told))
+                injections.append(Injection(type(provider).__name__, item.uri, item.tokens))
+    if injections:
+        run.emit(ContextAdded, message_id=newest.id, items=tuple(injections))
     return items
 
 
-async def _given(run: Run, provider: Any, need: ContextNeed) -> list[ContextItem]:
+async def _provide(run: Run, provider: Any, need: ContextNeed) -> list[ContextItem]:
     try:
-        given = provider.provide(need)
-        given = await given if isawaitable(given) else given
-        return [one if isinstance(one, ContextItem) else ContextItem(str(one)) for one in given]
+        items = provider.provide(need)
+        items = await items if isawaitable(items) else items
+        return [item if isinstance(item, ContextItem) else ContextItem(str(item)) for item in items]
     except Exception as error:
-        told = f"{type(provider).__name__} raised {type(error).__name__}: {error}"
-        run.warn("context", told)
+        text = f"{type(provider).__name__} raised {type(error).__name__}: {error}"
+        run.warn("context", text)
         return []
 
 
@@ -175,28 +177,28 @@ def with_items(
 ) -> list[Mapping[str, Any]]:
     """Chat messages with items in front of the newest thing the user said."""
     block = "Context:\n" + "\n".join(f"  - {_indented(item.text)}" for item in items)
-    out = list(messages)
-    at = next((at for at in reversed(range(len(out))) if out[at]["role"] == "user"), None)
-    if at is None:
-        return [*out, {"role": "user", "content": block}]
-    said = out[at]["content"]
-    if isinstance(said, str):
-        out[at] = {**out[at], "content": f"{block}\n\n{said}"}
+    result = list(messages)
+    index = next((i for i in reversed(range(len(result))) if result[i]["role"] == "user"), None)
+    if index is None:
+        return [*result, {"role": "user", "content": block}]
+    content = result[index]["content"]
+    if isinstance(content, str):
+        result[index] = {**result[index], "content": f"{block}\n\n{content}"}
     else:
-        out[at] = {**out[at], "content": [{"type": "text", "text": block}, *said]}
-    return out
+        result[index] = {**result[index], "content": [{"type": "text", "text": block}, *content]}
+    return result
 
 
 def _indented(text: str) -> str:
     return text.strip().replace("\n", "\n    ")
 
 
-def budget(run: Run) -> int:
+def context_budget(run: Run) -> int:
     """Return the token budget of contexts: a share of the window, at most what is left."""
     window = run.window
     if window is None:
-        return _BUDGET
-    return max(0, min(window // _SHARE, window - tokens_of(run.request)))
+        return _DEFAULT_BUDGET_TOKENS
+    return max(0, min(window // _WINDOW_DIVISOR, window - tokens_of(run.request)))
 
 
 async def window_of(model: Model) -> int | None:
@@ -206,7 +208,7 @@ async def window_of(model: Model) -> int | None:
     return model.window
 
 
-def overfull(run: Run) -> bool:
+def is_window_full(run: Run) -> bool:
     """Return whether so much of the window is used that what was said earlier has to be
     summarised.
     """
@@ -220,26 +222,29 @@ def tokens_of(request: Request) -> int:
     """About how many tokens the conversation takes; only what is new since last time is counted."""
     current = request.branch.current
     since = current.since if isinstance(current, UnarchivedView) else 0
-    count, known = read(
-        _Counting(since), request.session.messages, current, lambda fold: (fold.total, fold.known)
+    count, measured = read(
+        _TokenCounterFactory(since),
+        request.session.messages,
+        current,
+        lambda fold: (fold.total, fold.is_measured),
     )
-    if known or not request.tools:
+    if measured or not request.tools:
         return count
     return count + tokens_in(letters_of_tools(tool.schema for tool in request.tools.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Counting:
+class _TokenCounterFactory:
     """Begins to count a conversation of which some was archived by a commit, if any was."""
 
     since: int
     """The id of the last commit: what was counted before it no longer holds."""
 
-    def __call__(self) -> _Tokens:
-        return _Tokens(self.since)
+    def __call__(self) -> _TokenCounter:
+        return _TokenCounter(self.since)
 
 
-class _Tokens:
+class _TokenCounter:
     """Counts a conversation as it grows."""
 
     __slots__ = ("_counted", "_letters", "_since")
@@ -250,7 +255,7 @@ class _Tokens:
         self._since = since  # the last replacement: what was counted before it no longer holds
 
     @property
-    def known(self) -> bool:
+    def is_measured(self) -> bool:
         """True if the provider has counted any of it."""
         return self._counted > 0
 
@@ -262,25 +267,25 @@ class _Tokens:
     def feed(self, messages: Sequence[Message]) -> None:
         """Count what comes next."""
         for message in messages:
-            note = message.metadata
-            if REPLACED in note:
+            metadata = message.metadata
+            if REPLACED in metadata:
                 self._since = max(self._since, message.id.int)
-            usage = note.get("usage")
-            if usage and SPECIAL not in note and message.id.int > self._since:
+            usage = metadata.get("usage")
+            if usage and SPECIAL not in metadata and message.id.int > self._since:
                 self._count(usage)
             else:
                 self._letters += _letters_of(message.content)
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        sent, said = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
-        if sent:  # what was thought aloud is not sent again
-            self._counted = sent + said - usage.get("reasoning_tokens", 0)
+        input_tokens, output_tokens = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+        if input_tokens:  # what was thought aloud is not sent again
+            self._counted = input_tokens + output_tokens - usage.get("reasoning_tokens", 0)
             self._letters = 0
 
 
 def _letters_of(content: MessageContent) -> int:
     if isinstance(content, InstructionContent):
-        return len(content.text) + _IMAGE * len(content.images or ())
+        return len(content.text) + _LETTERS_PER_IMAGE * len(content.images or ())
     if isinstance(content, ActionRequestContent):
         return len(content.function or "") + letters_in(content.arguments or {})
     return letters_in(content.rendered)

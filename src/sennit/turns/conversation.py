@@ -23,22 +23,22 @@ from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.blocking import run_now, watching
+from sennit.turns.blocking import run_blocking, stream_blocking
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
-from sennit.turns.observers import Observers, raised
+from sennit.turns.observers import Observers, observer_warning
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import UnfinishedRun, replay, shown_after, unfinished
 from sennit.turns.request import Request
-from sennit.turns.result import NOTHING, Notice, Return
+from sennit.turns.result import NOTHING_TO_RESUME, Notice, Return
 from sennit.turns.run import CancelMode, Run
 from sennit.turns.run_input import Check, RunInput
 from sennit.turns.runner import Runner
-from sennit.turns.special.apply import put
+from sennit.turns.special.apply import apply_outcome
 from sennit.turns.special.definition import SpecialTurn
-from sennit.turns.special.run import perform
+from sennit.turns.special.run import run_special_turn
 from sennit.turns.stream import RunStream, as_event, as_return
 from sennit.turns.subscription import Subscription
 from sennit.turns.tools.approval import decide
@@ -69,10 +69,14 @@ class ConversationSession:
         """
         if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A conversation needs a Request, got {shown(request)}.")
-        more = checked_policies(policies)
-        self._request = replace(request, policies=(*request.policies, *more)) if more else request
+        extra_policies = checked_policies(policies)
+        self._request = (
+            replace(request, policies=(*request.policies, *extra_policies))
+            if extra_policies
+            else request
+        )
         self._observers = tuple(observers)
-        self._driver = Runner(self._request, self._observers, greets=generate_greeting)
+        self._runner = Runner(self._request, self._observers, greets=generate_greeting)
 
     @property
     def request(self) -> Request:
@@ -84,7 +88,7 @@ class ConversationSession:
 
         What goes wrong is in the Return; `raise_for_error()` raises it.
         """
-        return await self._driver.run(options or SessionOptions(), None, _nobody)
+        return await self._runner.run(options or SessionOptions(), None, _ignore_events)
 
     def stream(
         self,
@@ -104,8 +108,8 @@ class ConversationSession:
         run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
         says where (see `say`).
         """
-        aim = RunInput(say=self._spoken(say), at=at)
-        return self._watch(options, streaming_options, as_return, resume, aim)
+        run_input = RunInput(say=self._input_messages(say), at=at)
+        return self._stream(options, streaming_options, as_return, resume, run_input)
 
     @overload
     def events(
@@ -142,37 +146,41 @@ class ConversationSession:
         run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            aim = RunInput(say=self._spoken(say), at=at, last=last)
-            return self._watch(options, streaming_options, as_event, resume, aim, pieces=pieces)
+            run_input = RunInput(say=self._input_messages(say), at=at, last=last)
+            return self._stream(
+                options, streaming_options, as_event, resume, run_input, pieces=pieces
+            )
         if not (options is streaming_options is say is at is last is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Subscription(RunRepository(self._request.branch), after)
 
-    def _watch(
+    def _stream(
         self,
         options: SessionOptions | None,
         streaming_options: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
-        aim: RunInput,
+        run_input: RunInput,
         *,
         pieces: bool = True,
     ) -> RunStream[_T]:
-        shown_as = streaming_options or StreamingOptions() if pieces else None
-        if resume and aim.say:
+        streaming = streaming_options or StreamingOptions() if pieces else None
+        if resume and run_input.say:
             raise ValidationError("A resumed run takes no new message; use steer() to add one.")
 
         def start(publish: Publish) -> Task[Return]:
             if resume:
-                return self._driver.start(self._resume(options, shown_as, publish))
-            chosen = options or SessionOptions()
-            return self._driver.start(self._driver.run(chosen, shown_as, publish, aim=aim))
+                return self._runner.start(self._resume(options, streaming, publish))
+            run_options = options or SessionOptions()
+            return self._runner.start(
+                self._runner.run(run_options, streaming, publish, run_input=run_input)
+            )
 
-        return RunStream(start, self._driver.stop, show)
+        return RunStream(start, self._runner.stop, show)
 
     def run(self, options: SessionOptions | None = None) -> Return:
         """`run_to_stable_result` for programs without an event loop."""
-        return run_now(self.run_to_stable_result(options), "await run_to_stable_result()")
+        return run_blocking(self.run_to_stable_result(options), "await run_to_stable_result()")
 
     def stream_sync(
         self,
@@ -180,7 +188,7 @@ class ConversationSession:
         streaming_options: StreamingOptions | None = None,
     ) -> AbstractContextManager[Generator[Return]]:
         """`stream` for programs without an event loop: `with … as pieces: for piece in pieces`."""
-        return watching(
+        return stream_blocking(
             lambda: self.stream(options, streaming_options), self.cancel, "async with stream()"
         )
 
@@ -190,7 +198,7 @@ class ConversationSession:
         What was being said is kept (see `SessionOptions.on_cancel`). "after_turn" lets the model
         and the tools finish what they are doing first.
         """
-        self._driver.cancel(mode)
+        self._runner.cancel(mode)
 
     def suspend(self) -> None:
         """Stop the run under way, if any, so that `resume` goes on with it, here or elsewhere.
@@ -198,7 +206,7 @@ class ConversationSession:
         It is left as if the program had ended: text that was being said is said anew, and a tool
         that was under way is treated as its `replay` says. One that has not begun yet is cancelled.
         """
-        self._driver.suspend()
+        self._runner.suspend()
 
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
@@ -218,7 +226,7 @@ class ConversationSession:
         Raises ExistsError if the run has heard a message with the same id, or the session has one.
         """
         message = self._instruction(said)
-        return message if self._driver.steer(message) else None
+        return message if self._runner.steer(message) else None
 
     asteer = async_method(steer)
     asteer_run = async_method(steer_run)
@@ -227,13 +235,13 @@ class ConversationSession:
         self, message: Ref | int, content: Any, *, name: str | None = None
     ) -> ConversationSession:
         """A conversation on a fork in which `message` says `content` instead; see Branch.edit."""
-        return self._on(self._request.branch.edit(message, content, name=name))
+        return self._on_branch(self._request.branch.edit(message, content, name=name))
 
     async def aedit(
         self, message: Ref | int, content: Any, *, name: str | None = None
     ) -> ConversationSession:
         """`edit` for async callers."""
-        return self._on(await self._request.branch.aedit(message, content, name=name))
+        return self._on_branch(await self._request.branch.aedit(message, content, name=name))
 
     def regenerate(
         self, message: Ref | int | None = None, *, name: str | None = None
@@ -243,20 +251,20 @@ class ConversationSession:
         Run it to have another. Raises NotFoundError if there is none, ValidationError for a message
         that is not the model's.
         """
-        old = self._answer(message)
-        return self._on(self._request.branch.regenerate(old, name=name))
+        old = self._answer_or_last(message)
+        return self._on_branch(self._request.branch.regenerate(old, name=name))
 
     async def aregenerate(
         self, message: Ref | int | None = None, *, name: str | None = None
     ) -> ConversationSession:
         """`regenerate` for async callers."""
-        old = self._answer(message)
-        return self._on(await self._request.branch.aregenerate(old, name=name))
+        old = self._answer_or_last(message)
+        return self._on_branch(await self._request.branch.aregenerate(old, name=name))
 
-    def _answer(self, message: Ref | int | None) -> Ref | int:
+    def _answer_or_last(self, message: Ref | int | None) -> Ref | int:
         return last_answer(self._request.branch) if message is None else message
 
-    def _on(self, branch: Branch) -> ConversationSession:
+    def _on_branch(self, branch: Branch) -> ConversationSession:
         """The same conversation on another branch, which has the same grants."""
         request = replace(self._request, branch=branch)
         return ConversationSession(request, observers=self._observers)
@@ -279,24 +287,26 @@ class ConversationSession:
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        aim = RunInput(say=self._spoken(message), at=at, last=last, check=check)
-        return await self._driver.run(options or SessionOptions(), None, _nobody, aim=aim)
+        run_input = RunInput(say=self._input_messages(message), at=at, last=last, check=check)
+        return await self._runner.run(
+            options or SessionOptions(), None, _ignore_events, run_input=run_input
+        )
 
-    def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
-        if isinstance(said, str | Message):
-            return (self._instruction(said),)
-        messages = () if said is None else said
-        listed = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not listed or not all(isinstance(one, Message) for one in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
+    def _input_messages(self, say: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
+        if isinstance(say, str | Message):
+            return (self._instruction(say),)
+        messages = () if say is None else say
+        is_sequence = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_sequence or not all(isinstance(message, Message) for message in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
-                f"A message is a text, a Message or a list of Messages, got {shown(said)}."
+                f"A message is a text, a Message or a list of Messages, got {shown(say)}."
             )
         return tuple(messages)
 
-    def _instruction(self, said: str | Message) -> Message:
-        if isinstance(said, Message):
-            return said
-        content = InstructionContent(instruction=said)
+    def _instruction(self, text: str | Message) -> Message:
+        if isinstance(text, Message):
+            return text
+        content = InstructionContent(instruction=text)
         return Message(content, sender=self._request.session.user)
 
     async def execute_tool_call(self, call_id: str) -> Return:
@@ -306,10 +316,12 @@ class ConversationSession:
         waits for it (`suspended`), and so does a run it belongs to: `resume` goes on with that.
         Raises NotFoundError for a call that is unknown or has its result already.
         """
-        left = await _left(RunRepository(self._request.branch))
-        options = SessionOptions() if left is None else _options(left.notes)
-        aim = RunInput(only=pending_call(self._request.branch, call_id).id)
-        return await self._driver.run(options, None, _nobody, left, aim)
+        unfinished_run = await _load_unfinished(RunRepository(self._request.branch))
+        options = (
+            SessionOptions() if unfinished_run is None else _recorded_options(unfinished_run.notes)
+        )
+        run_input = RunInput(only=pending_call(self._request.branch, call_id).id)
+        return await self._runner.run(options, None, _ignore_events, unfinished_run, run_input)
 
     async def execute_special_turn(
         self, turn: SpecialTurn, prefer_streaming: bool = False
@@ -324,13 +336,17 @@ class ConversationSession:
             raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
         if RunRepository(self._request.branch).durable:
             await self._request.session.arefresh()
-        outcome = await perform(turn, self._request, hold_and_run, streaming=prefer_streaming)
-        if not outcome.leaves_something:
+        outcome = await run_special_turn(
+            turn, self._request, hold_and_run, streaming=prefer_streaming
+        )
+        if not outcome.changes_branch:
             return outcome.result
         warnings: list[Notice] = []
-        observers = Observers(self._observers, self._request, _keeping(warnings))
+        observers = Observers(self._observers, self._request, _collect_warnings(warnings))
         try:
-            result = await put(outcome, self._request.branch, self._driver.here, observers.tell)
+            result = await apply_outcome(
+                outcome, self._request.branch, self._runner.local_run, observers.notify
+            )
         finally:
             await observers.finish()
         return replace(result, messages=(*result.messages, *warnings))
@@ -345,7 +361,7 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
-        return await self._driver.start(self._resume(options, streaming_options, _nobody))
+        return await self._runner.start(self._resume(options, streaming_options, _ignore_events))
 
     async def _resume(
         self,
@@ -353,12 +369,14 @@ class ConversationSession:
         streaming_options: StreamingOptions | None,
         publish: Publish,
     ) -> Return:
-        left = await _left(RunRepository(self._request.branch))
-        if left is not None:
-            chosen = options or _options(left.notes)
-            return await self._driver.run(chosen, streaming_options, publish, resume=left)
-        nothing = Run(self._request, options or SessionOptions(), streaming_options, publish)
-        return nothing.refuse("invalid", NOTHING)
+        unfinished_run = await _load_unfinished(RunRepository(self._request.branch))
+        if unfinished_run is not None:
+            run_options = options or _recorded_options(unfinished_run.notes)
+            return await self._runner.run(
+                run_options, streaming_options, publish, resume=unfinished_run
+            )
+        run = Run(self._request, options or SessionOptions(), streaming_options, publish)
+        return run.refuse("invalid", NOTHING_TO_RESUME)
 
     def pending_approvals(self) -> list[Message]:
         """Return the calls of a suspended run that need approval and have no decision yet."""
@@ -393,37 +411,37 @@ class ConversationSession:
     areplay = async_method(replay)
 
 
-async def _left(runs: RunRepository) -> UnfinishedRun | None:
+async def _load_unfinished(runs: RunRepository) -> UnfinishedRun | None:
     return await to_thread(unfinished, runs) if runs.durable else unfinished(runs)
 
 
-def _options(notes: dict[str, Any]) -> SessionOptions:
+def _recorded_options(notes: dict[str, Any]) -> SessionOptions:
     """The options a run noted of itself."""
-    given = dict(notes.get("options", {}))
-    if given.get("budget") is not None:
-        given["budget"] = Budget(**given["budget"])
-    return SessionOptions(**given)
+    values = dict(notes.get("options", {}))
+    if values.get("budget") is not None:
+        values["budget"] = Budget(**values["budget"])
+    return SessionOptions(**values)
 
 
-def _nobody(_events: list[AnyEvent]) -> None:
+def _ignore_events(_events: list[AnyEvent]) -> None:
     """Nobody watches."""
 
 
-def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
+def _collect_warnings(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
     def warn(observer: Any, error: BaseException) -> None:
-        warnings.append(Notice("warning", "observer", raised(observer, error)))
+        warnings.append(Notice("warning", "observer", observer_warning(observer, error)))
 
     return warn
 
 
 def last_answer(branch: Branch) -> Message:
     """Return the index of the answer to the last instruction; raises NotFoundError."""
-    found: Message | None = None
+    answer: Message | None = None
     for message in latest(branch):
-        if message.role is MessageRole.USER and found is not None:
+        if message.role is MessageRole.USER and answer is not None:
             break
         if message.role is MessageRole.ASSISTANT:
-            found = message
-    if found is None:
+            answer = message
+    if answer is None:
         raise NotFoundError("There is no answer yet; run the conversation first.")
-    return found
+    return answer

@@ -71,7 +71,7 @@ class TurnStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ahead(Event):
+class _MessageIdEvent(Event):
     message_id: UUID
     """The message it speaks of, which may not be there yet."""
 
@@ -81,7 +81,7 @@ class _Ahead(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece(_Ahead):
+class _TextEvent(_MessageIdEvent):
     stored = ("text",)
     text: str
 
@@ -90,28 +90,28 @@ class _Piece(_Ahead):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextAdded(_Piece):
+class TextAdded(_TextEvent):
     """More of the answer."""
 
     kind = "text.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningAdded(_Piece):
+class ReasoningAdded(_TextEvent):
     """More of what the model thinks aloud."""
 
     kind = "reasoning.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DraftDropped(_Ahead):
+class DraftDropped(_MessageIdEvent):
     """Text shown of a message is void: it is generated again, or was cancelled."""
 
     kind = "draft.dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfMessage(Event):
+class _MessageEvent(Event):
     message: Message
 
     @property
@@ -120,28 +120,28 @@ class _OfMessage(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageCompleted(_OfMessage):
+class MessageCompleted(_MessageEvent):
     """A message stands on the branch: a text, a greeting, or what a person steered."""
 
     kind = "message.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled(_OfMessage):
+class ToolCalled(_MessageEvent):
     """The model asks for a tool; the request stands on the branch."""
 
     kind = "tool.called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolStarted(_OfMessage):
+class ToolStarted(_MessageEvent):
     """The tool that this request asks for is about to be called."""
 
     kind = "tool.started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResultBuffered(_Ahead):
+class ToolResultBuffered(_MessageIdEvent):
     """A tool is done before those asked for ahead of it; its result is told after theirs."""
 
     kind = "tool.result_buffered"
@@ -160,7 +160,7 @@ class ToolResultBuffered(_Ahead):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageQueued(_Piece):
+class MessageQueued(_TextEvent):
     """A person has said something; the run takes it in before it asks the model again."""
 
     kind = "message.queued"
@@ -173,14 +173,14 @@ class MessageQueued(_Piece):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCompleted(_OfMessage):
+class ToolCompleted(_MessageEvent):
     """The result of a call stands on the branch, good or bad."""
 
     kind = "tool.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRequired(_OfMessage):
+class ApprovalRequired(_MessageEvent):
     """A person has to allow this request before it is run."""
 
     kind = "approval.required"
@@ -193,7 +193,7 @@ class ApprovalRequired(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalDecided(_OfMessage):
+class ApprovalDecided(_MessageEvent):
     """A person has decided about this request."""
 
     kind = "approval.decided"
@@ -204,12 +204,12 @@ class ApprovalDecided(_OfMessage):
     """How often the call had been started until then, on any branch."""
 
     def details(self) -> tuple[Any, ...]:
-        told = (self.approved, self.reason)
-        return (*told, self.starts) if self.starts else told
+        decision = (self.approved, self.reason)
+        return (*decision, self.starts) if self.starts else decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageInterjected(_OfMessage):
+class MessageInterjected(_MessageEvent):
     """A message stands on the branch that is no answer of the run it comes in.
 
     It is one of a special turn, or what a person has said too late for the run to take it in.
@@ -219,7 +219,7 @@ class MessageInterjected(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryReplaced(_OfMessage):
+class HistoryReplaced(_MessageEvent):
     """A message, such as a summary, stands where others stood; those have a branch of their own."""
 
     kind = "history.replaced"
@@ -252,14 +252,14 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextAdded(_Ahead):
+class ContextAdded(_MessageIdEvent):
     """Context providers added items to the prompt of an instruction."""
 
     kind = "context.added"
     items: tuple[Injection, ...]
 
     def details(self) -> tuple[Any, ...]:
-        return ([(one.source, one.uri, one.tokens) for one in self.items],)
+        return ([(item.source, item.uri, item.tokens) for item in self.items],)
 
     @classmethod
     def fields(cls, details: list[Any]) -> dict[str, Any]:
@@ -290,14 +290,14 @@ class RunEnded(Event):
 
     def details(self) -> tuple[Any, ...]:
         result = self.result
-        notices = [(one.severity, one.code, one.text) for one in result.messages]
-        return (result.stop_reason, notices, _plain(result.metrics))
+        notices = [(notice.severity, notice.code, notice.text) for notice in result.messages]
+        return (result.stop_reason, notices, _encode_metrics(result.metrics))
 
     @classmethod
     def fields(cls, details: list[Any]) -> dict[str, Any]:
         reason, notices, metrics = details
         messages = tuple(Notice(*notice) for notice in notices)
-        result = Return(stop_reason=reason, messages=messages, metrics=_metrics(metrics))
+        result = Return(stop_reason=reason, messages=messages, metrics=_decode_metrics(metrics))
         return {"result": result}
 
 
@@ -363,9 +363,9 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     fields = event_type.fields(details)
     if event_type is RunEnded:
         fields["result"] = replace(fields["result"], run_id=record.run, seq=record.seq)
-    elif issubclass(event_type, _Ahead):
+    elif issubclass(event_type, _MessageIdEvent):
         fields["message_id"] = record.message
-    elif issubclass(event_type, _OfMessage) and record.message is not None:
+    elif issubclass(event_type, _MessageEvent) and record.message is not None:
         fields["message"] = message(record.message)
     construct = cast("Callable[..., AnyEvent]", event_type)
     return construct(seq=record.seq, run_id=record.run, **fields)
@@ -377,7 +377,7 @@ def is_stored_as(record: EventRecord, event_type: type[Event]) -> bool:
     return body.startswith((b"[%d," % number, b"[%d]" % number))
 
 
-def _plain(metrics: Metrics) -> list[Any]:
+def _encode_metrics(metrics: Metrics) -> list[Any]:
     """Metrics in the order of their names below, as far as there is anything to tell."""
     usage = metrics.usage
     values = [
@@ -397,37 +397,37 @@ def _plain(metrics: Metrics) -> list[Any]:
     return values
 
 
-def _metrics(values: list[Any]) -> Metrics:
+def _decode_metrics(values: list[Any]) -> Metrics:
     """Return metrics from `_plain`; those left out are empty."""
     names = ("in", "out", "turns", "tools", "s", "finish", "model", "cached", "reasoning", "cost")
-    given = dict(zip(names, values, strict=False))
+    by_name = dict(zip(names, values, strict=False))
     usage = Usage(
-        given.get("in", 0),
-        given.get("out", 0),
-        given.get("cached", 0),
-        given.get("reasoning", 0),
-        given.get("cost"),
+        by_name.get("in", 0),
+        by_name.get("out", 0),
+        by_name.get("cached", 0),
+        by_name.get("reasoning", 0),
+        by_name.get("cost"),
     )
     return Metrics(
         usage=usage,
-        turns=given.get("turns", 0),
-        tool_calls=given.get("tools", 0),
-        seconds=given.get("s", 0.0),
-        finish_reason=given.get("finish"),
-        model=given.get("model", ""),
+        turns=by_name.get("turns", 0),
+        tool_calls=by_name.get("tools", 0),
+        seconds=by_name.get("s", 0.0),
+        finish_reason=by_name.get("finish"),
+        model=by_name.get("model", ""),
     )
 
 
-def whole(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+def restore_bodies(events: Iterable[AnyEvent]) -> list[AnyEvent]:
     """Events as they were shown: the end of a run carries what it has said, which is not stored."""
-    said: dict[UUID, list[Message]] = {}
-    found: list[AnyEvent] = []
+    messages: dict[UUID, list[Message]] = {}
+    restored: list[AnyEvent] = []
     for event in events:
         if isinstance(event, MessageCompleted | ToolCalled | ToolCompleted):
-            said.setdefault(event.run_id, []).append(event.message)
+            messages.setdefault(event.run_id, []).append(event.message)
         if isinstance(event, RunEnded):
-            body = Body(tuple(said.get(event.run_id, ())))
-            found.append(replace(event, result=replace(event.result, body=body)))
+            body = Body(tuple(messages.get(event.run_id, ())))
+            restored.append(replace(event, result=replace(event.result, body=body)))
         else:
-            found.append(event)
-    return found
+            restored.append(event)
+    return restored

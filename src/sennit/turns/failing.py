@@ -9,19 +9,19 @@ from sennit.turns.result import Notice
 from sennit.turns.run import Run
 from sennit.turns.step import Stop
 
-_BY_ITSELF = (
+_SELF_CANCELLED = (
     "Code that the run calls (the model, a policy or a context provider) raised CancelledError, "
     "though nobody has cancelled the run."
 )
 
 
-def failed(run: Run, error: Exception | CancelledError) -> Stop:
+def stop_for_error(run: Run, error: Exception | CancelledError) -> Stop:
     """The end of a run in which a model failed, the store, or code plugged in."""
     if isinstance(error, CancelledError):
-        error = ModelError(_BY_ITSELF, kind="failed")
+        error = ModelError(_SELF_CANCELLED, kind="failed")
     run.error = error
     if isinstance(error, NothingToAskError):
         return Stop("invalid", (Notice("error", "empty", str(error)),))
-    told = str(error) if isinstance(error, SennitError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, SennitError) else f"{type(error).__name__}: {error}"
     code = "lost_lease" if isinstance(error, ConflictError) else type(error).__name__
-    return Stop("error", (Notice("error", getattr(error, "kind", code), told),))
+    return Stop("error", (Notice("error", getattr(error, "kind", code), text),))

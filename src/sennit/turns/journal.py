@@ -1,17 +1,16 @@
-"""The journal of a run: events are durable before they are shown.
+"""The journal of a run: a write-ahead log whose events are durable before they are published.
 
-With a store, what comes in while a write is under way is written together by the next one: a fast
-model costs a few writes, not one for each word. Without a store nothing has to be waited for. What
-rewrites the branch is a write of its own.
+Events that arrive during a write are batched into the next one, so a fast model costs a few writes
+instead of one per token. Without a store, events are published at once. A rewrite of the branch is
+a batch of its own.
 
-A tool call is started in the write that records its start. If a run on another branch was faster,
-the store refuses that; a warning stands in the place of the event, and `refused` names the call.
+The start of a tool call is claimed in the write that records it. If a run on another branch was
+faster, the store refuses the write; a warning replaces the event, and `refused` has the call.
 """
 
 from __future__ import annotations
 
-from asyncio import Event as Bell
-from asyncio import Task, create_task, to_thread
+from asyncio import Event, Task, create_task, to_thread
 from collections.abc import Callable
 from uuid import UUID
 
@@ -31,7 +30,7 @@ Publish = Callable[[list[AnyEvent]], None]
 
 
 class _Batch(msgspec.Struct):
-    """The changes written in one step."""
+    """Changes written in one transaction."""
 
     rewrite: Rewrite | None = None
     messages: list[Message] = []
@@ -41,29 +40,27 @@ class _Batch(msgspec.Struct):
 
     @property
     def changes_branch(self) -> bool:
-        """True if the branch is another one afterwards."""
+        """True if messages are added to the branch or it is rewritten."""
         return bool(self.messages) or self.rewrite is not None
 
-    def takes(self, rewrite: Rewrite | None) -> bool:
-        """Return whether it can hold what comes next: nothing is told before or after a rewrite in
-        it.
-        """
+    def accepts(self, rewrite: Rewrite | None) -> bool:
+        """Return whether an event may join: a batch with a rewrite has only one event."""
         return self.rewrite is None and (rewrite is None or not self.events)
 
 
 class Journal:
-    """The notes of one run."""
+    """The journal of one run."""
 
-    def __init__(self, runs: RunRepository, held: BranchLease, publish: Publish) -> None:
-        self._runs, self._held, self._publish = runs, held, publish
+    def __init__(self, runs: RunRepository, branch_lease: BranchLease, publish: Publish) -> None:
+        self._runs, self._branch_lease, self._publish = runs, branch_lease, publish
         self._durable = runs.durable
         self._batches: list[_Batch] = []
-        self._pump: Task[None] | None = None
-        self._placing = False  # whether what is being written changes the branch
-        self._quiet = Bell()
-        self._failed: BaseException | None = None
+        self._writer: Task[None] | None = None
+        self._changing_branch = False  # by the batch being written
+        self._idle = Event()
+        self._error: BaseException | None = None
         self.refused: set[UUID] = set()
-        """Calls that were not started, as someone else has done so meanwhile."""
+        """Calls that were not started, because another run has started them."""
 
     def add(
         self,
@@ -72,7 +69,7 @@ class Journal:
         rewrite: Rewrite | None = None,
         start: CallStart | None = None,
     ) -> None:
-        """Note an event, with the message it puts on the branch, or how it rewrites that.
+        """Append an event, with the message it adds to the branch or the rewrite of the branch.
 
         `start` is the tool call that the event starts.
         """
@@ -80,41 +77,43 @@ class Journal:
         starts = [] if start is None else [start]
         last = self._batches[-1] if self._batches else None
         if not self._durable:
-            self._write_now(_Batch(rewrite, messages, [event], starts))
-        elif last is None or not last.takes(rewrite):
-            self._begin(_Batch(rewrite, messages, [event], starts))
+            self._write_in_memory(_Batch(rewrite, messages, [event], starts))
+        elif last is None or not last.accepts(rewrite):
+            self._enqueue(_Batch(rewrite, messages, [event], starts))
         else:
             last.rewrite = rewrite
             last.messages += messages
             last.events.append(event)
             last.starts += starts
 
-    def put(self, run: RunRecord, *, release: bool = False) -> None:
-        """Note where the run stands; with `release`, the branch is held no longer.
+    def put_run(self, run: RunRecord, *, release: bool = False) -> None:
+        """Write the run record; with `release`, release the lease in the same transaction.
 
-        It is written with what was noted last, or with what is noted next.
+        The record joins the last batch, or waits for the next one.
         """
-        change = {run.id: PutRun(run, self._held.lease.token, release)}
+        change = {run.id: PutRun(run, self._branch_lease.lease.token, release)}
         if not self._durable:
-            self._write_now(_Batch(records=change))
+            self._write_in_memory(_Batch(records=change))
         elif self._batches:
             self._batches[-1].records.update(change)
         else:
-            self._begin(_Batch(records=change))
+            self._enqueue(_Batch(records=change))
 
-    async def placed(self) -> None:
-        """Wait until what was noted stands on the branch."""
-        if self._placing or (self._batches and any(one.changes_branch for one in self._batches)):
-            await self.settle()
+    async def flush_messages(self) -> None:
+        """Wait until queued changes of the branch are durable; raises as `flush` does."""
+        if self._changing_branch or (
+            self._batches and any(batch.changes_branch for batch in self._batches)
+        ):
+            await self.flush()
 
-    async def settle(self) -> None:
-        """Wait until all that was noted is durable and shown; raises what kept it from that."""
-        while self._pump is not None:
-            await self._quiet.wait()
-        if self._failed is not None:
-            raise self._failed
+    async def flush(self) -> None:
+        """Wait until all events are durable and published; raise the error of a failed write."""
+        while self._writer is not None:
+            await self._idle.wait()
+        if self._error is not None:
+            raise self._error
 
-    def _write_now(self, batch: _Batch) -> None:
+    def _write_in_memory(self, batch: _Batch) -> None:
         try:
             if batch.rewrite is None:
                 self._runs.note(batch.messages, self._changes(batch))
@@ -122,51 +121,53 @@ class Journal:
                 self._runs.rewrite(batch.rewrite, self._changes(batch))
         except ConflictError as error:
             self._refuse(batch, error)
-            self._write_now(batch)
+            self._write_in_memory(batch)
             return
         self._publish(batch.events)
 
     def _refuse(self, batch: _Batch, error: ConflictError) -> None:
-        """Leave out the start of a call that someone else has started; raises any other error."""
+        """Drop the start of a call that another run has started; re-raise any other error."""
         if error.call is None:
             raise error
         self.refused.add(error.call)
-        batch.starts = [one for one in batch.starts if one.message != error.call]
+        batch.starts = [start for start in batch.starts if start.message != error.call]
         batch.events = [
-            _warning(one) if isinstance(one, ToolStarted) and one.message.id == error.call else one
-            for one in batch.events
+            _started_elsewhere(event)
+            if isinstance(event, ToolStarted) and event.message.id == error.call
+            else event
+            for event in batch.events
         ]
 
-    def _begin(self, batch: _Batch) -> None:
+    def _enqueue(self, batch: _Batch) -> None:
         self._batches.append(batch)
-        if self._pump is None and self._failed is None:
-            self._quiet.clear()
-            self._pump = create_task(self._write_all())
+        if self._writer is None and self._error is None:
+            self._idle.clear()
+            self._writer = create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
             while self._batches:
                 batch = self._batches.pop(0)
-                self._placing = batch.changes_branch
-                _reach("before", batch.events)
+                self._changing_branch = batch.changes_branch
+                _reach_failpoints("before", batch.events)
                 await self._write(batch)
-                _reach("after", batch.events)
+                _reach_failpoints("after", batch.events)
                 self._publish(batch.events)
         except BaseException as error:
-            self._failed = error
+            self._error = error
         finally:
-            self._pump, self._placing = None, False
-            self._quiet.set()
+            self._writer, self._changing_branch = None, False
+            self._idle.set()
 
     async def _write(self, batch: _Batch) -> None:
         if not telemetry.on():
-            await self._written(batch)
+            await self._write_batch(batch)
             return
         notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}
         with telemetry.watching(telemetry.STORE_WRITE, "", notes):
-            await self._written(batch)
+            await self._write_batch(batch)
 
-    async def _written(self, batch: _Batch) -> None:
+    async def _write_batch(self, batch: _Batch) -> None:
         if batch.rewrite is not None:
             await to_thread(self._runs.rewrite, batch.rewrite, self._changes(batch))
             return
@@ -174,25 +175,25 @@ class Journal:
             await self._runs.write(batch.messages, self._changes(batch))
         except ConflictError as error:
             self._refuse(batch, error)
-            await self._written(batch)
+            await self._write_batch(batch)
 
     def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
         changes: list[PutRun | AddEvents] = [*batch.records.values()]
         if batch.events:
-            told = tuple(map(to_record, batch.events))
-            token, starts = self._held.lease.token, tuple(batch.starts)
-            changes.append(AddEvents(self._runs.branch.id, told, token, starts))
+            records = tuple(map(to_record, batch.events))
+            token, starts = self._branch_lease.lease.token, tuple(batch.starts)
+            changes.append(AddEvents(self._runs.branch.id, records, token, starts))
         return changes
 
 
-def _warning(started: ToolStarted) -> WarningIssued:
-    told = f"The tool call of message {started.message.id} was started on another branch just now."
-    notice = Notice("warning", "started_elsewhere", told)
+def _started_elsewhere(started: ToolStarted) -> WarningIssued:
+    text = f"The tool call of message {started.message.id} was started on another branch just now."
+    notice = Notice("warning", "started_elsewhere", text)
     return WarningIssued(seq=started.seq, run_id=started.run_id, notice=notice)
 
 
-def _reach(when: str, events: list[AnyEvent]) -> None:
-    """A point for each event of a write, so that a test can end the program at any of them."""
+def _reach_failpoints(when: str, events: list[AnyEvent]) -> None:
+    """Reach a failpoint for each event, so that tests can crash before or after its write."""
     if failpoints.in_use():
         for event in events:
             failpoints.reach(f"journal.{when}: {event.kind}")

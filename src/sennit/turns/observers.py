@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sennit.turns.request import Request
     from sennit.turns.result import Return
 
-_GRACE = 5.0  # seconds an observer may take after the run has ended
+_FINISH_TIMEOUT_SECONDS = 5.0  # seconds an observer may take after the run has ended
 
 
 class ConversationObserver:
@@ -79,35 +79,35 @@ class Observers:
         warn: Callable[[Any, BaseException], None],
     ) -> None:
         self._request, self._warn = request, warn
-        self._watching: list[tuple[Any, Queue[AnyEvent | None], Task[None]]] = []
+        self._workers: list[tuple[Any, Queue[AnyEvent | None], Task[None]]] = []
         for observer in observers:
             queue: Queue[AnyEvent | None] = Queue()
-            self._watching.append((observer, queue, create_task(self._watch(observer, queue))))
+            self._workers.append((observer, queue, create_task(self._deliver(observer, queue))))
 
-    def tell(self, events: list[AnyEvent]) -> None:
+    def notify(self, events: list[AnyEvent]) -> None:
         """Let all of them know."""
-        for _, queue, _ in self._watching:
+        for _, queue, _ in self._workers:
             for event in events:
                 queue.put_nowait(event)
 
     async def finish(self) -> None:
         """Wait until they have seen all of it; one that does not come back is left behind."""
-        for _, queue, _ in self._watching:
+        for _, queue, _ in self._workers:
             queue.put_nowait(None)
-        tasks = {task for _, _, task in self._watching}
+        tasks = {task for _, _, task in self._workers}
         if not tasks:
             return
-        _, late = await wait(tasks, timeout=_GRACE)
+        _, late = await wait(tasks, timeout=_FINISH_TIMEOUT_SECONDS)
         for task in late:
             task.cancel()
 
-    async def _watch(self, observer: Any, queue: Queue[AnyEvent | None]) -> None:
+    async def _deliver(self, observer: Any, queue: Queue[AnyEvent | None]) -> None:
         while (event := await queue.get()) is not None:
-            for name, given in _calls(event, self._request):
+            for name, argument in _callbacks(event, self._request):
                 try:
-                    told = getattr(observer, name, _nothing)(given)
-                    if isawaitable(told):
-                        await told
+                    result = getattr(observer, name, _ignore)(argument)
+                    if isawaitable(result):
+                        await result
                 except CancelledError as error:
                     if is_leaving():
                         raise
@@ -116,12 +116,12 @@ class Observers:
                     self._warn(observer, error)
 
 
-def raised(observer: Any, error: BaseException) -> str:
+def observer_warning(observer: Any, error: BaseException) -> str:
     """Return the warning about an observer that raised."""
     return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
 
 
-def _nothing(_given: Any) -> None:
+def _ignore(_argument: Any) -> None:
     """An observer need not have every method."""
 
 
@@ -131,10 +131,10 @@ _METHODS = {
 }
 
 
-def _calls(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
+def _callbacks(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
     """The methods an event calls, and with what."""
     if isinstance(event, TextAdded | ReasoningAdded):
-        yield "on_delta", piece(event)
+        yield "on_delta", delta_message(event)
     elif isinstance(event, MessageCompleted | HistoryReplaced):
         yield "on_interaction_completed", event.message
     elif isinstance(event, ToolCalled):
@@ -153,11 +153,11 @@ def _calls(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
         yield "on_final", event.result
 
 
-def piece(event: TextAdded | ReasoningAdded) -> Message:
+def delta_message(event: TextAdded | ReasoningAdded) -> Message:
     """A piece of a message, with that message's id."""
-    thinking = isinstance(event, ReasoningAdded)
+    is_reasoning = isinstance(event, ReasoningAdded)
     content = AssistantResponseContent(
-        assistant_response=Unset if thinking else event.text,
-        reasoning=event.text if thinking else Unset,
+        assistant_response=Unset if is_reasoning else event.text,
+        reasoning=event.text if is_reasoning else Unset,
     )
     return Message(content, id=event.message_id)

@@ -26,10 +26,10 @@ class Budget:
     """Tools called."""
 
     def __post_init__(self) -> None:
-        _at_least(self.tokens, 0, "tokens", int)
-        _at_least(self.tool_calls, 0, "tool_calls", int)
-        _at_least(self.cost, 0, "cost", (int, float))
-        _at_least(self.seconds, 0, "seconds", (int, float))
+        _check_minimum(self.tokens, 0, "tokens", int)
+        _check_minimum(self.tool_calls, 0, "tool_calls", int)
+        _check_minimum(self.cost, 0, "cost", (int, float))
+        _check_minimum(self.seconds, 0, "seconds", (int, float))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +58,17 @@ class SessionOptions:
     for its end as long as that takes ("wait"), or ends it first ("interrupt")."""
 
     def __post_init__(self) -> None:
-        _at_least(self.max_turns, 1, "max_turns", int)
-        _at_least(self.max_tool_passes, 0, "max_tool_passes", int)
-        _at_least(self.repeat_limit, 1, "repeat_limit", int)
-        _at_least(self.summarize_at, 0, "summarize_at", (int, float))
+        _check_minimum(self.max_turns, 1, "max_turns", int)
+        _check_minimum(self.max_tool_passes, 0, "max_tool_passes", int)
+        _check_minimum(self.repeat_limit, 1, "repeat_limit", int)
+        _check_minimum(self.summarize_at, 0, "summarize_at", (int, float))
         if self.summarize_at is not None and not 0 < self.summarize_at <= 1:
             raise ValidationError(
                 f"summarize_at is a share of the window, more than 0 and at most 1 (None for "
                 f"never), got {shown(self.summarize_at)}."
             )
         for name in ("process_tools", "allow_parallel_tools"):
-            _flag(getattr(self, name), name)
+            _check_bool(getattr(self, name), name)
         if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"budget must be a Budget, got {shown(self.budget)}.")
         if self.on_cancel not in ("keep_partial", "discard_partial"):
@@ -94,12 +94,12 @@ class StreamingOptions:
     """How many characters are enough to be shown without waiting."""
 
     def __post_init__(self) -> None:
-        _flag(self.coalesce_tokens, "coalesce_tokens")
-        _at_least(self.coalesce_delay_ms, 0, "coalesce_delay_ms", (int, float))
-        _at_least(self.preferred_chunk_size, 1, "preferred_chunk_size", int)
+        _check_bool(self.coalesce_tokens, "coalesce_tokens")
+        _check_minimum(self.coalesce_delay_ms, 0, "coalesce_delay_ms", (int, float))
+        _check_minimum(self.preferred_chunk_size, 1, "preferred_chunk_size", int)
 
 
-def _at_least(value: Any, least: int, name: str, kind: Any) -> None:
+def _check_minimum(value: Any, minimum: int, name: str, kind: Any) -> None:
     if value is None and name in ("tokens", "cost", "seconds", "tool_calls", "summarize_at"):
         return
     number: Any = value
@@ -107,10 +107,10 @@ def _at_least(value: Any, least: int, name: str, kind: Any) -> None:
         raise InvalidTypeError(f"{name} must be a number, got {shown(value)}.")
     if isinstance(number, int) and number > float_info.max and kind is not int:
         raise ValidationError(f"{name} is too large a number, got {shown(value)}.")
-    if not number >= least:  # NaN is not either
-        raise ValidationError(f"{name} must be at least {least}, got {shown(value)}.")
+    if not number >= minimum:  # NaN is not either
+        raise ValidationError(f"{name} must be at least {minimum}, got {shown(value)}.")
 
 
-def _flag(value: Any, name: str) -> None:
+def _check_bool(value: Any, name: str) -> None:
     if type(value) is not bool:
         raise InvalidTypeError(f"{name} must be True or False, got {shown(value)}.")

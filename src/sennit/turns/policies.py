@@ -42,20 +42,20 @@ class Policy:
         """Handle a reply: return another Reply, a Refusal, or None."""
 
 
-def checked_policies(given: Any) -> tuple[Any, ...]:
+def checked_policies(policies: Any) -> tuple[Any, ...]:
     """Policies as a tuple; raises InvalidTypeError for what has neither method."""
-    if not isinstance(given, Iterable):
-        raise InvalidTypeError(f"policies must be a list of policies, got {shown(given)}.")
-    policies = tuple(cast("Iterable[Any]", given))
-    for policy in policies:
+    if not isinstance(policies, Iterable):
+        raise InvalidTypeError(f"policies must be a list of policies, got {shown(policies)}.")
+    checked = tuple(cast("Iterable[Any]", policies))
+    for policy in checked:
         if not any(callable(getattr(policy, hook, None)) for hook in _HOOKS):
             raise InvalidTypeError(
                 f"A policy has on_request or on_response (see Policy), got {shown(policy)}."
             )
-    return policies
+    return checked
 
 
-def judge_replies(policies: Iterable[Any]) -> bool:
+def has_reply_policies(policies: Iterable[Any]) -> bool:
     """Return whether any of them looks at replies."""
     hooks = (getattr(policy, "on_response", None) for policy in policies)
     return any(
@@ -67,32 +67,32 @@ def judge_replies(policies: Iterable[Any]) -> bool:
 async def pass_request(policies: Iterable[Any], request: ModelRequest) -> ModelRequest:
     """The request as the policies leave it; raises PolicyError."""
     for policy in policies:
-        request = await _pass(policy, "on_request", request, request)
+        request = await _apply_hook(policy, "on_request", request, request)
     return request
 
 
 async def pass_reply(policies: Iterable[Any], request: ModelRequest, reply: Reply) -> Reply:
     """The reply as the policies leave it; raises PolicyError."""
     for policy in policies:
-        reply = await _pass(policy, "on_response", reply, request, reply)
+        reply = await _apply_hook(policy, "on_response", reply, request, reply)
     return reply
 
 
-async def _pass(policy: Any, hook: str, now: Any, *given: object) -> Any:
+async def _apply_hook(policy: Any, hook: str, current: Any, *arguments: object) -> Any:
     method = getattr(policy, hook, None)
     if method is None:
-        return now
+        return current
     name = f"{type(policy).__name__}.{hook}"
     try:
-        said = method(*given)
-        said = await said if isawaitable(said) else said
+        result = method(*arguments)
+        result = await result if isawaitable(result) else result
     except Exception as error:
         raise PolicyError(f"Policy {name} raised {type(error).__name__}: {error}") from error
-    if isinstance(said, Refusal):
-        raise PolicyError(f"Policy {name} refused: {said.reason}", kind="refused")
-    if said is not None and not isinstance(said, type(now)):
+    if isinstance(result, Refusal):
+        raise PolicyError(f"Policy {name} refused: {result.reason}", kind="refused")
+    if result is not None and not isinstance(result, type(current)):
         raise PolicyError(
-            f"Policy {name} returned {shown(said)}; it must return a {type(now).__name__}, a "
+            f"Policy {name} returned {shown(result)}; it must return a {type(current).__name__}, a "
             f"Refusal, or None for no change."
         )
-    return now if said is None else said
+    return current if result is None else result

@@ -25,7 +25,7 @@ from sennit.turns.tools.pending_calls import latest
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
 
-_FIRST = 16
+_FIRST_TAIL_SIZE = 16
 
 
 def sent(branch: Branch) -> Progression | list[UUID]:
@@ -34,13 +34,13 @@ def sent(branch: Branch) -> Progression | list[UUID]:
         current = branch.current
         if not isinstance(current, UnarchivedView):
             return current
-        begin = _open_from(branch)
-        if begin >= current.archived_to:
+        start = _open_turn_start_on(branch)
+        if start >= current.archived_to:
             return current
-        return [uid for at, uid in enumerate(branch) if at >= begin or uid in current]
+        return [uid for index, uid in enumerate(branch) if index >= start or uid in current]
 
 
-def sent_messages(branch: Branch) -> list[Message]:
+def prompt_messages(branch: Branch) -> list[Message]:
     """The messages that a prompt holds."""
     with branch.session.lock:
         return branch.session.messages.pick(list(sent(branch)))
@@ -51,9 +51,11 @@ def sent_at(branch: Branch, place: int) -> list[Message]:
     with branch.session.lock:
         archives, answer = branch.session.archives, branch[place]
         above = branch.session.messages.pick(branch[:place])
-    begin = unfinished_from(above)
+    start = open_turn_start(above)
     return [
-        one for at, one in enumerate(above) if at >= begin or not archives.covered(one.id, answer)
+        message
+        for position, message in enumerate(above)
+        if position >= start or not archives.covered(message.id, answer)
     ]
 
 
@@ -63,9 +65,9 @@ def nothing_to_answer(branch: Branch) -> str | None:
     A system message by itself can be answered, unless a commit has archived what followed it.
     """
     with branch.session.lock:
-        if any(_is_said(one) for one in latest(branch, sent(branch))):
+        if any(_is_conversation(message) for message in latest(branch, sent(branch))):
             return None
-    if any(_is_said(one) for one in latest(branch)):
+    if any(_is_conversation(message) for message in latest(branch)):
         return (
             f"All that was said on branch {branch.name!r} was archived by a commit, so there is "
             f"nothing to answer; say something new first."
@@ -79,28 +81,28 @@ def nothing_to_answer(branch: Branch) -> str | None:
 def check_answerable(branch: Branch, prompt: Sequence[Mapping[str, Any]]) -> None:
     """Raise NothingToAskError if a prompt that was made of a branch has nothing to answer."""
     only_system = all(message["role"] == "system" for message in prompt[-1:])
-    if only_system and (told := nothing_to_answer(branch)) is not None:
-        raise NothingToAskError(told)
+    if only_system and (reason := nothing_to_answer(branch)) is not None:
+        raise NothingToAskError(reason)
 
 
-def _is_said(message: Message) -> bool:
+def _is_conversation(message: Message) -> bool:
     """Return whether somebody has said this in the conversation, rather than set it up."""
     content = message.content
     return not (content.empty or isinstance(content, SystemContent) or SPECIAL in message.metadata)
 
 
-def _open_from(branch: Branch) -> int:
+def _open_turn_start_on(branch: Branch) -> int:
     """Return the start of the last turn on the branch if it is unfinished, reading little."""
-    for start, messages in _from_the_end(branch):
-        begin = start + unfinished_from(messages)
-        if begin > start or start == 0:
-            return begin
+    for start, messages in _growing_tails(branch):
+        open_start = start + open_turn_start(messages)
+        if open_start > start or start == 0:
+            return open_start
     return len(branch)
 
 
-def _from_the_end(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
+def _growing_tails(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
     """The end of a branch, from shortly before it, then from further and further back."""
-    size = _FIRST
+    size = _FIRST_TAIL_SIZE
     while True:
         start = max(0, len(branch) - size)
         yield start, branch.session.messages.pick(branch[start:])
@@ -109,18 +111,18 @@ def _from_the_end(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
         size *= 4
 
 
-def unfinished_from(messages: Sequence[Message]) -> int:
+def open_turn_start(messages: Sequence[Message]) -> int:
     """Return the start of the last turn if it is unfinished: from there on nothing is replaced.
 
     A turn is over with a text after which the user speaks, or nobody. Messages of special turns
     are no part of any.
     """
     following: MessageContent | None = None
-    for at in reversed(range(len(messages))):
-        content = messages[at].content
-        if content.empty or SPECIAL in messages[at].metadata:
+    for index in reversed(range(len(messages))):
+        content = messages[index].content
+        if content.empty or SPECIAL in messages[index].metadata:
             continue
         if content.from_assistant and (following is None or following.from_user):
-            return at + 1
+            return index + 1
         following = content
     return 0

@@ -32,7 +32,7 @@ from sennit.turns.events import (
     ToolStarted,
     TurnStarted,
     from_record,
-    whole,
+    restore_bodies,
 )
 from sennit.turns.result import SPECIAL
 from sennit.turns.tools.call_state import ToolCallStates
@@ -43,7 +43,7 @@ class PartialText:
     """Text that was shown and never completed."""
 
     text: list[str] = field(default_factory=list[str])
-    thought: list[str] = field(default_factory=list[str])
+    reasoning: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
@@ -66,52 +66,52 @@ class UnfinishedRun:
     """The tool calls it made, and the decisions about them."""
     steered: dict[UUID, MessageQueued] = field(default_factory=dict[UUID, MessageQueued])
     """What people have said that it did not take in yet."""
-    _worked_off: int = 0
+    _completed_passes: int = 0
 
     @property
     def notes(self) -> dict[str, Any]:
         """Return the run's stored data."""
         return loads(self.record.body)
 
-    def take(self, event: AnyEvent) -> None:
+    def apply(self, event: AnyEvent) -> None:
         """Take in what happened next."""
-        self.calls.take(event)
+        self.calls.apply(event)
         match event:
             case TurnStarted():
                 self.turns = event.turn - 1
-                self.passes = self._worked_off
+                self.passes = self._completed_passes
             case TextAdded():
                 self.drafts.setdefault(event.message_id, PartialText()).text.append(event.text)
             case ReasoningAdded():
-                self.drafts.setdefault(event.message_id, PartialText()).thought.append(event.text)
+                self.drafts.setdefault(event.message_id, PartialText()).reasoning.append(event.text)
             case DraftDropped():
                 self.drafts.pop(event.message_id, None)
             case MessageCompleted() | ToolCalled():
                 self.drafts.pop(event.message.id, None)
                 self.steered.pop(event.message.id, None)
-                self._take_said(event.message)
+                self._add_message(event.message)
             case ToolStarted():
                 self.tool_calls += 1
             case MessageQueued():
                 self.steered[event.message_id] = event
             case ToolCompleted():
                 self.said.append(event.message)
-                self._worked_off = self.passes + 1
+                self._completed_passes = self.passes + 1
             case HistoryReplaced(to_make_room=True):
-                self.usage += _used(event.message)
+                self.usage += _usage_of(event.message)
             case _:
                 pass
 
-    def _take_said(self, message: Message) -> None:
+    def _add_message(self, message: Message) -> None:
         self.said.append(message)
-        noted = message.metadata
-        self.usage += _used(message)
-        if "usage" in noted and SPECIAL not in noted:  # the last of what was said in one turn
+        metadata = message.metadata
+        self.usage += _usage_of(message)
+        if "usage" in metadata and SPECIAL not in metadata:  # the last of what was said in one turn
             self.turns += 1
-            self.finish = noted["finish_reason"]
+            self.finish = metadata["finish_reason"]
 
 
-def _used(message: Message) -> Usage:
+def _usage_of(message: Message) -> Usage:
     """Return the usage of the turn that ended with this message."""
     return Usage(**message.metadata.get("usage", {}))
 
@@ -122,38 +122,44 @@ def unfinished(runs: RunRepository) -> UnfinishedRun | None:
     last = runs.last()
     if last is None or last.state == "ended":
         return None
-    found = UnfinishedRun(last)
+    unfinished_run = UnfinishedRun(last)
     for event in events_of(runs, last):
-        found.take(event)
-    return found
+        unfinished_run.apply(event)
+    return unfinished_run
 
 
 def events_of(runs: RunRepository, run: RunRecord) -> list[AnyEvent]:
     """All that a run noted, in order; nothing of another stands in between."""
     after = loads(run.body).get("after", 0)
-    rest = dropwhile(lambda one: one.run != run.id, runs.all_events(after))
-    told = takewhile(lambda one: one.run == run.id, rest)
-    return [from_record(one, runs.message) for one in told]
+    rest = dropwhile(lambda record: record.run != run.id, runs.all_events(after))
+    records = takewhile(lambda record: record.run == run.id, rest)
+    return [from_record(record, runs.message) for record in records]
 
 
 def replay(runs: RunRepository, run_id: UUID) -> list[AnyEvent]:
     """The events of a run as they were shown; raises NotFoundError."""
-    found = next((run for run in runs.runs() if run.id == run_id), None)
-    if found is None:
+    record = next((run for run in runs.runs() if run.id == run_id), None)
+    if record is None:
         raise NotFoundError(f"There is no run {run_id} on branch {runs.branch.name!r}.")
-    return whole(events_of(runs, found))
+    return restore_bodies(events_of(runs, record))
 
 
 def shown_after(runs: RunRepository, after: int) -> list[AnyEvent]:
     """All that happened on a branch past an event, in order and as it was shown."""
-    found = whole([from_record(one, runs.message) for one in runs.all_events(after)])
-    begun = {one.run_id for one in found if isinstance(one, RunStarted) and not one.resumed}
+    events = restore_bodies(
+        [from_record(record, runs.message) for record in runs.all_events(after)]
+    )
+    started = {
+        event.run_id for event in events if isinstance(event, RunStarted) and not event.resumed
+    }
     return [
         # of a run that began earlier, more was said than is known from here
-        _replayed(runs, one) if isinstance(one, RunEnded) and one.run_id not in begun else one
-        for one in found
+        _replay_end(runs, event)
+        if isinstance(event, RunEnded) and event.run_id not in started
+        else event
+        for event in events
     ]
 
 
-def _replayed(runs: RunRepository, ended: RunEnded) -> AnyEvent:
+def _replay_end(runs: RunRepository, ended: RunEnded) -> AnyEvent:
     return next(event for event in replay(runs, ended.run_id) if event.seq == ended.seq)

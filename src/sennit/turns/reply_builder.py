@@ -38,7 +38,7 @@ from sennit.services.models.reply import (
     TextDelta,
 )
 
-_CUT = {
+_TRUNCATIONS = {
     "length": "the length limit cut the call off",
     "error": "the reply broke off with an error",
     "refusal": "the provider's filter cut the reply off",
@@ -49,29 +49,29 @@ _CUT = {
 class ReplyListener(Protocol):
     """The listener of a reply builder."""
 
-    def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
+    def on_delta(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
         """More of a message that is being said."""
         ...
 
-    def said(self, message: Message) -> None:
+    def on_text(self, message: Message) -> None:
         """A text is complete."""
         ...
 
-    def asked(self, message: Message) -> None:
+    def on_tool_call(self, message: Message) -> None:
         """A request for a tool is complete."""
         ...
 
-    def dropped(self, message_id: UUID) -> None:
+    def on_dropped(self, message_id: UUID) -> None:
         """A message that was being said will not be."""
         ...
 
 
-class _Item(msgspec.Struct):
+class _TextItem(msgspec.Struct):
     """Something that is being said."""
 
     id: UUID = msgspec.field(default_factory=new_id)
     text: list[str] = []
-    thought: list[str] = []
+    reasoning: list[str] = []
 
 
 class _CallItem(msgspec.Struct):
@@ -89,15 +89,20 @@ class ReplyBuilder:
 
     def __init__(
         self,
-        teller: ReplyListener,
+        listener: ReplyListener,
         sender: str,
-        used: Callable[[], Iterable[str]] = tuple,
+        used_ids: Callable[[], Iterable[str]] = tuple,
         *,
-        judged: bool = False,
+        needs_review: bool = False,
     ) -> None:
         """`used` gives the ids of earlier calls; it is only asked if there are new ones."""
-        self._teller, self._sender, self._used, self.judged = teller, sender, used, judged
-        self._items: list[_Item | _CallItem] = []
+        self._listener, self._sender, self._used_ids, self.needs_review = (
+            listener,
+            sender,
+            used_ids,
+            needs_review,
+        )
+        self._items: list[_TextItem | _CallItem] = []
         self._calls: dict[int, _CallItem] = {}
         self.finished: Finished | None = None
         self.requests: list[Message] = []
@@ -107,39 +112,39 @@ class ReplyBuilder:
         """Take in what comes next."""
         if isinstance(delta, TextDelta):
             if delta.text:
-                item, said = self._text_item(), readable(delta.text)
-                item.text.append(said)
-                self._teller.show(item.id, said, reasoning=False)
+                item, text = self._text_item(), readable(delta.text)
+                item.text.append(text)
+                self._listener.on_delta(item.id, text, reasoning=False)
         elif isinstance(delta, ReasoningDelta):
             if delta.text:
-                item, said = self._text_item(thinking=True), readable(delta.text)
-                item.thought.append(said)
-                self._teller.show(item.id, said, reasoning=True)
+                item, text = self._text_item(thinking=True), readable(delta.text)
+                item.reasoning.append(text)
+                self._listener.on_delta(item.id, text, reasoning=True)
         elif isinstance(delta, CallDelta):
             self._feed_call(delta)
         else:
             self.finished = delta
-            if not self.judged:
+            if not self.needs_review:
                 self._complete(delta)
 
     def reply(self) -> Reply:
         """Return the whole reply."""
-        items = [one for item in self._items for one in self._said(item)]
+        items = [part for item in self._items for part in self._reply_items(item)]
         end = self.finished or Finished("error")
         return Reply(tuple(items), end.reason, end.usage, end.model)
 
-    def _said(self, item: _Item | _CallItem) -> Iterator[Item]:
+    def _reply_items(self, item: _TextItem | _CallItem) -> Iterator[Item]:
         if isinstance(item, _CallItem):
             yield ReplyCall(item.call_id, item.name, "".join(item.arguments))
             return
-        if item.thought:
-            yield ReplyReasoning("".join(item.thought))
+        if item.reasoning:
+            yield ReplyReasoning("".join(item.reasoning))
         if item.text:
             yield ReplyText("".join(item.text))
 
     def accept(self, reply: Reply | None = None) -> None:
         """The reply was judged and stands as it was said, or becomes another one."""
-        self.judged = False
+        self.needs_review = False
         if reply is None:
             if self.finished is not None:
                 self._complete(self.finished)
@@ -149,12 +154,12 @@ class ReplyBuilder:
         for delta in reply.deltas():
             self.feed(delta)
 
-    def _text_item(self, *, thinking: bool = False) -> _Item:
+    def _text_item(self, *, thinking: bool = False) -> _TextItem:
         """The text that is growing; thinking after an answer begins another one."""
         last = self._items[-1] if self._items else None
-        if isinstance(last, _Item) and not (thinking and last.text):
+        if isinstance(last, _TextItem) and not (thinking and last.text):
             return last
-        item = _Item()
+        item = _TextItem()
         self._items.append(item)
         return item
 
@@ -169,14 +174,14 @@ class ReplyBuilder:
 
     def _complete(self, end: Finished) -> None:
         items, self._items = self._items, []
-        used = set(self._used()) if self._calls else set[str]()
+        used_ids = set(self._used_ids()) if self._calls else set[str]()
         for item in items:
-            note = _end_note(end) if item is items[-1] else {}
-            if isinstance(item, _Item):
-                self._say(item, note)
+            metadata = _finish_metadata(end) if item is items[-1] else {}
+            if isinstance(item, _TextItem):
+                self._complete_text(item, metadata)
             else:
-                cut = _CUT.get(end.reason) if item is items[-1] else None
-                self._ask(item, note, used, cut)
+                truncation = _TRUNCATIONS.get(end.reason) if item is items[-1] else None
+                self._complete_call(item, metadata, used_ids, truncation)
 
     def interrupt(self, *, keep: bool) -> None:
         """The reply breaks off: keep what was shown, or drop it; half a call never counts.
@@ -184,34 +189,38 @@ class ReplyBuilder:
         What was not judged is never kept.
         """
         for item in self._items:
-            if isinstance(item, _Item):
-                if keep and not self.judged:
-                    self._say(item, {"finish_reason": "cancelled"})
+            if isinstance(item, _TextItem):
+                if keep and not self.needs_review:
+                    self._complete_text(item, {"finish_reason": "cancelled"})
                 else:
-                    self._teller.dropped(item.id)
+                    self._listener.on_dropped(item.id)
         self._items.clear()
 
-    def _say(self, item: _Item, note: dict[str, Any]) -> None:
+    def _complete_text(self, item: _TextItem, metadata: dict[str, Any]) -> None:
         content = AssistantResponseContent(
             assistant_response="".join(item.text) or Unset,
-            reasoning="".join(item.thought) or Unset,
+            reasoning="".join(item.reasoning) or Unset,
         )
-        self._teller.said(Message(content, sender=self._sender, id=item.id, metadata=note or None))
+        self._listener.on_text(
+            Message(content, sender=self._sender, id=item.id, metadata=metadata or None)
+        )
 
-    def _ask(self, item: _CallItem, note: dict[str, Any], used: set[str], cut: str | None) -> None:
+    def _complete_call(
+        self, item: _CallItem, metadata: dict[str, Any], used_ids: set[str], truncation: str | None
+    ) -> None:
         raw = "".join(item.arguments)
-        arguments, problem = _read(raw)
-        problem = cut or problem
+        arguments, problem = _parse_arguments(raw)
+        problem = truncation or problem
         if problem:
-            note = {**note, "arguments_text": readable(raw), "problem": problem}
+            metadata = {**metadata, "arguments_text": readable(raw), "problem": problem}
         content = ActionRequestContent(
             function=readable(item.name) or Unset,
             arguments=arguments,
-            call_id=_free_id(item, used),
+            call_id=_unique_call_id(item, used_ids),
         )
-        message = Message(content, sender=self._sender, id=item.id, metadata=note or None)
+        message = Message(content, sender=self._sender, id=item.id, metadata=metadata or None)
         self.requests.append(message)
-        self._teller.asked(message)
+        self._listener.on_tool_call(message)
 
 
 class MessageCollector:
@@ -220,35 +229,37 @@ class MessageCollector:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
-    def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
+    def on_delta(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
         """Nobody watches."""
 
-    def said(self, message: Message) -> None:
+    def on_text(self, message: Message) -> None:
         """Keep it."""
         self.messages.append(message)
 
-    def asked(self, message: Message) -> None:
+    def on_tool_call(self, message: Message) -> None:
         """Keep it."""
         self.messages.append(message)
 
-    def dropped(self, message_id: UUID) -> None:
+    def on_dropped(self, message_id: UUID) -> None:
         """It was never kept."""
 
 
-def _end_note(end: Finished) -> dict[str, Any]:
-    note: dict[str, Any] = {"finish_reason": end.reason, "usage": end.usage.noted()}
-    return {**note, "model": end.model} if end.model else note
+def _finish_metadata(end: Finished) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"finish_reason": end.reason, "usage": end.usage.noted()}
+    return {**metadata, "model": end.model} if end.model else metadata
 
 
-def _free_id(item: _CallItem, used: set[str]) -> str:
+def _unique_call_id(item: _CallItem, used_ids: set[str]) -> str:
     """The id of a call, or another one if it is blank, odd, or that of an earlier call."""
-    given = item.call_id
-    chosen = given if is_sound_id(given) and given not in used else f"call_{item.id.hex}"
-    used.add(chosen)
-    return chosen
+    call_id = item.call_id
+    unique_id = (
+        call_id if is_sound_id(call_id) and call_id not in used_ids else f"call_{item.id.hex}"
+    )
+    used_ids.add(unique_id)
+    return unique_id
 
 
-def _read(raw: str) -> tuple[Any, str]:
+def _parse_arguments(raw: str) -> tuple[Any, str]:
     """The arguments in a text, or what is wrong with it; no text at all is no arguments."""
     if not raw.strip():
         return {}, ""

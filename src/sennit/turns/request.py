@@ -90,7 +90,7 @@ class Request:
         )
         return draft.on(branch)
 
-    def overridden(
+    def with_overrides(
         self,
         *,
         model: str | Model | None,
@@ -102,17 +102,21 @@ class Request:
 
         Raises as `of` does.
         """
-        kept = {name: value for name, value in self.params.items() if name != "tool_choice"}
-        request = replace(self, params=checked_params({**kept, **params}), output=None)
+        base_params = {name: value for name, value in self.params.items() if name != "tool_choice"}
+        request = replace(self, params=checked_params({**base_params, **params}), output=None)
         if model is not None:
-            name, found = _model(self.session.services, model)
+            name, new_model = _resolve_model(self.session.services, model)
             registered = request.registered & request.tools.keys()
-            named = registered | {name} if isinstance(model, str) else registered
-            request = replace(request, model_name=name, model=found, registered=named)
+            registered_names = registered | {name} if isinstance(model, str) else registered
+            request = replace(
+                request, model_name=name, model=new_model, registered=registered_names
+            )
         if tools is not None:
-            offered, named = _offered(self.session.services, tools)
+            tools_by_name, registered_names = _resolve_tools(self.session.services, tools)
             registered = request.registered & {request.model_name}
-            request = replace(request, tools=offered, registered=registered | named)
+            request = replace(
+                request, tools=tools_by_name, registered=registered | registered_names
+            )
         if contexts is not None:
             request = replace(request, contexts=contexts)
         request.check()
@@ -140,13 +144,13 @@ class Request:
 
     async def set_system(self) -> None:
         """Give the branch the system message that is named here, unless its own says the same."""
-        wanted, session = self.system, self.branch.session
-        if wanted is Unset or _words(wanted) == _words(self.branch.system):
+        new_system, session = self.system, self.branch.session
+        if new_system is Unset or _text_of(new_system) == _text_of(self.branch.system):
             return
         if session.keeper is not None:
-            await finish_uncancelled(to_thread(session.set_branch_system, self.branch, wanted))
+            await finish_uncancelled(to_thread(session.set_branch_system, self.branch, new_system))
         else:
-            session.set_branch_system(self.branch, wanted)
+            session.set_branch_system(self.branch, new_system)
 
     async def exec(self) -> Return:
         """One provider call, and nothing else: no tool is called and nothing is stored.
@@ -160,7 +164,7 @@ class Request:
         reply = await pass_reply(self.policies, request, reply)
         return Return(
             stop_reason="length" if reply.finish == "length" else "stable",
-            body=Body(tuple(_messages(reply, self.model_name))),
+            body=Body(tuple(_reply_messages(reply, self.model_name))),
             metrics=Metrics(
                 usage=reply.usage, turns=1, finish_reason=reply.finish, model=reply.model
             ),
@@ -170,20 +174,20 @@ class Request:
         """The messages of the branch from its end, read no further than they are looked at."""
         return latest(self.branch)
 
-    def put_before_later(self, message: Message) -> bool:
+    def insert_before_later(self, message: Message) -> bool:
         """Put a message before what was said on the branch after it began; False if nothing was.
 
         Ids grow with time, and that of a message is made when its first word comes.
         """
-        later = 0
-        for one in self.latest():
-            if one.id < message.id or one.id == message.id:
+        later_count = 0
+        for other in self.latest():
+            if other.id < message.id or other.id == message.id:
                 break
-            later += 1
-        if later and message.id not in self.branch:
+            later_count += 1
+        if later_count and message.id not in self.branch:
             self.session.add_message(message, branches=())
-            self.branch.insert(len(self.branch) - later, message)
-        return later > 0
+            self.branch.insert(len(self.branch) - later_count, message)
+        return later_count > 0
 
     def nothing_to_answer(self) -> str | None:
         """Return the reason why there is nothing to answer, or None."""
@@ -231,16 +235,16 @@ class RequestDraft(msgspec.Struct, frozen=True):
         **params: Any,
     ) -> RequestDraft:
         """Check all but the branch; raises as `Request.of` does."""
-        name, found = _model(services, model)
-        offered, named = _offered(services, tools)
+        name, resolved_model = _resolve_model(services, model)
+        tools_by_name, registered_names = _resolve_tools(services, tools)
         return cls(
-            found,
+            resolved_model,
             name,
-            offered,
+            tools_by_name,
             checked_params(params),
             checked_policies(policies),
             checked_contexts(contexts),
-            named | {name} if isinstance(model, str) else named,
+            registered_names | {name} if isinstance(model, str) else registered_names,
         )
 
     @property
@@ -265,44 +269,44 @@ class RequestDraft(msgspec.Struct, frozen=True):
         return request
 
 
-def _needs(asked: Request | RequestDraft) -> Needs:
-    passed = frozenset({asked.model_name, *asked.tools})
-    return Needs(resources=asked.registered, passed_resources=passed)
+def _needs(request: Request | RequestDraft) -> Needs:
+    names = frozenset({request.model_name, *request.tools})
+    return Needs(resources=request.registered, passed_resources=names)
 
 
-def _model(services: ServiceRegistry, given: Any) -> tuple[str, Model]:
-    if isinstance(given, str):
-        return given, services.model(given)
-    if is_model(given):
-        return services.name_of(given) or given.name, given
-    raise InvalidTypeError(f"model must be a registered name or a model, got {shown(given)}.")
+def _resolve_model(services: ServiceRegistry, model: Any) -> tuple[str, Model]:
+    if isinstance(model, str):
+        return model, services.model(model)
+    if is_model(model):
+        return services.name_of(model) or model.name, model
+    raise InvalidTypeError(f"model must be a registered name or a model, got {shown(model)}.")
 
 
-def _offered(services: ServiceRegistry, given: Any) -> tuple[dict[str, Tool], frozenset[str]]:
+def _resolve_tools(services: ServiceRegistry, tools: Any) -> tuple[dict[str, Tool], frozenset[str]]:
     """The tools by name, and the names of those that were given as registered names."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(given)}.")
-    offered: dict[str, Tool] = {}
-    named: set[str] = set()
-    for one in cast("Iterable[Any]", given):
-        tool = services.as_tool(one)
-        if isinstance(one, str):
-            named.add(tool.name)
-        if offered.setdefault(tool.name, tool) is not tool:
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(tools)}.")
+    tools_by_name: dict[str, Tool] = {}
+    registered_names: set[str] = set()
+    for entry in cast("Iterable[Any]", tools):
+        tool = services.as_tool(entry)
+        if isinstance(entry, str):
+            registered_names.add(tool.name)
+        if tools_by_name.setdefault(tool.name, tool) is not tool:
             raise ExistsError(
                 f"Two of the tools are named {tool.name!r}, so a model cannot tell them apart; "
                 f"give one another name, as in Tool(function, name=...)."
             )
-    return offered, frozenset(named)
+    return tools_by_name, frozenset(registered_names)
 
 
-def _messages(reply: Reply, sender: str) -> list[Message]:
+def _reply_messages(reply: Reply, sender: str) -> list[Message]:
     collector = MessageCollector()
-    draft = ReplyBuilder(collector, sender)
+    builder = ReplyBuilder(collector, sender)
     for delta in reply.deltas():
-        draft.feed(delta)
+        builder.feed(delta)
     return collector.messages
 
 
-def _words(system: Message | None) -> str:
+def _text_of(system: Message | None) -> str:
     return "" if system is None else system.content.words

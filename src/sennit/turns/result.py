@@ -38,9 +38,11 @@ class Notice:
     """A sentence for people."""
 
 
-MOVED = Notice("error", "moved", "Another writer has added messages to this branch meanwhile.")
+BRANCH_MOVED = Notice(
+    "error", "moved", "Another writer has added messages to this branch meanwhile."
+)
 """Why a run is refused that was to begin where a branch ended before."""
-NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
+NOTHING_TO_RESUME = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 """Why there is nothing to go on with."""
 
 
@@ -112,10 +114,10 @@ class Return:
     @property
     def text(self) -> str:
         """The text in the body, of the assistant alone."""
-        said = (message.content for message in self.body.interactions)
+        contents = (message.content for message in self.body.interactions)
         return "".join(
             content.assistant_response or ""
-            for content in said
+            for content in contents
             if isinstance(content, AssistantResponseContent)
         )
 
@@ -126,18 +128,18 @@ class Return:
 
         A greeting and an answer to what was said are two things.
         """
-        last: list[Message] = []
+        answer: list[Message] = []
         for message in reversed(self.body.interactions):
             if not isinstance(message.content, AssistantResponseContent):
                 break
-            if last and last[-1].metadata.get(SPECIAL) != message.metadata.get(SPECIAL):
+            if answer and answer[-1].metadata.get(SPECIAL) != message.metadata.get(SPECIAL):
                 break
-            last.append(message)
-        return Return(body=Body(tuple(reversed(last)))).text
+            answer.append(message)
+        return Return(body=Body(tuple(reversed(answer)))).text
 
-    def worse(self, why: Notice) -> Return:
+    def worse(self, notice: Notice) -> Return:
         """The same as a failure, and why."""
-        return replace(self, stop_reason="error", messages=(*self.messages, why))
+        return replace(self, stop_reason="error", messages=(*self.messages, notice))
 
     def raise_for_error(self) -> Return:
         """Itself, or raises RunError if the run did not end well; for a suspended one it does not.
@@ -146,6 +148,6 @@ class Return:
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
             return self
-        told = "; ".join(one.text for one in self.messages if one.severity == "error")
-        said = told or f"The run ended with {self.stop_reason!r}."
-        raise RunError(said, self) from self.error
+        errors = "; ".join(notice.text for notice in self.messages if notice.severity == "error")
+        text = errors or f"The run ended with {self.stop_reason!r}."
+        raise RunError(text, self) from self.error

@@ -1,4 +1,8 @@
-"""A run under way: its progress, and how it records events."""
+"""A run: its progress, its events and its end.
+
+The loop drives a run; the run turns each step into events, which the journal makes durable before
+they are published. Exactly one RunEnded is emitted, whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import CallStart, RunRecord
 from sennit.turns.branch_lease import BranchLease, new_holder
 from sennit.turns.coalesce import Coalescer
-from sennit.turns.context import ContextItem, overfull
+from sennit.turns.context import ContextItem, is_window_full
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
@@ -47,20 +51,20 @@ from sennit.turns.events import (
 )
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
-from sennit.turns.policies import judge_replies
+from sennit.turns.policies import has_reply_policies
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.request import Request
 from sennit.turns.result import SPECIAL, Body, Metrics, Notice, Return, StopReason
-from sennit.turns.run_input import NO_AIM, RunInput
+from sennit.turns.run_input import NO_INPUT, RunInput
 from sennit.turns.step import (
     CallModel,
     MakeRoom,
     Progress,
     Step,
     Stop,
+    exhausted_limit,
     next_step,
-    overspent,
     single_step,
 )
 from sennit.turns.tools.call_state import ToolCallStates
@@ -80,186 +84,198 @@ class Run:
         publish: Callable[[list[AnyEvent]], None],
         *,
         id: UUID | None = None,
-        aim: RunInput = NO_AIM,
+        run_input: RunInput = NO_INPUT,
         greets: bool = False,
     ) -> None:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
-        self.aim = aim
+        self.input = run_input
         self.runs = RunRepository(request.branch)
         self.holder = new_holder()
-        """Who holds the branch; a run that is resumed has another one each time."""
+        """The lease holder of this run; new each time the run is resumed."""
         self.progress = Progress(greets=greets)
         self.window: int | None = None
-        """How many tokens the model takes in, if that matters to the run and is known."""
+        """The context window of the model in tokens; None if unknown or not needed."""
         self.context: tuple[UUID, list[ContextItem]] | None = None
-        """What was added to the prompt for an instruction."""
+        """The id of the newest instruction, and the context items added to its prompt."""
         self.error: Exception | None = None
-        """What the run failed with."""
+        """The exception that ended the run."""
         self.draft: ReplyBuilder | None = None
-        """What the model is saying."""
+        """The reply that the model is streaming."""
         self.steered: deque[Message] = deque()
-        self._heard: set[UUID] = set()  # what was steered, also after it was taken in
-        """What people have said meanwhile."""
-        self.cancelled_here = False
-        """Whether the run was told to stop, rather than whoever waits for it."""
-        self.stop: Callable[[], None] = nobody_stops
-        """Cancels it, from any thread."""
+        """Queued messages that the model has not been sent yet."""
+        self._steered_ids: set[UUID] = set()  # also of those that are on the branch by now
+        self.cancel_requested = False
+        """True if the run itself was cancelled, rather than the task that awaits it."""
+        self.stop: Callable[[], None] = stop_nothing
+        """Cancels the run; thread-safe."""
         self.suspending = False
-        """Whether it stops so that someone can go on with it."""
+        """True if the run stops in order to be resumed."""
         self.publish = publish
-        """Shows events that are durable."""
+        """Called with each batch of durable events."""
         self.calls = ToolCallStates()
-        """The tool calls the journal records: those of this run, and those it has found pending."""
-        self._began = clock.monotonic()
-        self._created = clock.now_us()
-        self._said: list[Message] = []
+        """The recorded state of the tool calls of this run, and of those pending when it began."""
+        self._started_at = clock.monotonic()
+        self._created_us = clock.now_us()
+        self._messages: list[Message] = []
         self._notices: list[Notice] = []
         self.ended = False
-        """Whether its end was told."""
+        """True once RunEnded was emitted."""
         self._result: Return | None = None
-        self.begun = False
-        """Whether it has ever held the branch."""
+        self.started = False
+        """True once the run has held the branch."""
         self._resumed = False
-        self._passed = 0  # passes of an earlier program
-        self._judged = judge_replies(request.policies)
-        self._chosen = _chosen(options)
-        self._after = 0
-        self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
+        self._earlier_passes = 0  # before the run was resumed
+        self._needs_review = has_reply_policies(request.policies)
+        self._changed_options = _non_default_options(options)
+        self._after_seq = 0
+        self._coalescer = None if streaming is None else Coalescer(streaming, self._emit_delta)
 
-    def begin(self, held: BranchLease) -> None:
-        """Start telling, with the branch held.
+    def begin(self, branch_lease: BranchLease) -> None:
+        """Start the run under a lease, and emit its first events.
 
-        What an unfinished run has left is gone on with if it is this very run. If it is another
-        one, that one is over: what it was saying is kept as far as it came.
+        If the last run of the branch is unfinished and is this run, it is resumed. If it is
+        another run, that one is marked as ended, and its partial text is stored.
         """
-        left, self._held, self.begun = held.left, held, True
-        self._began = clock.monotonic()  # not while it waited for the branch
-        self.holder = held.lease.holder
-        self.journal = Journal(self.runs, held, self.publish)
-        self._seq = self._after = held.seq
-        self._said = []
-        self._resumed = resumed = left is not None and left.record.id == self.id
-        if left is not None:
-            self.calls = left.calls
+        unfinished_run, self._branch_lease, self.started = (
+            branch_lease.unfinished_run,
+            branch_lease,
+            True,
+        )
+        self._started_at = clock.monotonic()  # without the wait for the lease
+        self.holder = branch_lease.lease.holder
+        self.journal = Journal(self.runs, branch_lease, self.publish)
+        self._seq = self._after_seq = branch_lease.seq
+        self._messages = []
+        self._resumed = resumed = unfinished_run is not None and unfinished_run.record.id == self.id
+        if unfinished_run is not None:
+            self.calls = unfinished_run.calls
             if resumed:
-                self._go_on_with(left)
+                self._resume_from(unfinished_run)
             else:
-                self.journal.put(replace_struct(left.record, state="ended"))
-        self.put("running")
-        self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
-        if left is not None:
-            self._drop_drafts(left) if resumed else self._keep_drafts(left)
-            self._take_steered(left)
-        self.progress.pending = _still_open(self.request, self.aim.say)
-        for message in self.aim.say:
+                self.journal.put_run(replace_struct(unfinished_run.record, state="ended"))
+        self.save_record("running")
+        self.emit(RunStarted, model=self.request.model_name, resumed=resumed)
+        if unfinished_run is not None:
+            self._drop_drafts(unfinished_run) if resumed else self._keep_drafts(unfinished_run)
+            self._restore_steered(unfinished_run)
+        self.progress.pending = _pending_after(self.request, self.input.say)
+        for message in self.input.say:
             answers = isinstance(message.content, ActionResponseContent)
-            self.tell(ToolCompleted if answers else MessageCompleted, new=message)
+            self.emit(ToolCompleted if answers else MessageCompleted, new=message)
 
     def nothing_to_answer(self) -> str | None:
         """Return the reason why this run has nothing to do, or None."""
-        spoken = any(not one.content.empty for one in self.aim.say)
-        return None if self.progress.greets or spoken else self.request.nothing_to_answer()
+        has_text = any(not message.content.empty for message in self.input.say)
+        return None if self.progress.greets or has_text else self.request.nothing_to_answer()
 
     @property
-    def under_way(self) -> bool:
-        """True if it has begun and not ended, so that events can be told."""
-        return self.begun and not self.ended
+    def is_active(self) -> bool:
+        """True between the first event and RunEnded."""
+        return self.started and not self.ended
 
-    def _go_on_with(self, left: UnfinishedRun) -> None:
+    def _resume_from(self, unfinished_run: UnfinishedRun) -> None:
         progress = self.progress
-        progress.turns, progress.passes = left.turns, left.passes
-        self._passed = left.passes
-        progress.tool_calls, progress.usage = left.tool_calls, left.usage
-        progress.finish = left.finish
-        self._created, self._after = left.record.created, left.notes.get("after", 0)
-        self._said = list(left.said)
-        if self._said and not left.drafts:
-            # A greeting may be all there was to say; any other text is an answer.
-            said = [one.content for one in self._said if SPECIAL not in one.metadata]
-            answered = not said or said[-1].from_assistant
+        progress.turns, progress.passes = unfinished_run.turns, unfinished_run.passes
+        self._earlier_passes = unfinished_run.passes
+        progress.tool_calls, progress.usage = unfinished_run.tool_calls, unfinished_run.usage
+        progress.finish = unfinished_run.finish
+        self._created_us, self._after_seq = (
+            unfinished_run.record.created,
+            unfinished_run.notes.get("after", 0),
+        )
+        self._messages = list(unfinished_run.said)
+        if self._messages and not unfinished_run.drafts:
+            # With a greeting alone nothing needs an answer; any other text is one.
+            contents = [
+                message.content for message in self._messages if SPECIAL not in message.metadata
+            ]
+            answered = not contents or contents[-1].from_assistant
             progress.answered = answered and not self.request.unanswered()
-        for message in self._said:
+        for message in self._messages:
             self._count_repeats(message)
 
-    def _drop_drafts(self, left: UnfinishedRun) -> None:
-        for message_id in left.drafts:
-            self.tell(DraftDropped, message_id=message_id)
+    def _drop_drafts(self, unfinished_run: UnfinishedRun) -> None:
+        for message_id in unfinished_run.drafts:
+            self.emit(DraftDropped, message_id=message_id)
 
-    def _keep_drafts(self, left: UnfinishedRun) -> None:
-        for message_id, drafted in left.drafts.items():
-            if left.notes.get("judged"):  # nobody has judged it, so it does not count
-                self.tell(DraftDropped, message_id=message_id)
+    def _keep_drafts(self, unfinished_run: UnfinishedRun) -> None:
+        for message_id, partial in unfinished_run.drafts.items():
+            if unfinished_run.notes.get("judged"):  # no policy has seen the whole reply
+                self.emit(DraftDropped, message_id=message_id)
                 continue
             content = AssistantResponseContent(
-                assistant_response="".join(drafted.text) or Unset,
-                reasoning="".join(drafted.thought) or Unset,
+                assistant_response="".join(partial.text) or Unset,
+                reasoning="".join(partial.reasoning) or Unset,
             )
-            note = {"finish_reason": "interrupted"}
-            message = Message(content, id=message_id, sender=self.request.model_name, metadata=note)
-            if self.request.put_before_later(message):
-                self._said.append(message)
-                self.tell(MessageCompleted, message=message)
+            metadata = {"finish_reason": "interrupted"}
+            message = Message(
+                content, id=message_id, sender=self.request.model_name, metadata=metadata
+            )
+            if self.request.insert_before_later(message):
+                self._messages.append(message)
+                self.emit(MessageCompleted, message=message)
             else:
-                self.tell(MessageCompleted, new=message)
+                self.emit(MessageCompleted, new=message)
 
-    def _take_steered(self, left: UnfinishedRun) -> None:
-        """Take over messages that people sent to the interrupted run, before anything later."""
+    def _restore_steered(self, unfinished_run: UnfinishedRun) -> None:
+        """Queue the messages sent to the interrupted run ahead of later ones."""
         now = clock.now_us()
-        said = [
+        messages = [
             Message.from_record(uid, now, event.record or self._plain_record(event.text))
-            for uid, event in left.steered.items()
+            for uid, event in unfinished_run.steered.items()
         ]
-        if left.record.id != self.id:
-            self._note_steered(said)
-        self._heard.update(left.steered)
-        self.steered.extendleft(reversed(said))
+        if unfinished_run.record.id != self.id:
+            self._record_steered(messages)
+        self._steered_ids.update(unfinished_run.steered)
+        self.steered.extendleft(reversed(messages))
 
     def steer(self, message: Message) -> bool:
-        """Have something taken in before the model is asked again; False if it is not under way.
+        """Queue a message for the next model call; return False if the run is not active.
 
-        One that still waits for its branch could only remember it, and a crash would lose it.
+        A run that still waits for its lease has no journal, so a crash would lose the message.
+        Raises ExistsError if the message was steered before or is in the session.
         """
-        if not self.under_way:
+        if not self.is_active:
             return False
-        if message.id in self._heard or message.id in self.request.session.messages:
+        if message.id in self._steered_ids or message.id in self.request.session.messages:
             raise ExistsError(f"Message {message.id} is already on the branch.")
-        self._heard.add(message.id)
+        self._steered_ids.add(message.id)
         self.steered.append(message)
-        self._note_steered([message])
+        self._record_steered([message])
         return True
 
-    def _note_steered(self, messages: Iterable[Message]) -> None:
+    def _record_steered(self, messages: Iterable[Message]) -> None:
         for message in messages:
             text, record = message.content.words, message.to_record()
-            more = None if record == self._plain_record(text) else record
-            self.tell(MessageQueued, message_id=message.id, text=text, record=more)
+            custom_record = None if record == self._plain_record(text) else record
+            self.emit(MessageQueued, message_id=message.id, text=text, record=custom_record)
 
     def _plain_record(self, text: str) -> dict[str, Any]:
         content = InstructionContent(instruction=text)
         return Message(content, sender=self.request.session.user).to_record()
 
-    def put(self, state: Literal["running", "suspended", "ended"]) -> None:
-        """Note where the run stands, for whoever goes on with it."""
+    def save_record(self, state: Literal["running", "suspended", "ended"]) -> None:
+        """Write the run record, from which the run can be resumed."""
         body: dict[str, Any] = {**self.request.notes}
-        body |= {"model": self.request.model_name, "after": self._after}
-        if self._chosen:
-            body["options"] = self._chosen
+        body |= {"model": self.request.model_name, "after": self._after_seq}
+        if self._changed_options:
+            body["options"] = self._changed_options
         if self.request.tools:
             body["tools"] = list(self.request.tools)
         if state == "running":
             body["holder"] = self.holder
         if self.progress.greets:
             body["greets"] = True
-        if self._judged:
+        if self._needs_review:
             body["judged"] = True
         now, branch = clock.now_us(), self.request.branch.id
-        self.journal.put(
-            RunRecord(self.id, branch, state, self._created, now, dumps(body)),
+        self.journal.put_run(
+            RunRecord(self.id, branch, state, self._created_us, now, dumps(body)),
             release=state != "running",
         )
 
-    def tell(
+    def emit(
         self,
         kind: Callable[..., AnyEvent],
         *,
@@ -267,141 +283,143 @@ class Run:
         put: Message | None = None,
         rewrite: Rewrite | None = None,
         start: CallStart | None = None,
-        **more: Any,
+        **fields: Any,
     ) -> None:
-        """Note an event.
+        """Append an event to the journal.
 
-        `new` is a message of this run that it puts on the branch, `put` one of somebody else;
-        `rewrite` says where they go, if not to the end. `start` is the call that the event starts.
+        `new` is a message of this run to add to the branch, `put` one that is not part of its
+        result; `rewrite` says where it goes, if not to the end. `start` is the tool call that the
+        event starts.
         """
         self._seq += 1
         if new is not None:
-            self._said.append(new)
-            more["message"] = put = new
-        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), put, rewrite, start)
+            self._messages.append(new)
+            fields["message"] = put = new
+        self.journal.add(kind(seq=self._seq, run_id=self.id, **fields), put, rewrite, start)
 
-    async def settle(self) -> None:
-        """Wait until all that was told is durable and shown."""
-        await self.journal.settle()
+    async def flush(self) -> None:
+        """Wait until all emitted events are durable and published."""
+        await self.journal.flush()
 
     async def next(self) -> Step:
-        """Return the next step, after taking in messages that were sent meanwhile."""
+        """Return the next step, after moving queued messages to the branch."""
         while self.steered and not self.progress.pending:
-            self.tell(MessageCompleted, new=self.steered.popleft())
+            self.emit(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
         progress = self.progress
-        self._look_at_the_clock()
-        if self.aim.only is not None:
-            made = progress.passes > self._passed
-            return single_step(progress, self.aim.only, made=made, resumed=self._resumed)
+        self._update_seconds()
+        if self.input.only is not None:
+            has_run = progress.passes > self._earlier_passes
+            return single_step(progress, self.input.only, has_run=has_run, resumed=self._resumed)
         step = next_step(progress, self.options)
-        if isinstance(step, Stop) and self._objects():
+        if isinstance(step, Stop) and self._request_repair():
             return await self.next()
-        return MakeRoom() if isinstance(step, CallModel) and await self._lacks_room() else step
+        return MakeRoom() if isinstance(step, CallModel) and await self._needs_summary() else step
 
-    def overspent(self) -> bool:
-        """Return whether some of its budget is used up."""
-        self._look_at_the_clock()
-        return overspent(self.progress, self.options.budget) is not None
+    def is_over_budget(self) -> bool:
+        """Return whether a limit of the budget is exhausted."""
+        self._update_seconds()
+        return exhausted_limit(self.progress, self.options.budget) is not None
 
-    def _look_at_the_clock(self) -> None:
-        self.progress.seconds = clock.monotonic() - self._began
+    def _update_seconds(self) -> None:
+        self.progress.seconds = clock.monotonic() - self._started_at
 
-    async def _lacks_room(self) -> bool:
-        if self.progress.crowded:
+    async def _needs_summary(self) -> bool:
+        if self.progress.summary_failed:
             return False
-        if self.progress.exceeded is not None:
+        if self.progress.window_error is not None:
             return True
         if self.window is None or self.options.summarize_at is None:
             return False
-        await self.journal.placed()  # so that all that was said is counted
-        return overfull(self)
+        await self.journal.flush_messages()  # so that every message is counted
+        return is_window_full(self)
 
-    def _objects(self) -> bool:
-        """Return whether the answer may not stand; if so, the model is told, and may answer
-        again.
-        """
-        progress, check = self.progress, self.aim.check
+    def _request_repair(self) -> bool:
+        """Queue the objection of `check` to the answer, if any; return whether there is one."""
+        progress, check = self.progress, self.input.check
         if check is None or not progress.answered or progress.stopping:
             return False
         if not isinstance(next_step(replace(progress, answered=False), self.options), CallModel):
             return False
-        told = check(Return(body=Body(tuple(self._said))).answer, progress.finish)
-        if told is not None:
-            note = {"repair": True}
-            self.steered.append(Message(InstructionContent(instruction=told), metadata=note))
-        return told is not None
+        objection = check(Return(body=Body(tuple(self._messages))).answer, progress.finish)
+        if objection is not None:
+            metadata = {"repair": True}
+            self.steered.append(
+                Message(InstructionContent(instruction=objection), metadata=metadata)
+            )
+        return objection is not None
 
-    def begin_draft(self, asked: ModelRequest) -> ReplyBuilder:
-        """A new turn of the model, which is asked this."""
+    def begin_draft(self, request: ModelRequest) -> ReplyBuilder:
+        """Return the builder for the reply to a model request."""
 
-        def used() -> list[str]:
-            # A policy may keep calls from the model that stand on the branch all the same.
-            whole = self.request.model_request() if self.request.policies else asked
-            return call_ids(whole.messages)
+        def used_call_ids() -> list[str]:
+            # A policy may have removed calls from the request that are on the branch.
+            full_request = self.request.model_request() if self.request.policies else request
+            return call_ids(full_request.messages)
 
-        self.draft = ReplyBuilder(self, self.request.model_name, used, judged=self._judged)
+        self.draft = ReplyBuilder(
+            self, self.request.model_name, used_call_ids, needs_review=self._needs_review
+        )
         return self.draft
 
-    def exceeded(self, error: ModelError) -> bool:
-        """Return whether a failure of the model means that room has to be made, and that can be
-        tried.
+    def handle_window_exceeded(self, error: ModelError) -> bool:
+        """Return whether a model error is a full context window that a summary may relieve.
 
-        The turn then does not count: the model is asked again.
+        If so, the reply is dropped and the turn does not count: the model is called again.
         """
         progress = self.progress
-        tried = progress.crowded or self.options.summarize_at is None
+        tried = progress.summary_failed or self.options.summarize_at is None
         if error.kind != "context" or tried:
             return False
-        self.break_off(keep=False)
-        progress.exceeded = error
+        self.interrupt_reply(keep=False)
+        progress.window_error = error
         progress.turns -= 1
         return True
 
-    def take_end(self, draft: ReplyBuilder) -> None:
-        """The model's turn is over."""
-        self._flush()
-        end = draft.finished
-        if end is None:
+    def finish_turn(self, draft: ReplyBuilder) -> None:
+        """Add the usage and finish reason of a reply; raise ModelError if its stream broke off."""
+        self._flush_deltas()
+        finished = draft.finished
+        if finished is None:
             raise ModelError("The model's stream ended without a finish reason.", kind="network")
-        if draft.judged:  # it broke off with an error before anyone could judge it
-            self.break_off()
+        if draft.needs_review:  # it ended with an error before the policies saw it
+            self.interrupt_reply()
         self.draft = None
         progress = self.progress
-        progress.usage += end.usage
-        progress.finish, progress.model = end.reason, end.model
+        progress.usage += finished.usage
+        progress.finish, progress.model = finished.reason, finished.model
         progress.answered = not draft.requests
-        progress.exceeded, progress.crowded = None, False
+        progress.window_error, progress.summary_failed = None, False
 
-    def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
-        """More of a message that is being said; nobody sees it unless the run streams."""
+    def on_delta(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
+        """Emit more of a text, if the run streams."""
         if self._coalescer is not None:
             self._coalescer.add(message_id, text, reasoning)
 
-    def _show(self, message_id: UUID, text: str, reasoning: bool) -> None:
+    def _emit_delta(self, message_id: UUID, text: str, reasoning: bool) -> None:
         kind = ReasoningAdded if reasoning else TextAdded
-        self.tell(kind, message_id=message_id, text=text)
+        self.emit(kind, message_id=message_id, text=text)
 
-    def said(self, message: Message) -> None:
-        """A text is complete."""
-        self._flush()
-        self.tell(MessageCompleted, new=message)
+    def on_text(self, message: Message) -> None:
+        """Append a complete text to the branch."""
+        self._flush_deltas()
+        self.emit(MessageCompleted, new=message)
 
-    def asked(self, message: Message) -> None:
-        """A request for a tool is complete."""
-        self._flush()
-        self.tell(ToolCalled, new=message)
+    def on_tool_call(self, message: Message) -> None:
+        """Append a tool call to the branch and to the pending ones."""
+        self._flush_deltas()
+        self.emit(ToolCalled, new=message)
         self.calls.add_new(message.id)
         self.progress.pending.append(message)
         self._count_repeats(message)
 
-    def dropped(self, message_id: UUID) -> None:
-        """A message that was being said will not be; if nobody was shown any of it, so be it."""
-        self._flush()
+    def on_dropped(self, message_id: UUID) -> None:
+        """Retract the deltas of a message, if the run streams."""
+        self._flush_deltas()
         if self._coalescer is not None:
-            self.tell(DraftDropped, message_id=message_id)
+            self.emit(DraftDropped, message_id=message_id)
 
-    def _flush(self) -> None:
+    def _flush_deltas(self) -> None:
         if self._coalescer is not None:
             self._coalescer.flush()
 
@@ -415,76 +433,78 @@ class Run:
         self.progress.latest, self.progress.repeated = call, repeats + 1
 
     def warn(self, code: str, text: str) -> None:
-        """Something went wrong that does not end the run."""
+        """Emit a warning, which is also in the Return."""
         notice = Notice("warning", code, text)
         self._notices.append(notice)
-        self.tell(WarningIssued, notice=notice)
+        self.emit(WarningIssued, notice=notice)
 
-    def refuse(self, reason: StopReason, why: Notice) -> Return:
-        """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
-        result = Return(stop_reason=reason, messages=(why,), run_id=self.id, error=self.error)
+    def refuse(self, reason: StopReason, notice: Notice) -> Return:
+        """Publish and return the end of a run that never started; nothing is stored."""
+        result = Return(stop_reason=reason, messages=(notice,), run_id=self.id, error=self.error)
         self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
 
-    def break_off(self, *, keep: bool = True) -> None:
-        """Stop in the middle: what the model was saying is kept, or dropped, as the options say."""
+    def interrupt_reply(self, *, keep: bool = True) -> None:
+        """Store the partial reply, or drop it if `keep` or `on_cancel` say so."""
         if self.draft is not None:
             self.draft.interrupt(keep=keep and self.options.on_cancel == "keep_partial")
             self.draft = None
 
-    def interrupted(self) -> Stop:
-        """Stop in the middle because someone said so; gives the end.
+    def interrupt(self) -> Stop:
+        """Return the Stop of a cancelled or suspended run.
 
-        A run that is suspended leaves all as it is, like one that a crash cut off.
+        A suspended run leaves its partial reply as a crash would.
         """
         if not self.suspending:
-            self.break_off()
+            self.interrupt_reply()
             return Stop("cancelled")
-        self._flush()
+        self._flush_deltas()
         self.draft = None
         return Stop(
             "suspended", (Notice("info", "interrupted", ("Suspended; resume continues the run.")),)
         )
 
     async def end(self, stop: Stop) -> Return:
-        """Tell the end, once: told again, it only waits until the first is durable and shown."""
+        """Emit RunEnded, once, and return the result when it is durable."""
         if self._result is None:
-            self._result = self._told(stop)
+            self._result = self._record_end(stop)
         try:
-            await self.settle()
-            self._held.released = True
-        except Exception as error:  # such as a lost lease: nobody but us can know
-            self._result = self._failed_at_last(self._result, error)
+            await self.flush()
+            self._branch_lease.released = True
+        except Exception as error:  # such as a lost lease
+            self._result = self._publish_failure(self._result, error)
         return self._result
 
-    def _told(self, stop: Stop) -> Return:
-        if stop.reason != "suspended":  # one that goes on will take it in
-            self._keep_steered()
+    def _record_end(self, stop: Stop) -> Return:
+        if stop.reason != "suspended":  # a resumed run reads them from the journal
+            self._append_steered()
         result = Return(
             stop_reason=stop.reason,
-            body=Body(tuple(self._said)),
+            body=Body(tuple(self._messages)),
             messages=(*self._notices, *stop.notices),
             metrics=self._metrics(),
             run_id=self.id,
             seq=self._seq + 1,
             error=self.error,
         )
-        self.tell(RunEnded, result=result)
+        self.emit(RunEnded, result=result)
         self.ended = True
-        self.put("suspended" if stop.reason == "suspended" else "ended")  # which gives it back
+        self.save_record(
+            "suspended" if stop.reason == "suspended" else "ended"
+        )  # releases the lease
         return result
 
-    def _keep_steered(self) -> None:
-        """Put on the branch what people said too late for the run to take it in."""
+    def _append_steered(self) -> None:
+        """Append messages that were queued too late for this run."""
         while self.steered:
             message = self.steered.popleft()
-            self.tell(MessageInterjected, message=message, put=message)
+            self.emit(MessageInterjected, message=message, put=message)
 
-    def _failed_at_last(self, result: Return, error: Exception) -> Return:
-        """Show the end of a run that can note nothing more: no number, as others have used it."""
+    def _publish_failure(self, result: Return, error: Exception) -> Return:
+        """Publish the end of a run that lost its journal, without a sequence number."""
         if result.error is not error:
-            told = Notice("error", type(error).__name__, str(error))
-            result = replace(result.worse(told), error=error)
+            notice = Notice("error", type(error).__name__, str(error))
+            result = replace(result.worse(notice), error=error)
         result = replace(result, seq=0)
         self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
@@ -495,31 +515,37 @@ class Run:
             usage=progress.usage,
             turns=progress.turns,
             tool_calls=progress.tool_calls,
-            seconds=round(clock.monotonic() - self._began, 6),
+            seconds=round(clock.monotonic() - self._started_at, 6),
             finish_reason=progress.finish,
             model=progress.model,
         )
 
 
-def _still_open(request: Request, said: Sequence[Message]) -> list[Message]:
-    """The calls that lack a result also after what is said; a new instruction passes them by."""
-    if any(one.content.from_user for one in said):
+def _pending_after(request: Request, new_messages: Sequence[Message]) -> list[Message]:
+    """Return the pending calls after new messages; a new instruction abandons them all."""
+    if any(message.content.from_user for message in new_messages):
         return []
-    contents = (one.content for one in said)
-    answered = {one.request_id for one in contents if isinstance(one, ActionResponseContent)}
-    return [one for one in request.pending() if not answered & {str(one.id), call_id_of(one)}]
+    contents = (message.content for message in new_messages)
+    answered = {
+        content.request_id for content in contents if isinstance(content, ActionResponseContent)
+    }
+    return [
+        request
+        for request in request.pending()
+        if not answered & {str(request.id), call_id_of(request)}
+    ]
 
 
-def nobody_stops() -> None:
-    """Do nothing: a run that is over, or beside the conversation, has nobody who stops it."""
+def stop_nothing() -> None:
+    """Do nothing: the default `stop` of a run without a task to cancel."""
 
 
 _DEFAULTS = asdict(SessionOptions())
 
 
 @lru_cache(64)  # most runs have the same
-def _chosen(options: SessionOptions) -> dict[str, Any]:
-    """Those options that are not as they are by default, for whoever goes on with the run."""
-    chosen = asdict(options)
-    del chosen["when_busy"]  # which is about its beginning
-    return {name: value for name, value in chosen.items() if value != _DEFAULTS[name]}
+def _non_default_options(options: SessionOptions) -> dict[str, Any]:
+    """Return the options that differ from the defaults, to be stored for a resumption."""
+    values = asdict(options)
+    del values["when_busy"]  # only matters at the start
+    return {name: value for name, value in values.items() if value != _DEFAULTS[name]}

@@ -33,4 +33,4 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True):
     """The one request whose tool is called; nothing else is done."""
 
 
-NO_AIM = RunInput()
+NO_INPUT = RunInput()

@@ -1,4 +1,4 @@
-"""The next step of a run, as a value."""
+"""The next step of a run, as a value computed from its progress and options."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sennit.turns.result import Notice, StopReason
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model."""
+    """Call the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Call the tools that the model has asked for."""
+    """Run the pending tool calls."""
 
     requests: tuple[Message, ...]
 
@@ -39,7 +39,7 @@ class Greet:
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """Have what was said earlier summarised, so that the model can be asked."""
+    """Summarise the earlier messages, so that the prompt fits the context window."""
 
 
 Step: TypeAlias = CallModel | RunTools | Greet | MakeRoom | Stop
@@ -51,113 +51,114 @@ class Progress:
 
     turns: int = 0
     passes: int = 0
-    """How often pending calls were worked off."""
+    """How often pending tool calls were run."""
     tool_calls: int = 0
     usage: Usage = NO_USAGE
     pending: list[Message] = field(default_factory=list[Message])
     """Requests on the branch without a result, the oldest first."""
     answered: bool = False
-    """Whether the model has had the last word, and asked for nothing."""
+    """True if the last message is an answer without tool calls."""
     finish: str | None = None
-    """Why the model last stopped."""
+    """The last finish reason of the model."""
     model: str = ""
     repeated: int = 0
-    """How often the latest call was asked for in a row."""
+    """How often the latest call was repeated in a row."""
     latest: tuple[str, str] | None = None
     """The tool and arguments of the latest call."""
     waiting: bool = False
-    """Whether a call waits for approval."""
+    """True if a call waits for approval."""
     greets: bool = False
-    """Whether the model is yet to greet."""
-    exceeded: Exception | None = None
-    """What the provider said when the window was too small."""
-    crowded: bool = False
-    """Whether making room was tried in vain since the model last answered."""
+    """True until the model has greeted."""
+    window_error: Exception | None = None
+    """The provider's error about an exceeded context window."""
+    summary_failed: bool = False
+    """True if a summary failed since the last reply."""
     stopping: bool = False
-    """Whether the run is to end after this turn."""
+    """True if the run ends after this turn."""
     seconds: float = 0.0
-    """How long it has taken so far."""
+    """Time since the start."""
 
 
-def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) -> Step:
-    """Return the next step of a run that makes one tool call and asks no model.
+def single_step(progress: Progress, only: UUID, *, has_run: bool, resumed: bool) -> Step:
+    """Return the next step of a run that makes one tool call and calls no model.
 
-    `made` says whether the call was worked off. A run that was gone on with for this waits as
-    before; what else it has to do, `resume` does.
+    `has_run` is True after the call was attempted. A suspended run that was resumed for this call
+    is suspended again.
     """
-    wanted = tuple(one for one in progress.pending if one.id == only)
-    if not made:
-        gone = Notice("error", "not_pending", "Another process has just handled this call.")
-        return RunTools(wanted) if wanted else Stop("invalid", (gone,))
-    if wanted:
-        return _waits()
+    requests = tuple(request for request in progress.pending if request.id == only)
+    if not has_run:
+        notice = Notice("error", "not_pending", "Another process has just handled this call.")
+        return RunTools(requests) if requests else Stop("invalid", (notice,))
+    if requests:
+        return _stop_for_approval()
     if resumed:
         return Stop(
             "suspended",
             (Notice("info", "one_call", ("The call has run; resume continues the run.")),),
         )
-    return _left_pending() if progress.pending else Stop("stable")
+    return _stop_with_pending_calls() if progress.pending else Stop("stable")
 
 
 def next_step(progress: Progress, options: SessionOptions) -> Step:
     """Return the next step of a run.
 
-    Pending calls come before another question: a model is never asked while a call lacks its
-    result. Only provider turns count as turns.
+    Pending calls come first: a model is never called while a tool call lacks its result.
     """
     if progress.stopping:
         return Stop("cancelled", (Notice("info", "after_turn", "Stopped after the turn."),))
     if progress.finish == "error":
-        told = "The model's answer ended with an error."
-        return Stop("error", (Notice("error", "failed", told),))
+        text = "The model's answer ended with an error."
+        return Stop("error", (Notice("error", "failed", text),))
     if progress.greets:
         return Greet()
     if progress.waiting:
-        return _waits()
+        return _stop_for_approval()
     if not progress.pending and progress.answered:
-        return _end(progress)
+        return _stop_after_answer(progress)
     if progress.turns and not options.process_tools:
-        return _left_pending()
+        return _stop_with_pending_calls()
     if progress.turns >= options.max_turns:
-        return _limit("max_turns", f"The model did not come to an end in {options.max_turns} turns")
-    if (spent := overspent(progress, options.budget)) is not None:
-        told = f"The budget of {spent} is used up; raise it with budget=Budget({spent}=...)."
-        return Stop("budget", (Notice("error", f"budget_{spent}", told),))
-    return _drain(progress, options) if progress.pending else CallModel()
+        return _stop_at_limit(
+            "max_turns", f"The model did not come to an end in {options.max_turns} turns"
+        )
+    if (limit := exhausted_limit(progress, options.budget)) is not None:
+        text = f"The budget of {limit} is used up; raise it with budget=Budget({limit}=...)."
+        return Stop("budget", (Notice("error", f"budget_{limit}", text),))
+    return _run_tools(progress, options) if progress.pending else CallModel()
 
 
-def _waits() -> Stop:
+def _stop_for_approval() -> Stop:
     return Stop("suspended", (Notice("info", "approval", "A tool call waits for approval."),))
 
 
-def _left_pending() -> Stop:
+def _stop_with_pending_calls() -> Stop:
     return Stop("stable", (Notice("info", "pending_tools", "Tool calls were left pending."),))
 
 
-def _end(progress: Progress) -> Stop:
+def _stop_after_answer(progress: Progress) -> Stop:
     if progress.finish == "length":
-        told = "The answer was cut off by the token limit; raise max_tokens."
-        return Stop("length", (Notice("error", "length", told),))
+        text = "The answer was cut off by the token limit; raise max_tokens."
+        return Stop("length", (Notice("error", "length", text),))
     if progress.finish == "refusal":
         return Stop("stable", (Notice("warning", "refusal", "The model refused to answer."),))
     return Stop("stable")
 
 
-def _drain(progress: Progress, options: SessionOptions) -> Step:
+def _run_tools(progress: Progress, options: SessionOptions) -> Step:
     if progress.repeated >= options.repeat_limit and progress.latest is not None:
-        told = f"The model asked for {progress.latest[0]!r} {progress.repeated} times in a row."
-        return Stop("loop", (Notice("error", "loop", told),))
+        text = f"The model asked for {progress.latest[0]!r} {progress.repeated} times in a row."
+        return Stop("loop", (Notice("error", "loop", text),))
     if progress.passes >= options.max_tool_passes:
-        return _limit("max_tool_passes", f"Tools were called in {progress.passes} passes")
+        return _stop_at_limit("max_tool_passes", f"Tools were called in {progress.passes} passes")
     return RunTools(tuple(progress.pending))
 
 
-def _limit(code: str, told: str) -> Stop:
-    return Stop("max_turns", (Notice("error", code, f"{told}; raise it with {code}=."),))
+def _stop_at_limit(code: str, text: str) -> Stop:
+    return Stop("max_turns", (Notice("error", code, f"{text}; raise it with {code}=."),))
 
 
-def overspent(progress: Progress, budget: Budget | None) -> str | None:
-    """Return the exhausted part of the budget, or None."""
+def exhausted_limit(progress: Progress, budget: Budget | None) -> str | None:
+    """Return the name of the exhausted limit of the budget, or None."""
     if budget is None:
         return None
     usage = progress.usage
@@ -168,5 +169,6 @@ def overspent(progress: Progress, budget: Budget | None) -> str | None:
         "tool_calls": (progress.tool_calls, budget.tool_calls if progress.pending else None),
     }
     return next(
-        (name for name, (spent, most) in used.items() if most is not None and spent >= most), None
+        (name for name, (spent, limit) in used.items() if limit is not None and spent >= limit),
+        None,
     )

@@ -18,7 +18,7 @@ from sennit.turns.events import (
     ToolCalled,
     ToolCompleted,
 )
-from sennit.turns.observers import piece
+from sennit.turns.observers import delta_message
 from sennit.turns.result import Body, Return
 
 _T = TypeVar("_T")
@@ -40,10 +40,10 @@ class RunStream(Generic[_T]):
         self._start, self._stop, self._show = start, stop, show
         self._queue: Queue[AnyEvent | None] = Queue()
         self._task: Task[Return] | None = None
-        self._over = False
+        self._finished = False
 
     async def __aenter__(self) -> RunStream[_T]:
-        self._begin()
+        self._ensure_started()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -56,25 +56,25 @@ class RunStream(Generic[_T]):
         return self
 
     async def __anext__(self) -> _T:
-        task = self._begin()
-        while not self._over:
+        task = self._ensure_started()
+        while not self._finished:
             event = await self._queue.get()
             if event is None:
-                self._over = True
+                self._finished = True
                 await task  # raises what the run raised, if anything
                 break
             if isinstance(event, RunEnded):
-                event = await _at_last(event, task)
-            if (told := self._show(event)) is not None:
-                return told
+                event = await _with_observer_warnings(event, task)
+            if (item := self._show(event)) is not None:
+                return item
         raise StopAsyncIteration
 
     @property
     async def result(self) -> Return:
         """Return the result of the run."""
-        return await self._begin()
+        return await self._ensure_started()
 
-    def _begin(self) -> Task[Return]:
+    def _ensure_started(self) -> Task[Return]:
         if self._task is None:
             self._task = self._start(self._publish)
             self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
@@ -85,7 +85,7 @@ class RunStream(Generic[_T]):
             self._queue.put_nowait(event)
 
 
-async def _at_last(ended: RunEnded, task: Task[Return]) -> RunEnded:
+async def _with_observer_warnings(ended: RunEnded, task: Task[Return]) -> RunEnded:
     """The end of a run, with what observers raised at it: they are waited for anyhow."""
     await wait({task})
     if task.cancelled() or task.exception() is not None:
@@ -103,7 +103,7 @@ def as_return(event: AnyEvent) -> Return | None:
     if isinstance(event, RunEnded):
         return event.result
     if isinstance(event, TextAdded | ReasoningAdded):
-        body = Body((piece(event),))
+        body = Body((delta_message(event),))
         return Return(body=body, run_id=event.run_id, seq=event.seq, is_delta=True)
     if isinstance(event, MessageCompleted | ToolCalled | ToolCompleted):
         return Return(body=Body((event.message,)), run_id=event.run_id, seq=event.seq)

@@ -1,8 +1,7 @@
-"""Subscription to the events of a run, also one of another process.
+"""Subscription to the events of a branch, also of runs in other processes.
 
-A run in this program hands over what it shows, as soon as that is durable. What another program
-runs is looked for in the store now and then. Either way there are no gaps: whatever lies between
-what was seen and what is heard is read from the store.
+A run in this process pushes its durable events to subscribers. Runs of other processes are polled
+from the store. Either way there are no gaps: missing sequence numbers are read from the store.
 """
 
 from __future__ import annotations
@@ -18,99 +17,99 @@ from weakref import WeakSet
 from sennit.errors import ValidationError, shown
 from sennit.messages.codec import loads
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.branch_lease import MakeWay, is_dead, is_own, take_away
+from sennit.turns.branch_lease import BusyHandler, is_dead, is_own, revoke_lease
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import WhenBusy
 from sennit.turns.recovery import shown_after
 
-_LOOK = 0.1  # seconds between two looks at a run of another program
-_IDLE = 2.0  # the same while no run is under way
-_MOST_HEARD = 256  # what is told beyond that is read from the store, when there is time for it
+_POLL_SECONDS = 0.1  # while a run of another process is active
+_IDLE_POLL_SECONDS = 2.0  # while no run is active
+_MAX_QUEUED_BATCHES = 256  # older ones are read from the store
 _T = TypeVar("_T")
 
 _lock = Lock()
-# By the place of a branch, never by its id alone: other owners and stores may have that id too.
-_ears: dict[Hashable, WeakSet[_Ear]] = {}
-_holders: dict[Hashable, str] = {}  # of the runs in this process, by the place of their branch
-_running: dict[str, Callable[[], None]] = {}  # how to stop runs, by their holders
+# By store, owner and branch: other owners and stores may have the same branch id.
+_subscribers: dict[Hashable, WeakSet[_Subscriber]] = {}
+_holders: dict[Hashable, str] = {}  # of runs in this process, by branch
+_running: dict[str, Callable[[], None]] = {}  # functions that stop runs, by holder
 
 
-class _Ear:
+class _Subscriber:
     """A subscriber's queue on one event loop."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.heard: Queue[tuple[str, list[AnyEvent]]] = Queue()
-        """Who holds the branch, and what that run told."""
+        self.queue: Queue[tuple[str, list[AnyEvent]]] = Queue()
+        """Batches of events with the lease holder of their run."""
 
-    def tell(self, holder: str, events: list[AnyEvent]) -> None:
-        """Called wherever the run is; the loop may have ended meanwhile. No events: go and look."""
+    def publish(self, holder: str, events: list[AnyEvent]) -> None:
+        """Queue events from any thread; an empty batch makes the subscriber read the store."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._take, holder, events)
+            self._loop.call_soon_threadsafe(self._enqueue, holder, events)
 
-    def _take(self, holder: str, events: list[AnyEvent]) -> None:
-        # Whoever reads too slowly loses the oldest, sees the gap, and reads from the store.
-        while self.heard.qsize() >= _MOST_HEARD:
-            self.heard.get_nowait()
-        self.heard.put_nowait((holder, events))
+    def _enqueue(self, holder: str, events: list[AnyEvent]) -> None:
+        # A slow subscriber loses the oldest, sees the gap and reads the store.
+        while self.queue.qsize() >= _MAX_QUEUED_BATCHES:
+            self.queue.get_nowait()
+        self.queue.put_nowait((holder, events))
 
-    def forget(self) -> None:
-        """Forget what was told so far; the store has it."""
-        while not self.heard.empty():
-            self.heard.get_nowait()
+    def clear(self) -> None:
+        """Drop the queued events; the store has them."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
 
 
 @contextmanager
-def running_here(runs: RunRepository, holder: str, stop: Callable[[], None]) -> Generator[None]:
-    """While a run holds a branch, those who have joined it need not look at the store.
+def mark_running(runs: RunRepository, holder: str, stop: Callable[[], None]) -> Generator[None]:
+    """Register an active run of this process, so that its subscribers need not poll the store.
 
-    `stop` is called, in any thread, if another run is to have the branch.
+    `stop` is called, from any thread, to interrupt the run for another one.
     """
-    place = runs.place
-    _running[holder], _holders[place] = stop, holder
+    branch_key = runs.place
+    _running[holder], _holders[branch_key] = stop, holder
     try:
         yield
     finally:
         del _running[holder]
-        if _holders.get(place) == holder:  # not that of a run which has taken the branch away
-            del _holders[place]
-        tell_joined(runs, holder, [])
+        if _holders.get(branch_key) == holder:  # unless another run has taken over
+            del _holders[branch_key]
+        publish_to_subscribers(runs, holder, [])
 
 
-def way_of(runs: RunRepository, when_busy: WhenBusy) -> MakeWay | None:
-    """Return how a run handles a busy branch; None if it is refused."""
+def busy_handler(runs: RunRepository, when_busy: WhenBusy) -> BusyHandler | None:
+    """Return the handler for a busy branch; None if the run is refused."""
 
     async def interrupt(holder: str) -> None:
         if not is_own(holder):
-            await take_away(runs, holder)
+            await revoke_lease(runs, holder)
         elif (stop := _running.get(holder)) is not None:
             stop()
 
     async def wait(_: str) -> None:
-        """Do nothing about it."""
+        """Leave the other run alone."""
 
     return {"error": None, "wait": wait, "interrupt": interrupt}[when_busy]
 
 
-def tell_joined(runs: RunRepository, holder: str, events: list[AnyEvent]) -> None:
-    """Pass on what has happened on a branch; an end that is not stored has no number."""
+def publish_to_subscribers(runs: RunRepository, holder: str, events: list[AnyEvent]) -> None:
+    """Push stored events of a branch to its subscribers; those without a number are not."""
     unstored = bool(events) and not events[0].seq
-    if _ears and not unstored:
+    if _subscribers and not unstored:
         with _lock:
-            ears = list(_ears.get(runs.place, ()))
-        for ear in ears:
-            ear.tell(holder, events)
+            subscribers = list(_subscribers.get(runs.place, ()))
+        for subscriber in subscribers:
+            subscriber.publish(holder, events)
 
 
 def is_under_way(runs: RunRepository) -> bool:
-    """Return whether a run is under way on a branch, here or in another program that is alive."""
-    return bool(_holder(runs))
+    """Return whether a run is active on a branch, in this process or another live one."""
+    return bool(_active_holder(runs))
 
 
-def _holder(runs: RunRepository) -> str:
+def _active_holder(runs: RunRepository) -> str:
     """Return the holder of a branch with an active run; "" if there is none."""
-    if (here := _holders.get(runs.place)) is not None:  # though the store may not have it yet
-        return here
+    if (local_holder := _holders.get(runs.place)) is not None:  # the store may not have it yet
+        return local_holder
     last = runs.last()
     if last is None or last.state != "running":
         return ""
@@ -120,27 +119,27 @@ def _holder(runs: RunRepository) -> str:
     return holder if not is_dead(holder) and runs.is_leased() else ""
 
 
-def _listen(place: Hashable) -> _Ear:
-    ear = _Ear(get_running_loop())
+def _subscribe(branch_key: Hashable) -> _Subscriber:
+    subscriber = _Subscriber(get_running_loop())
     with _lock:
-        _ears.setdefault(place, WeakSet()).add(ear)
-    return ear
+        _subscribers.setdefault(branch_key, WeakSet()).add(subscriber)
+    return subscriber
 
 
-def _stop_listening(place: Hashable, ear: _Ear) -> None:
+def _unsubscribe(branch_key: Hashable, subscriber: _Subscriber) -> None:
     with _lock:
-        ears = _ears.get(place, WeakSet())
-        ears.discard(ear)
-        if not ears:
-            _ears.pop(place, None)
+        subscribers = _subscribers.get(branch_key, WeakSet())
+        subscribers.discard(subscriber)
+        if not subscribers:
+            _subscribers.pop(branch_key, None)
 
 
 class Subscription:
-    """The events of a branch past a number, as they come: an async iterator, best in `async with`.
+    """The events of a branch after a sequence number: an async iterator, best in `async with`.
 
-    It ends when the run that is under way has ended; without one, with the last event there is. A
-    run whose program has died is over too, until someone resumes it. Leaving early stops nothing.
-    With `follow` it does not end: the events of later runs come too.
+    It ends with the active run, or without one after the last stored event. A run whose process
+    died counts as ended until it is resumed. Leaving early does not stop the run. With `follow`
+    the iterator does not end: it waits for later runs.
     """
 
     def __init__(self, runs: RunRepository, after: int, *, follow: bool = False) -> None:
@@ -150,18 +149,18 @@ class Subscription:
             )
         self._runs, self._after, self._follow = runs, after, follow
         self._holder = ""
-        """Who holds the branch, if a run was under way at the last look."""
+        """The holder of the run that was active at the last read."""
         self._ready: deque[AnyEvent] = deque()
-        self._ear: _Ear | None = None
-        self._waiting = False
-        self._over = False
+        self._subscriber: _Subscriber | None = None
+        self._has_read = False
+        self._finished = False
 
     async def __aenter__(self) -> Subscription:
-        self._begin()
+        self._ensure_subscribed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._end()
+        self._close()
 
     def __aiter__(self) -> Subscription:
         return self
@@ -175,7 +174,7 @@ class Subscription:
         return event
 
     async def batch(self) -> list[AnyEvent]:
-        """All events there are, at least one; none at the end."""
+        """Return all available events, waiting for at least one; an empty list at the end."""
         await self._wait()
         events = list(self._ready)
         self._ready.clear()
@@ -184,56 +183,56 @@ class Subscription:
         return events
 
     async def _wait(self) -> None:
-        while not self._ready and not self._over:
-            await self._go_on(self._begin())
+        while not self._ready and not self._finished:
+            await self._fetch(self._ensure_subscribed())
         if not self._ready:
-            self._end()
+            self._close()
 
-    def _begin(self) -> _Ear:
-        if self._ear is None:
-            self._ear = _listen(self._runs.place)
-        return self._ear
+    def _ensure_subscribed(self) -> _Subscriber:
+        if self._subscriber is None:
+            self._subscriber = _subscribe(self._runs.place)
+        return self._subscriber
 
-    def _end(self) -> None:
-        self._over = True
-        if self._ear is not None:
-            _stop_listening(self._runs.place, self._ear)
+    def _close(self) -> None:
+        self._finished = True
+        if self._subscriber is not None:
+            _unsubscribe(self._runs.place, self._subscriber)
 
-    async def _go_on(self, ear: _Ear) -> None:
-        """Hear or read what comes next; the first time, and if nothing is heard, it is read."""
-        heard = await self._hear(ear) if self._waiting else []
-        if heard and heard[0].seq <= self._after + 1:
-            self._take(heard)
+    async def _fetch(self, subscriber: _Subscriber) -> None:
+        """Wait for pushed events; read the store at first, after a timeout and after a gap."""
+        received = await self._receive(subscriber) if self._has_read else []
+        if received and received[0].seq <= self._after + 1:
+            self._enqueue(received)
             return
-        # before reading, so that nothing is missed
-        self._holder = await self._look(lambda: _holder(self._runs))
-        self._take([*await self._look(lambda: shown_after(self._runs, self._after)), *heard])
-        self._waiting = True
+        # before the events, so that none is missed
+        self._holder = await self._read(lambda: _active_holder(self._runs))
+        self._enqueue([*await self._read(lambda: shown_after(self._runs, self._after)), *received])
+        self._has_read = True
         if not self._follow:
-            self._over = self._over or not (self._ready or self._holder)
+            self._finished = self._finished or not (self._ready or self._holder)
 
-    def _take(self, events: list[AnyEvent]) -> None:
+    def _enqueue(self, events: list[AnyEvent]) -> None:
         last = self._after
         for event in events:
             if event.seq > last:
                 self._ready.append(event)
                 last = event.seq
 
-    async def _hear(self, ear: _Ear) -> list[AnyEvent]:
-        """Return the next event of this process; None when it is time to read the store."""
-        # A client that has connected to the same server again is told nothing here: it has to look.
-        here = bool(self._holder) and _holders.get(self._runs.place) == self._holder
-        elsewhere = _IDLE if self._follow and not self._holder else _LOOK
+    async def _receive(self, subscriber: _Subscriber) -> list[AnyEvent]:
+        """Return the next pushed events; an empty list when the store has to be read."""
+        # Another Client of the same database server gets no pushes here: it has to poll.
+        is_local = bool(self._holder) and _holders.get(self._runs.place) == self._holder
+        poll_seconds = _IDLE_POLL_SECONDS if self._follow and not self._holder else _POLL_SECONDS
         with suppress(TimeoutError):
-            async with timeout(None if here else elsewhere):
-                holder, heard = await ear.heard.get()
+            async with timeout(None if is_local else poll_seconds):
+                holder, events = await subscriber.queue.get()
                 if holder != self._holder:  # a new run
-                    ear.forget()
+                    subscriber.clear()
                     return []
-                ended = bool(heard) and isinstance(heard[-1], RunEnded)
-                self._over = ended and not self._follow
-                return heard
+                ended = bool(events) and isinstance(events[-1], RunEnded)
+                self._finished = ended and not self._follow
+                return events
         return []
 
-    async def _look(self, at: Callable[[], _T]) -> _T:
-        return await to_thread(at) if self._runs.durable else at()
+    async def _read(self, read: Callable[[], _T]) -> _T:
+        return await to_thread(read) if self._runs.durable else read()

@@ -9,10 +9,10 @@ from sennit.services.models.traced_call import usage_notes
 from sennit.turns.result import Return
 from sennit.turns.run import Run
 
-_FAILED = ("error", "invalid", "max_turns", "budget", "loop", "length")
+_FAILED_STOP_REASONS = ("error", "invalid", "max_turns", "budget", "loop", "length")
 
 
-async def watched(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
+async def trace_run(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
     """Return the result of the work, recorded in a span and a log line."""
     if not telemetry.on():
         return await work()
@@ -27,16 +27,16 @@ async def watched(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
         telemetry.BRANCH: str(request.branch.id),
         telemetry.RUN: str(run.id),
     }
-    with telemetry.watching(telemetry.INVOKE_AGENT, agent, notes) as seen:
+    with telemetry.watching(telemetry.INVOKE_AGENT, agent, notes) as span:
         result = await work()
-        _note(seen, result)
+        _record_result(span, result)
         return result
 
 
-def _note(seen: telemetry.Span, result: Return) -> None:
+def _record_result(span: telemetry.Span, result: Return) -> None:
     metrics = result.metrics
-    seen.note(usage_notes(metrics.usage))
-    seen.note(
+    span.note(usage_notes(metrics.usage))
+    span.note(
         {
             telemetry.STOP_REASON: result.stop_reason,
             telemetry.TURNS: metrics.turns,
@@ -44,6 +44,6 @@ def _note(seen: telemetry.Span, result: Return) -> None:
             telemetry.RESPONSE_MODEL: metrics.model,
         }
     )
-    if result.stop_reason in _FAILED:
+    if result.stop_reason in _FAILED_STOP_REASONS:
         codes = [notice.code for notice in result.messages if notice.severity == "error"]
-        seen.fail(codes[-1] if codes else str(result.stop_reason))
+        span.fail(codes[-1] if codes else str(result.stop_reason))

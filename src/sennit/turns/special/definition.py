@@ -37,7 +37,7 @@ class PersistenceStrategy(Enum):
     """The answer, in place of all that stood above; that goes to a branch of its own."""
 
 
-class _FromAFilter:
+class _FilterMethod:
     """A method of a filter that also begins a new one when it is called on the class."""
 
     def __init__(self, method: Callable[..., InteractionFilter]) -> None:
@@ -45,9 +45,9 @@ class _FromAFilter:
         self.__doc__ = method.__doc__
 
     def __get__(
-        self, given: InteractionFilter | None, kind: type[InteractionFilter]
+        self, instance: InteractionFilter | None, owner: type[InteractionFilter]
     ) -> Callable[..., InteractionFilter]:
-        return partial(self._method, kind() if given is None else given)
+        return partial(self._method, owner() if instance is None else instance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class InteractionFilter:
     blocked: frozenset[str] = frozenset()
     """The kinds that do not pass, allowed or not."""
 
-    @_FromAFilter
+    @_FilterMethod
     def allow(self, *kinds: str | MessageRole) -> InteractionFilter:
         """Let these pass, and no others but those allowed before."""
         return InteractionFilter((self.allowed or frozenset()) | _kinds(kinds), self.blocked)
 
-    @_FromAFilter
+    @_FilterMethod
     def block(self, *kinds: str | MessageRole) -> InteractionFilter:
         """Let these not pass, even if they are allowed."""
         return InteractionFilter(self.allowed, self.blocked | _kinds(kinds))
@@ -101,13 +101,13 @@ def kind_of(message: Message) -> str:
     return content.role.value
 
 
-def _kinds(given: tuple[str | MessageRole, ...]) -> frozenset[str]:
-    kinds = frozenset(one.value if isinstance(one, MessageRole) else one for one in given)
-    if unknown := [one for one in kinds if one not in KINDS]:
+def _kinds(kinds: tuple[str | MessageRole, ...]) -> frozenset[str]:
+    names = frozenset(kind.value if isinstance(kind, MessageRole) else kind for kind in kinds)
+    if unknown := [name for name in names if name not in KINDS]:
         raise ValidationError(
             f"A filter has no kind {shown(unknown[0])}; there are {', '.join(KINDS)}."
         )
-    return kinds
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,28 +168,28 @@ class SpecialTurn:
         return InteractionFilter.default()
 
 
-_NONE = type(None)
+_NoneType = type(None)
 _TYPES: Mapping[str, Any] = {
     "name": str,
-    "instruction": (str, _NONE),
+    "instruction": (str, _NoneType),
     "sees": InteractionFilter,
-    "provider": (str, _NONE),
+    "provider": (str, _NoneType),
     "options": SessionOptions,
     "strategy": PersistenceStrategy,
-    "filter": (InteractionFilter, _NONE),
+    "filter": (InteractionFilter, _NoneType),
 }
 
-_GREET = (
+_GREETING_PROMPT = (
     "Greet the user, who has just joined and has said nothing yet, in one or two friendly "
     "sentences. Say what you can help with, if you know. Ask nothing else and call no tool."
 )
-_SUMMARIZE = (
+_SUMMARY_PROMPT = (
     "Summarise the conversation above for yourself: you will go on with it from your summary "
     "alone. Keep what the user wants and has decided, facts, names, numbers, results of tools, and "
     "what is still open. Leave out greetings and detours. Answer with the summary and nothing else."
 )
 
-_UNLIMITED = {"max_tokens": None, "stop": None}  # limits on answers are not meant for these
+_NO_OUTPUT_LIMITS = {"max_tokens": None, "stop": None}  # limits on answers are not meant for these
 
 
 def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
@@ -197,35 +197,35 @@ def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
 
     `overrides` are fields of SpecialTurn.
     """
-    made = SpecialTurn(
+    turn = SpecialTurn(
         name="greeting",
-        instruction=_GREET,
+        instruction=_GREETING_PROMPT,
         sees=InteractionFilter.preserve_system_context(),
         tools=(),
         context=(),
-        params=_UNLIMITED,
+        params=_NO_OUTPUT_LIMITS,
         timeout=60.0,
     )
     if system_prompt is not None:
-        made = replace(made, interactions=(SystemContent(system_message=system_prompt),))
-    return replace(made, **overrides)
+        turn = replace(turn, interactions=(SystemContent(system_message=system_prompt),))
+    return replace(turn, **overrides)
 
 
-def summarize(instruction: str = _SUMMARIZE, **overrides: Any) -> SpecialTurn:
+def summarize(instruction: str = _SUMMARY_PROMPT, **overrides: Any) -> SpecialTurn:
     """A turn whose answer stands for all that was said above it, but for an unfinished turn.
 
     `overrides` are fields of SpecialTurn.
     """
-    made = SpecialTurn(
+    turn = SpecialTurn(
         name="summary",
         instruction=instruction,
         tools=(),
         context=(),
-        params=_UNLIMITED,
+        params=_NO_OUTPUT_LIMITS,
         timeout=300.0,
         strategy=PersistenceStrategy.REPLACE_ABOVE,
     )
-    return replace(made, **overrides)
+    return replace(turn, **overrides)
 
 
 class GreetingSpecialTurn:

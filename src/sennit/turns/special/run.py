@@ -25,10 +25,10 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.session import SessionCore
-from sennit.turns.context import REPLACED, Fixed
+from sennit.turns.context import REPLACED, FixedContext
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
-from sennit.turns.prompt_history import sent_messages, unfinished_from
+from sennit.turns.prompt_history import open_turn_start, prompt_messages
 from sennit.turns.request import Request
 from sennit.turns.result import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
@@ -36,14 +36,14 @@ from sennit.turns.special.apply import SpecialOutcome
 from sennit.turns.special.definition import InteractionFilter, PersistenceStrategy, SpecialTurn
 from sennit.turns.tools.pending_calls import call_id_of, pending_among, unanswered
 
-Conduct = Callable[[Run], Awaitable[Return]]
+RunLoop = Callable[[Run], Awaitable[Return]]
 """The loop; it is handed in, because the loop itself runs special turns."""
 
 
-async def perform(
+async def run_special_turn(
     turn: SpecialTurn,
     request: Request,
-    conduct: Conduct,
+    run_loop: RunLoop,
     *,
     streaming: bool = False,
     upto: int | None = None,
@@ -54,28 +54,28 @@ async def perform(
     replaces what is above leaves out a turn that is not over.
     """
     try:
-        asked = _overridden(turn, request)
+        special_request = _special_request(turn, request)
     except (AccessError, NotFoundError) as error:
-        return _refused("access" if isinstance(error, AccessError) else "not_found", str(error))
-    seen = _Seen.of(turn, request, upto)
+        return _refusal("access" if isinstance(error, AccessError) else "not_found", str(error))
+    special_prompt = _SpecialPrompt.of(turn, request, upto)
     replaces = turn.strategy is PersistenceStrategy.REPLACE_ABOVE
-    if replaces and not seen.replaceable(turn.chosen):
-        return _refused("nothing_above", "There are no messages above to replace.")
-    if all(message.content.empty for message in seen.prompt):
-        return _refused(
+    if replaces and not special_prompt.replaceable(turn.chosen):
+        return _refusal("nothing_above", "There are no messages above to replace.")
+    if all(message.content.empty for message in special_prompt.prompt):
+        return _refusal(
             "empty", (f"Special turn {turn.name!r} has no prompt; give it an instruction.")
         )
     run = Run(
-        replace(asked, branch=_scratch(request, seen.prompt)),
+        replace(special_request, branch=_scratch_branch(request, special_prompt.prompt)),
         replace(turn.options, summarize_at=None),
         StreamingOptions() if streaming else None,
-        _nobody,
+        _ignore_events,
     )
-    return _kept(turn, seen, await _said(turn, run, conduct))
+    return _outcome_of(turn, special_prompt, await _run_with_timeout(turn, run, run_loop))
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SpecialPrompt:
     """The prompt of a special turn."""
 
     above: list[Message]
@@ -86,57 +86,62 @@ class _Seen:
     """Those of its prompt that are not on the branch."""
 
     @classmethod
-    def of(cls, turn: SpecialTurn, request: Request, upto: int | None) -> _Seen:
+    def of(cls, turn: SpecialTurn, request: Request, upto: int | None) -> _SpecialPrompt:
         branch = request.branch
         with branch.session.lock:
-            messages, system = sent_messages(branch), branch.system
-        above = _above(turn, [one for one in messages if one is not system], upto)
-        given = _prompt(turn, above if system is None else [system, *above])
+            messages, system = prompt_messages(branch), branch.system
+        above = _history_above(
+            turn, [message for message in messages if message is not system], upto
+        )
+        candidates = _prompt_messages(turn, above if system is None else [system, *above])
         # Calls that wait, or whose results it does not see, are not this turn's to make.
-        open_ = set(pending_among(reversed(given)))
-        prompt = [one for one in given if one not in open_]
-        return cls(above, prompt, [one for one in prompt if one.id not in branch])
+        pending = set(pending_among(reversed(candidates)))
+        prompt = [message for message in candidates if message not in pending]
+        return cls(above, prompt, [message for message in prompt if message.id not in branch])
 
-    def replaceable(self, kept: InteractionFilter) -> bool:
+    def replaceable(self, kept_filter: InteractionFilter) -> bool:
         """Return whether there is anything above that an answer could stand for, and does not
         yet.
         """
-        return any(not kept.passes(one) and REPLACED not in one.metadata for one in self.above)
+        return any(
+            not kept_filter.passes(message) and REPLACED not in message.metadata
+            for message in self.above
+        )
 
 
-def _above(turn: SpecialTurn, history: list[Message], upto: int | None) -> list[Message]:
+def _history_above(turn: SpecialTurn, history: list[Message], upto: int | None) -> list[Message]:
     if upto is None and turn.strategy is PersistenceStrategy.REPLACE_ABOVE:
-        upto = unfinished_from(history)
+        upto = open_turn_start(history)
     return history if upto is None else history[:upto]
 
 
-def _prompt(turn: SpecialTurn, conversation: Sequence[Message]) -> list[Message]:
+def _prompt_messages(turn: SpecialTurn, conversation: Sequence[Message]) -> list[Message]:
     if turn.interactions is None:
-        given = [one for one in conversation if turn.sees.passes(one)]
+        messages = [message for message in conversation if turn.sees.passes(message)]
     else:
-        given = [_message(one, turn) for one in turn.interactions]
-    return given if turn.instruction is None else [*given, _message(turn.instruction, turn)]
+        messages = [_message(item, turn) for item in turn.interactions]
+    return messages if turn.instruction is None else [*messages, _message(turn.instruction, turn)]
 
 
-def _message(said: Any, turn: SpecialTurn) -> Message:
-    if isinstance(said, Message):
-        return said
-    content = InstructionContent(instruction=said) if isinstance(said, str) else said
+def _message(item: Any, turn: SpecialTurn) -> Message:
+    if isinstance(item, Message):
+        return item
+    content = InstructionContent(instruction=item) if isinstance(item, str) else item
     sender = None if isinstance(content, SystemContent) else turn.name
     return Message(content, sender=sender, metadata={SPECIAL: turn.name})
 
 
-def _overridden(turn: SpecialTurn, request: Request) -> Request:
+def _special_request(turn: SpecialTurn, request: Request) -> Request:
     """Return the request of a special turn; raises AccessError, NotFoundError."""
     contexts = None
     if turn.context is not None:
-        contexts = (Fixed(tuple(turn.context)),) if turn.context else ()
-    return request.overridden(
+        contexts = (FixedContext(tuple(turn.context)),) if turn.context else ()
+    return request.with_overrides(
         model=turn.model_name, tools=turn.tools, contexts=contexts, params=turn.params
     )
 
 
-def _scratch(request: Request, messages: Sequence[Message]) -> Branch:
+def _scratch_branch(request: Request, messages: Sequence[Message]) -> Branch:
     """A branch in memory with these messages, which tools take for the real one."""
     real = request.session
     session = SessionCore(real.user, agent=real.agent, id=real.id)
@@ -145,94 +150,102 @@ def _scratch(request: Request, messages: Sequence[Message]) -> Branch:
     return branch
 
 
-async def _said(turn: SpecialTurn, run: Run, conduct: Conduct) -> Return:
+async def _run_with_timeout(turn: SpecialTurn, run: Run, run_loop: RunLoop) -> Return:
     try:
         async with timeout(turn.timeout):
-            result = await conduct(run)
+            result = await run_loop(run)
     except TimeoutError:
-        told = f"Special turn {turn.name!r} took longer than {turn.timeout} seconds."
-        return Return(stop_reason="error", messages=(Notice("error", "timeout", told),))
+        text = f"Special turn {turn.name!r} took longer than {turn.timeout} seconds."
+        return Return(stop_reason="error", messages=(Notice("error", "timeout", text),))
     if result.stop_reason == "suspended":
-        told = f"Special turn {turn.name!r} cannot wait for approval; leave such tools out."
-        return result.worse(Notice("error", "approval", told))
+        text = f"Special turn {turn.name!r} cannot wait for approval; leave such tools out."
+        return result.worse(Notice("error", "approval", text))
     return result
 
 
-def _kept(turn: SpecialTurn, seen: _Seen, result: Return) -> SpecialOutcome:
-    said = [_marked(message, turn) for message in result.body.interactions]
-    result = replace(result, body=Body(tuple(said)))
-    answer = _answer(said)
+def _outcome_of(
+    turn: SpecialTurn, special_prompt: _SpecialPrompt, result: Return
+) -> SpecialOutcome:
+    messages = [_with_turn_name(message, turn) for message in result.body.interactions]
+    result = replace(result, body=Body(tuple(messages)))
+    answer = _answer(messages)
     strategy = turn.strategy
     if not result.success or strategy is PersistenceStrategy.EPHEMERAL:
         return SpecialOutcome(result)
     if strategy is PersistenceStrategy.PERSIST_ALL:
-        new = [_marked(message, turn) for message in seen.new]
-        return SpecialOutcome(result, tuple(_chosen(turn, (*new, *said))))
+        new = [_with_turn_name(message, turn) for message in special_prompt.new]
+        return SpecialOutcome(result, tuple(_filter_messages(turn, (*new, *messages))))
     if strategy is PersistenceStrategy.PERSIST_RESULT:
         passes = answer is not None and turn.chosen.passes(answer)
         return SpecialOutcome(result, (answer,) if answer is not None and passes else ())
     if answer is None:
-        told = f"Special turn {turn.name!r} gave an empty answer; nothing was replaced."
-        return SpecialOutcome(result.worse(Notice("error", "empty", told)))
-    return _replacing(turn, seen, result, answer)
+        text = f"Special turn {turn.name!r} gave an empty answer; nothing was replaced."
+        return SpecialOutcome(result.worse(Notice("error", "empty", text)))
+    return _replacing_outcome(turn, special_prompt, result, answer)
 
 
-def _chosen(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
+def _filter_messages(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
     """The messages that its filter lets pass; of a call, request and result, or neither.
 
     A request by itself would count as a call that is yet to be made.
     """
-    passing = [one for one in messages if turn.chosen.passes(one)]
-    calls = [one for one in passing if isinstance(one.content, ActionRequestContent)]
-    cut = set(unanswered(reversed(passing)))
-    asked = {name for one in calls for name in (call_id_of(one), str(one.id))}
-    return [one for one in passing if one not in cut and _asked_for(one, asked)]
+    passing = [message for message in messages if turn.chosen.passes(message)]
+    calls = [message for message in passing if isinstance(message.content, ActionRequestContent)]
+    unanswered_calls = set(unanswered(reversed(passing)))
+    call_ids = {name for call in calls for name in (call_id_of(call), str(call.id))}
+    return [
+        message
+        for message in passing
+        if message not in unanswered_calls and _belongs_to(message, call_ids)
+    ]
 
 
-def _asked_for(message: Message, calls: set[str]) -> bool:
+def _belongs_to(message: Message, call_ids: set[str]) -> bool:
     """Return whether a message is no result, or that of one of the calls."""
     content = message.content
-    return not isinstance(content, ActionResponseContent) or content.request_id in calls
+    return not isinstance(content, ActionResponseContent) or content.request_id in call_ids
 
 
-def _replacing(turn: SpecialTurn, seen: _Seen, result: Return, answer: Message) -> SpecialOutcome:
-    aside = new_id()
-    kept = {one.id for one in _chosen(turn, seen.above)}
-    replaced = frozenset(one.id for one in seen.above if one.id not in kept)
-    count, through = len(replaced), seen.above[-1].id
-    message = _noted(answer, {REPLACED: {"branch_id": str(aside), "count": count}})
-    plan = Rewrite(through, replaced, (message,), aside)
-    said = tuple(message if one is answer else one for one in result.body.interactions)
-    return SpecialOutcome(replace(result, body=Body(said)), (), plan, count)
+def _replacing_outcome(
+    turn: SpecialTurn, special_prompt: _SpecialPrompt, result: Return, answer: Message
+) -> SpecialOutcome:
+    branch_id = new_id()
+    kept = {message.id for message in _filter_messages(turn, special_prompt.above)}
+    replaced = frozenset(message.id for message in special_prompt.above if message.id not in kept)
+    count, through = len(replaced), special_prompt.above[-1].id
+    message = _with_metadata(answer, {REPLACED: {"branch_id": str(branch_id), "count": count}})
+    plan = Rewrite(through, replaced, (message,), branch_id)
+    messages = tuple(message if other is answer else other for other in result.body.interactions)
+    return SpecialOutcome(replace(result, body=Body(messages)), (), plan, count)
 
 
-def _answer(said: Sequence[Message]) -> Message | None:
+def _answer(messages: Sequence[Message]) -> Message | None:
     """The last text, if it says anything."""
-    for message in reversed(said):
+    for message in reversed(messages):
         content = message.content
         if isinstance(content, AssistantResponseContent):
             return message if (content.assistant_response or "").strip() else None
     return None
 
 
-def _marked(message: Message, turn: SpecialTurn) -> Message:
-    return _noted(message, {SPECIAL: turn.name})
+def _with_turn_name(message: Message, turn: SpecialTurn) -> Message:
+    return _with_metadata(message, {SPECIAL: turn.name})
 
 
-def _noted(message: Message, more: Mapping[str, Any]) -> Message:
+def _with_metadata(message: Message, metadata: Mapping[str, Any]) -> Message:
     return Message(
         message.content,
         sender=message.sender,
         recipient=message.recipient,
         id=message.id,
         created_at=message.created_at,
-        metadata={**message.metadata, **more},
+        metadata={**message.metadata, **metadata},
     )
 
 
-def _refused(code: str, told: str) -> SpecialOutcome:
-    return SpecialOutcome(Return(stop_reason="invalid", messages=(Notice("error", code, told),)))
+def _refusal(code: str, text: str) -> SpecialOutcome:
+    return SpecialOutcome(Return(stop_reason="invalid", messages=(Notice("error", code, text),)))
 
 
-def _nobody(_events: list[AnyEvent]) -> None:
+def _ignore_events(_events: list[AnyEvent]) -> None:
     """Nobody watches."""

@@ -12,7 +12,7 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import AddEvents
-from sennit.turns.branch_lease import held, new_holder
+from sennit.turns.branch_lease import hold_lease, new_holder
 from sennit.turns.events import ApprovalDecided, to_record
 from sennit.turns.tools.call_state import ToolCallStates
 from sennit.turns.tools.pending_calls import call_id_of, pending
@@ -26,32 +26,34 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
     """
     text(reason, "The reason")
     runs = RunRepository(branch)
-    async with held(runs, new_holder(brief=True)) as found:
-        left = found.left
-        open_ = [] if left is None else pending(branch)
-        calls = ToolCallStates() if left is None else left.calls
-        await calls.complete(runs, open_)
-        undecided = {call_id_of(one): one for one in open_ if calls.undecided(one.id)}
+    async with hold_lease(runs, new_holder(brief=True)) as branch_lease:
+        unfinished_run = branch_lease.unfinished_run
+        requests = [] if unfinished_run is None else pending(branch)
+        calls = ToolCallStates() if unfinished_run is None else unfinished_run.calls
+        await calls.complete(runs, requests)
+        undecided = {
+            call_id_of(message): message for message in requests if calls.undecided(message.id)
+        }
         request = undecided.pop(call_id, None)
-        if left is None or request is None:
-            raise NotFoundError(_not_waiting(call_id, list(undecided), open_, calls))
+        if unfinished_run is None or request is None:
+            raise NotFoundError(_not_waiting_text(call_id, list(undecided), requests, calls))
         event = ApprovalDecided(
-            seq=found.seq + 1,
-            run_id=left.record.id,
+            seq=branch_lease.seq + 1,
+            run_id=unfinished_run.record.id,
             message=request,
             approved=approved,
             reason=reason,
             starts=calls.starts[request.id],
         )
-        change = AddEvents(branch.id, (to_record(event),), found.lease.token)
+        change = AddEvents(branch.id, (to_record(event),), branch_lease.lease.token)
         await runs.write((), (change,))
-    return not any(one.id in calls.asked for one in undecided.values())
+    return not any(message.id in calls.asked for message in undecided.values())
 
 
-def _not_waiting(
-    call_id: str, others: list[str], open_: list[Message], calls: ToolCallStates
+def _not_waiting_text(
+    call_id: str, others: list[str], requests: list[Message], calls: ToolCallStates
 ) -> str:
-    interrupted = {call_id_of(one) for one in open_ if calls.may_have_run(one.id)}
+    interrupted = {call_id_of(message) for message in requests if calls.may_have_run(message.id)}
     if call_id in interrupted:
         return (
             f"Tool call {shown(call_id)} was started before, so nobody is asked about it "

@@ -55,7 +55,7 @@ class ToolCallStates(msgspec.Struct):
     decided: dict[UUID, ApprovalDecided] = {}
     """Decisions made since the last start of the call."""
 
-    def take(self, event: AnyEvent) -> None:
+    def apply(self, event: AnyEvent) -> None:
         """Take in the next event of the journal."""
         match event:
             case ToolCalled():
@@ -99,13 +99,13 @@ class ToolCallStates(msgspec.Struct):
         self.called.add(request)
         self.starts[request] = 0
 
-    def forget(self, request: UUID) -> None:
+    def forget_starts(self, request: UUID) -> None:
         """Know nothing of the starts of a call any more; `complete` reads them again."""
         del self.starts[request]
 
     async def complete(self, runs: RunRepository, requests: Iterable[Message]) -> None:
         """Read what stores record of those of the requests that are not known yet."""
-        unknown = [one for one in requests if one.id not in self.starts]
+        unknown = [request for request in requests if request.id not in self.starts]
         if unknown and runs.durable:
             await to_thread(self.complete_now, runs, unknown)
         elif unknown:
@@ -113,9 +113,9 @@ class ToolCallStates(msgspec.Struct):
 
     def complete_now(self, runs: RunRepository, requests: Iterable[Message]) -> None:
         """Do the same as `complete`, without an event loop."""
-        unknown = {one.id: one for one in requests if one.id not in self.starts}
+        unknown = {request.id: request for request in requests if request.id not in self.starts}
         if unread := unknown.keys() - self.called:
-            self._add(_read(runs, unread))
+            self._merge(_read_states(runs, unread))
             self.called |= unread
         counts = runs.starts(list(unknown))
         if any(uid not in self.returned for uid in counts):
@@ -127,48 +127,48 @@ class ToolCallStates(msgspec.Struct):
             if self.asked.get(uid, starts) < starts:
                 del self.asked[uid]
             if starts and uid not in self.returned:
-                self._look_elsewhere(runs.branch, request)
+                self._find_result_elsewhere(runs.branch, request)
 
-    def _look_elsewhere(self, branch: Branch, request: Message) -> None:
+    def _find_result_elsewhere(self, branch: Branch, request: Message) -> None:
         """Take in the result of a call that was started, if it is known on another branch."""
-        others = (one for one in branch.session.branches if one is not branch)
-        holding = [one for one in others if request.id in one]
+        other_branches = (other for other in branch.session.branches if other is not branch)
+        holding = [other for other in other_branches if request.id in other]
         for other in holding:
             if (result := _result_on(other, request)) is not None:
                 self.results[request.id] = result
                 return
         for other in holding:
-            found = _read(RunRepository(other), {request.id}).returned.get(request.id)
-            if found is not None:  # under an id of its own, as the other branch uses that one
-                self.returned[request.id] = replace(found, message_id=new_id())
+            buffered = _read_states(RunRepository(other), {request.id}).returned.get(request.id)
+            if buffered is not None:  # under an id of its own, as the other branch uses that one
+                self.returned[request.id] = replace(buffered, message_id=new_id())
                 return
 
-    def _add(self, found: ToolCallStates) -> None:
-        self.started |= found.started
-        self.returned |= found.returned
-        self.asked |= found.asked
-        self.decided |= found.decided
+    def _merge(self, states: ToolCallStates) -> None:
+        self.started |= states.started
+        self.returned |= states.returned
+        self.asked |= states.asked
+        self.decided |= states.decided
 
 
 def _result_on(branch: Branch, request: Message) -> Message | None:
     """The result of a call, which stands behind its request and before a new instruction."""
     content = request.content
     assert isinstance(content, ActionRequestContent)
-    names = {content.call_id or str(request.id), str(request.id)}
+    call_ids = {content.call_id or str(request.id), str(request.id)}
     start, size = branch.index(request.id) + 1, 4
     while start < len(branch):
         for message in branch.session.messages.pick(branch[start : start + size]):
-            told = message.content
-            its_own = isinstance(told, ActionResponseContent) and told.request_id in names
-            if its_own and SPECIAL not in message.metadata:
+            result = message.content
+            is_result = isinstance(result, ActionResponseContent) and result.request_id in call_ids
+            if is_result and SPECIAL not in message.metadata:
                 return message
-            if passes_by(message):
+            if starts_new_turn(message):
                 return None
         start, size = start + size, size * 2
     return None
 
 
-def passes_by(message: Message) -> bool:
+def starts_new_turn(message: Message) -> bool:
     """Return whether it is a new instruction, after which older calls are left as they are.
 
     One that a special turn has left behind is no part of the conversation's turns.
@@ -177,22 +177,22 @@ def passes_by(message: Message) -> bool:
     return content.from_user and not content.empty and SPECIAL not in message.metadata
 
 
-def _read(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
+def _read_states(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
     """The calls as the journal of the branch records them, read from as late as possible."""
-    starts = [loads(one.body).get("after", 0) for one in runs.runs()]
+    starts = [loads(run.body).get("after", 0) for run in runs.runs()]
     count = 2
     while True:
         after = starts[count - 1] if count < len(starts) else 0
-        found = _read_after(runs, wanted, after)
-        missing = wanted - found.called
+        states = _read_states_after(runs, wanted, after)
+        missing = wanted - states.called
         if not missing or after == 0:
-            return found
+            return states
         count *= 4
 
 
-def _read_after(runs: RunRepository, wanted: set[UUID], after: int) -> ToolCallStates:
-    found = ToolCallStates()
+def _read_states_after(runs: RunRepository, wanted: set[UUID], after: int) -> ToolCallStates:
+    states = ToolCallStates()
     for record in runs.all_events(after):
         if record.message in wanted or loads(record.body)[0] == ToolResultBuffered.kind:
-            found.take(from_record(record, runs.message))
-    return found
+            states.apply(from_record(record, runs.message))
+    return states

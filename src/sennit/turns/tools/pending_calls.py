@@ -17,7 +17,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.recovery import unfinished
 from sennit.turns.result import SPECIAL
-from sennit.turns.tools.call_state import passes_by
+from sennit.turns.tools.call_state import starts_new_turn
 
 
 def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Iterator[Message]:
@@ -25,11 +25,11 @@ def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Itera
 
     With `ids`, only these of them.
     """
-    chosen = branch if ids is None else ids
-    stop, size = len(chosen), 4
+    selected = branch if ids is None else ids
+    stop, size = len(selected), 4
     while stop > 0:
         start = max(0, stop - size)
-        yield from reversed(branch.session.messages.pick(chosen[start:stop]))
+        yield from reversed(branch.session.messages.pick(selected[start:stop]))
         stop, size = start, size * 2
 
 
@@ -40,13 +40,13 @@ def pending(branch: Branch) -> list[Message]:
 
 def pending_among(messages: Iterable[Message]) -> list[Message]:
     """The same of messages that come from the end; what special turns leave is none of them."""
-    turn = takewhile(lambda one: not passes_by(one), messages)
-    return unanswered(one for one in turn if SPECIAL not in one.metadata)
+    turn = takewhile(lambda message: not starts_new_turn(message), messages)
+    return unanswered(message for message in turn if SPECIAL not in message.metadata)
 
 
 def unanswered(messages: Iterable[Message]) -> list[Message]:
     """The requests whose result is not among messages that come from the end, the oldest first."""
-    asked: list[Message] = []
+    requests: list[Message] = []
     answered: set[str] = set()
     for message in messages:
         content = message.content
@@ -55,19 +55,19 @@ def unanswered(messages: Iterable[Message]) -> list[Message]:
         elif isinstance(content, ActionRequestContent) and answered.isdisjoint(
             (content.call_id or "", str(message.id))
         ):
-            asked.append(message)
-    return asked[::-1]
+            requests.append(message)
+    return requests[::-1]
 
 
 def pending_call(branch: Branch, call_id: str) -> Message:
     """The request with that call id; raises NotFoundError if none is pending."""
-    found = {call_id_of(one): one for one in pending(branch)}
-    if call_id not in found:
+    requests = {call_id_of(request): request for request in pending(branch)}
+    if call_id not in requests:
         raise NotFoundError(
             f"No tool call {shown(call_id)} is pending (it may already have its result); there are "
-            f"{list(found)}."
+            f"{list(requests)}."
         )
-    return found[call_id]
+    return requests[call_id]
 
 
 def call_id_of(request: Message) -> str:
@@ -80,10 +80,10 @@ def call_id_of(request: Message) -> str:
 def pending_approvals(branch: Branch) -> list[Message]:
     """Return the requests that need approval: those of a suspended run that nobody decided."""
     runs = RunRepository(branch)
-    left = unfinished(runs)
-    if left is None or left.record.state != "suspended":
+    unfinished_run = unfinished(runs)
+    if unfinished_run is None or unfinished_run.record.state != "suspended":
         return []
     requests = pending(branch)
-    left.calls.complete_now(runs, requests)
-    open_ = left.calls.asked.keys() - left.calls.decided.keys()
-    return [message for message in requests if message.id in open_]
+    unfinished_run.calls.complete_now(runs, requests)
+    undecided = unfinished_run.calls.asked.keys() - unfinished_run.calls.decided.keys()
+    return [message for message in requests if message.id in undecided]

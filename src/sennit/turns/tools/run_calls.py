@@ -41,34 +41,34 @@ STARTED_ELSEWHERE = (
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 
 
-async def drain(run: Run, requests: tuple[Message, ...]) -> None:
+async def run_pending_calls(run: Run, requests: tuple[Message, ...]) -> None:
     """Work off pending requests, together where the options allow it, as far as the budget goes."""
     run.progress.passes += 1
     run.progress.waiting = False
     while requests:
-        requests = await _drain(run, requests)
+        requests = await _run_ready_calls(run, requests)
 
 
-async def _drain(run: Run, requests: tuple[Message, ...]) -> tuple[Message, ...]:
+async def _run_ready_calls(run: Run, requests: tuple[Message, ...]) -> tuple[Message, ...]:
     """Work off requests; gives those that someone else has started meanwhile."""
     await run.calls.complete(run.runs, requests)
-    ready = [one for one in requests if not _waits(run, one)]
+    ready = [request for request in requests if not _ask_approval_if_needed(run, request)]
     run.progress.waiting |= len(ready) < len(requests)
-    at_once, refused = _at_once(run, len(ready)), set[UUID]()
-    for start in range(0, len(ready), at_once):
-        if start and run.overspent():
+    batch_size, refused = _batch_size(run, len(ready)), set[UUID]()
+    for start in range(0, len(ready), batch_size):
+        if start and run.is_over_budget():
             break
-        refused |= await _call_together(run, ready[start : start + at_once])
-    return tuple(one for one in ready if one.id in refused)
+        refused |= await _call_batch(run, ready[start : start + batch_size])
+    return tuple(request for request in ready if request.id in refused)
 
 
-def _at_once(run: Run, wanted: int) -> int:
+def _batch_size(run: Run, ready: int) -> int:
     """Return the number of calls to make together."""
-    if not run.options.allow_parallel_tools or not wanted:
+    if not run.options.allow_parallel_tools or not ready:
         return 1
     budget = run.options.budget
     if budget is None or budget.tool_calls is None:
-        return wanted
+        return ready
     return max(1, budget.tool_calls - run.progress.tool_calls)
 
 
@@ -78,130 +78,130 @@ class _Group:
 
     run: Run
     requests: list[Message]
-    untold: deque[Message]
+    unreported: deque[Message]
     """The requests, in the order in which their results are told."""
     results: dict[UUID, Message] = field(default_factory=dict[UUID, Message])
-    ran: set[UUID] = field(default_factory=set[UUID])
+    called: set[UUID] = field(default_factory=set[UUID])
     """The requests whose tools were called."""
     refused: set[UUID] = field(default_factory=set[UUID])
     """The requests that someone else has started meanwhile."""
 
-    def take(self, request: Message, result: Message) -> None:
+    def add_result(self, request: Message, result: Message) -> None:
         """Have a result; if others have to be told first, it is noted, lest a crash lose it."""
         self.results[request.id] = result
-        if self.untold[0] is not request:
+        if self.unreported[0] is not request:
             outcome = result.content.to_dict()
             del outcome["request_id"]
-            told = {"message_id": result.id, "request_id": request.id, "outcome": outcome}
-            self.run.tell(partial(ToolResultBuffered, **told))
+            event_fields = {"message_id": result.id, "request_id": request.id, "outcome": outcome}
+            self.run.emit(partial(ToolResultBuffered, **event_fields))
 
-    def tell_next(self) -> None:
+    def report_next(self) -> None:
         """Tell the result of the first request that has not been told, unless it has none."""
-        request = self.untold.popleft()
+        request = self.unreported.popleft()
         if request.id in self.refused:
             return
-        _answer(self.run, request, self.results.pop(request.id))
+        _complete_call(self.run, request, self.results.pop(request.id))
 
     def refuse(self, request: Message) -> None:
         """Leave a call that someone else has started; what is known of it has to be read again."""
         run = self.run
         self.refused.add(request.id)
         run.journal.refused.discard(request.id)
-        run.calls.forget(request.id)
+        run.calls.forget_starts(request.id)
         run.progress.tool_calls -= 1
 
-    def cancel_rest(self, begun: list[Tool | Message]) -> None:
+    def cancel_rest(self, started: list[Tool | Message]) -> None:
         """Give a result to calls that were recorded as started and then not made."""
-        for request, tool in zip(self.requests, begun, strict=True):
-            made = request.id in self.ran or request.id in self.refused
-            if isinstance(tool, Tool) and not made:
+        for request, tool in zip(self.requests, started, strict=True):
+            handled = request.id in self.called or request.id in self.refused
+            if isinstance(tool, Tool) and not handled:
                 self.results[request.id] = _result(request, {"error": CANCELLED_EARLY})
 
-    def tell_rest(self) -> None:
+    def report_rest(self) -> None:
         """Tell the results there are. One who goes on with the run knows those that were noted."""
-        while self.untold:
-            if self.untold[0].id in self.results:
-                self.tell_next()
+        while self.unreported:
+            if self.unreported[0].id in self.results:
+                self.report_next()
             elif self.run.suspending:
                 return
             else:
-                self.untold.popleft()
+                self.unreported.popleft()
 
 
-async def _call_together(run: Run, requests: list[Message]) -> set[UUID]:
+async def _call_batch(run: Run, requests: list[Message]) -> set[UUID]:
     """Call tools at once; each result is told as soon as those before it have been.
 
     Gives the requests that someone else has started meanwhile.
     """
     group = _Group(run, requests, deque(requests))
-    begun = [_begin(run, request) for request in requests]
+    started = [_start_call(run, request) for request in requests]
     tasks = [
         create_task(_call(group, request, tool))
-        for request, tool in zip(requests, begun, strict=True)
+        for request, tool in zip(requests, started, strict=True)
     ]
     try:
         for task in tasks:
             await task
-            group.tell_next()
+            group.report_next()
     except BaseException as error:
-        await _stop(tasks)
+        await _cancel_all(tasks)
         if isinstance(error, CancelledError) and not run.suspending:
-            group.cancel_rest(begun)
-        group.tell_rest()
+            group.cancel_rest(started)
+        group.report_rest()
         raise
     return group.refused
 
 
-def _begin(run: Run, request: Message) -> Tool | Message:
+def _start_call(run: Run, request: Message) -> Tool | Message:
     """The tool that is called, which is told; or the result, if there is nothing to call."""
     if request.id in run.calls.results:
         return run.calls.results[request.id]
     returned = run.calls.returned.get(request.id)
     if returned is not None:
         return _result(request, returned.outcome, returned.message_id)
-    tool = _sound_tool(run, request)
+    tool = _tool_or_refusal(run, request)
     if isinstance(tool, str):
         return _result(request, {"error": tool})
     # One that somebody allowed is only started if nobody else has done so since.
-    anyway = tool.replay == "safe" and request.id not in run.calls.decided
-    known = None if anyway else run.calls.starts[request.id]
-    run.tell(ToolStarted, message=request, start=CallStart(request.id, known))
+    is_repeatable = tool.replay == "safe" and request.id not in run.calls.decided
+    expected_starts = None if is_repeatable else run.calls.starts[request.id]
+    run.emit(ToolStarted, message=request, start=CallStart(request.id, expected_starts))
     run.progress.tool_calls += 1
     return tool
 
 
-async def _stop(tasks: list[Task[None]]) -> None:
+async def _cancel_all(tasks: list[Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await gather(*tasks, return_exceptions=True)
 
 
-def _waits(run: Run, request: Message) -> bool:
+def _ask_approval_if_needed(run: Run, request: Message) -> bool:
     """Return whether a person has to allow this request first; if so, that is told."""
-    tool, calls = run.request.tools.get(_request(request).function or ""), run.calls
+    tool, calls = run.request.tools.get(_request_content(request).function or ""), run.calls
     if tool is None or "problem" in request.metadata:
         return False
     if request.id in calls.decided or calls.has_result(request.id):
         return False
     if calls.may_have_run(request.id):
-        asks = tool.replay == "ask" or (tool.replay == "safe" and tool.needs_approval)
+        needed = tool.replay == "ask" or (tool.replay == "safe" and tool.needs_approval)
     else:
-        asks = tool.needs_approval
-    if asks:
-        run.tell(ApprovalRequired, message=request, starts=calls.starts[request.id])
-    return asks
+        needed = tool.needs_approval
+    if needed:
+        run.emit(ApprovalRequired, message=request, starts=calls.starts[request.id])
+    return needed
 
 
 async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
     if isinstance(tool, Message):
         group.results[request.id] = tool
         return
-    await group.run.settle()
+    await group.run.flush()
     if request.id in group.run.journal.refused:
         group.refuse(request)
         return
-    group.ran.add(request.id)
-    arguments = _request(request).arguments
+    group.called.add(request.id)
+    arguments = _request_content(request).arguments
     try:
         outcome = await tool.run(arguments or {}, _context(group.run, request))
         failpoints.reach(f"tool.after: {tool.name}")
@@ -210,52 +210,52 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
             group.results[request.id] = _result(request, {"error": CANCELLED})
         raise
     failed = outcome.error is not None
-    told = {"error": outcome.error} if failed else {"result": outcome.value}
-    group.take(request, _result(request, told))
+    result_fields = {"error": outcome.error} if failed else {"result": outcome.value}
+    group.add_result(request, _result(request, result_fields))
 
 
 def _context(run: Run, request: Message) -> ToolContext:
     return ToolContext(
-        call_id=_request(request).call_id or str(request.id),
+        call_id=_request_content(request).call_id or str(request.id),
         idempotency_key=str(request.id),
         session_id=run.request.session.id,
         branch=run.request.branch.name,
     )
 
 
-def _sound_tool(run: Run, request: Message) -> Tool | str:
+def _tool_or_refusal(run: Run, request: Message) -> Tool | str:
     """The tool a request asks for, or why it cannot be called."""
     problem = request.metadata.get("problem")
     if problem:
         return f"Not run: {problem}. Ask again with the whole call."
-    name = _request(request).function or ""
+    name = _request_content(request).function or ""
     tool = run.request.tools.get(name)
-    again = run.calls.may_have_run(request.id)
-    before = INTERRUPTED if request.id in run.calls.started else STARTED_ELSEWHERE
-    if again and (tool is None or tool.replay == "never"):
-        return before
+    was_started = run.calls.may_have_run(request.id)
+    earlier_start = INTERRUPTED if request.id in run.calls.started else STARTED_ELSEWHERE
+    if was_started and (tool is None or tool.replay == "never"):
+        return earlier_start
     if tool is None:
         return f"Not run: there is no tool {name!r}; there are {sorted(run.request.tools)}."
     decision = run.calls.decided.get(request.id)
     if decision is not None and not decision.approved:
-        denied = f"{before} Not run again: denied." if again else "Not run: denied."
+        denied = f"{earlier_start} Not run again: denied." if was_started else "Not run: denied."
         return f"{denied} {decision.reason}".rstrip()
     return tool
 
 
 def _result(request: Message, outcome: Mapping[str, Any], id: UUID | None = None) -> Message:
-    content = _request(request)
-    told = ActionResponseContent(request_id=content.call_id or str(request.id), **outcome)
-    return Message(told, id=id, sender=content.function or None)
+    content = _request_content(request)
+    response = ActionResponseContent(request_id=content.call_id or str(request.id), **outcome)
+    return Message(response, id=id, sender=content.function or None)
 
 
-def _answer(run: Run, request: Message, result: Message) -> None:
-    run.tell(ToolCompleted, new=result)
+def _complete_call(run: Run, request: Message, result: Message) -> None:
+    run.emit(ToolCompleted, new=result)
     run.progress.pending.remove(request)
     run.progress.answered = False
 
 
-def _request(message: Message) -> ActionRequestContent:
+def _request_content(message: Message) -> ActionRequestContent:
     content = message.content
     assert isinstance(content, ActionRequestContent)
     return content
