@@ -70,20 +70,20 @@ class ActiveRuns:
         """Start a run, or go on with one; raises Problem if it is refused."""
         model = conversation.request.model
         # Whether a model streams is known once it is connected, which may take a while.
-        pieces = await to_thread(lambda: model.streams)
-        began: Future[AnyEvent] = get_running_loop().create_future()
+        streams = await to_thread(lambda: model.streams)
+        started: Future[AnyEvent] = get_running_loop().create_future()
         if self._stopping:  # whoever came in before that must not begin after it
             raise _stopping()
-        how: dict[str, Any] = {"say": say, "resume": resume, "pieces": pieces}
+        arguments: dict[str, Any] = {"say": say, "resume": resume, "pieces": streams}
         if self._counts is not None:
             self._counts.add(caller)
-        task = create_task(self._run(conversation, began, options, streaming, how))
+        task = create_task(self._run(conversation, started, options, streaming, arguments))
         self._tasks[task] = conversation
         task.add_done_callback(self._tasks.pop)
         if self._counts is not None:
             counts = self._counts
             task.add_done_callback(lambda _: counts.take_off(caller))
-        event = await shield(began)  # the run goes on if whoever asked for it is gone
+        event = await shield(started)  # the run goes on if whoever asked for it is gone
         if isinstance(event, RunEnded):
             raise _refused(event)
         assert isinstance(event, RunStarted)
@@ -92,34 +92,34 @@ class ActiveRuns:
     async def _run(
         self,
         conversation: ConversationSession,
-        began: Future[AnyEvent],
+        started: Future[AnyEvent],
         options: SessionOptions | None,
         streaming: StreamingOptions | None,
-        how: dict[str, Any],
+        arguments: dict[str, Any],
     ) -> None:
-        place = RunRepository(conversation.request.branch).place
+        key = RunRepository(conversation.request.branch).place
         try:
-            async with conversation.events(options, streaming, **how) as events:
+            async with conversation.events(options, streaming, **arguments) as events:
                 async for event in events:
-                    if not began.done():
+                    if not started.done():
                         if isinstance(event, RunStarted):
-                            self._by_place[place] = conversation
-                        began.set_result(event)
+                            self._by_place[key] = conversation
+                        started.set_result(event)
                     if isinstance(event, RunEnded):  # who hears that acts on it at once
-                        self._leave(place, conversation)
+                        self._leave(key, conversation)
         except Exception as error:
-            if not began.done():
-                began.set_exception(error)
+            if not started.done():
+                started.set_exception(error)
             else:  # nobody waits for it; the run is found as after a crash
                 log_unforeseen(_log, "a run", error)
         finally:
-            self._leave(place, conversation)
-            if not began.done():
-                began.cancel()
+            self._leave(key, conversation)
+            if not started.done():
+                started.cancel()
 
-    def _leave(self, place: Hashable, conversation: ConversationSession) -> None:
-        if self._by_place.get(place) is conversation:
-            del self._by_place[place]
+    def _leave(self, key: Hashable, conversation: ConversationSession) -> None:
+        if self._by_place.get(key) is conversation:
+            del self._by_place[key]
 
     @contextmanager
     def including(self, conversation: ConversationSession) -> Generator[None]:
@@ -134,7 +134,7 @@ class ActiveRuns:
 
     async def stop_on(self, branches: Iterable[Branch]) -> None:
         """Cancel the runs that are under way on branches, and wait until they have ended."""
-        running = {one for branch in branches if (one := self.on(branch)) is not None}
+        running = {conversation_on for branch in branches if (conversation_on := self.on(branch)) is not None}
         for conversation in running:
             conversation.cancel("now")
         if ending := [task for task, one in self._tasks.items() if one in running]:
@@ -174,5 +174,5 @@ def run_notes(params: Mapping[str, Any], memory: MemoryOptions) -> dict[str, Any
 
     Headers are left out: they may hold a credential.
     """
-    kept = {name: value for name, value in params.items() if name != "extra_headers"}
-    return {"memory": memory, **({"params": kept} if kept else {})}
+    stored_params = {name: value for name, value in params.items() if name != "extra_headers"}
+    return {"memory": memory, **({"params": stored_params} if stored_params else {})}

@@ -61,14 +61,14 @@ def endpoints() -> list[Endpoint]:
 
 
 @asynccontextmanager
-async def _watching(gate: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
+async def _watching(auth: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
     """Look at the token file at every heartbeat, so that streams end also when nobody asks."""
 
     async def watch() -> None:
         while True:
             await sleep(limits.heartbeat)
             with suppress(SennitError):  # told to whoever sends the next request
-                gate.check_tokens()
+                auth.check_tokens()
 
     task = create_task(watch(), name="token file")
     try:
@@ -82,8 +82,8 @@ class _App(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         app: ASGIApp = self.router
-        for kind, given, named in reversed(self.user_middleware):
-            app = kind(app, *given, **named)
+        for kind, args, kwargs in reversed(self.user_middleware):
+            app = kind(app, *args, **kwargs)
         return app
 
 
@@ -93,16 +93,16 @@ def create_app(settings: ServerSettings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        async with server.running(), mcp.running(), _watching(gate, server.settings.limits):
+        async with server.running(), mcp.running(), _watching(auth, server.settings.limits):
             yield
 
     mcp = McpApp(server)
     mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio.StudioFiles()}
     table = endpoints()
-    public = [*studio.PUBLIC, *(one.path for one in table if one.scope is None)]
-    gate = AuthMiddleware(server, Router(server, table, mounts), public=public)
+    public = [*studio.PUBLIC, *(endpoint.path for endpoint in table if endpoint.scope is None)]
+    auth = AuthMiddleware(server, Router(server, table, mounts), public=public)
     app = _App(lifespan=lifespan)
-    app.router.default = gate  # no route of Starlette's own, which would answer before the gate
+    app.router.default = auth  # no route of Starlette's own, which would answer before the gate
     app.router.redirect_slashes = False
     app.state.server = server
     return app

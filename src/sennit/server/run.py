@@ -30,12 +30,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Starlette, settings: ServerSettings) -> None:
         limits = settings.limits
-        patience = {"head_seconds": limits.head_seconds, "send_seconds": limits.send_seconds}
+        timeouts = {"head_seconds": limits.head_seconds, "send_seconds": limits.send_seconds}
         config = uvicorn.Config(
             app,
             host=settings.host,
             port=settings.port,
-            http=type("Protocol", (HeaderTimeoutProtocol,), patience),
+            http=type("Protocol", (HeaderTimeoutProtocol,), timeouts),
             ws="none",
             lifespan="on",
             log_level="warning",

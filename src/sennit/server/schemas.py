@@ -136,7 +136,7 @@ def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
     runs = RunRepository(branch)
     state = "ended" if last is None else last.state
     running = state == "running" and is_under_way(runs)
-    asked = len(pending_approvals(branch)) if state == "suspended" else 0
+    waiting = len(pending_approvals(branch)) if state == "suspended" else 0
     return BranchShape(
         id=branch.id,
         name=branch.name,
@@ -144,19 +144,19 @@ def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
         message_count=len(branch),
         forked_from=_origin(branch),
         running=running,
-        waiting=asked,
-        interrupted=state != "ended" and not running and not asked,
+        waiting=waiting,
+        interrupted=state != "ended" and not running and not waiting,
     )
 
 
 def _origin(branch: Branch) -> Origin | None:
-    left = branch.forked_from
-    if left is None:
+    origin = branch.forked_from
+    if origin is None:
         return None
     return Origin(
-        branch_id=left.branch_id,
-        branch_name=left.branch_name,
-        message_count=left.message_count,
+        branch_id=origin.branch_id,
+        branch_name=origin.branch_name,
+        message_count=origin.message_count,
     )
 
 
@@ -167,25 +167,25 @@ def message_shape(
     content = message.content
     if (about := message.about) is not None:
         return _record_shape(message, about, index)
-    more: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     text = content.words
     match content:
         case AssistantResponseContent():
             if content.reasoning:
-                more["reasoning"] = content.reasoning
+                fields["reasoning"] = content.reasoning
         case InstructionContent():
             if content.images:
-                more["images"] = list(content.images)
+                fields["images"] = list(content.images)
             if content.context:
-                more["context"] = list(content.context)
+                fields["context"] = list(content.context)
         case ActionRequestContent():
-            text, more["call"] = "", _call(message, content)
+            text, fields["call"] = "", _call(message, content)
         case ActionResponseContent():
-            text, more["result"] = "", _result(content)
+            text, fields["result"] = "", _result(content)
         case SystemContent():
             pass
         case _:
-            more["type"] = content.kind
+            fields["type"] = content.kind
     return MessageShape(
         id=message.id,
         index=index,
@@ -196,7 +196,7 @@ def message_shape(
         created_at=clock.to_iso(message.created_us),
         metadata=dict(message.metadata),
         siblings=siblings or [],
-        **more,
+        **fields,
     )
 
 
@@ -227,8 +227,8 @@ def _result(content: ActionResponseContent) -> ToolResultShape:
     request = content.request_id or ""
     if not content.success:
         return ToolResultShape(request_id=request, success=False, error=content.error or "")
-    given = None if content.result is Unset else content.result
-    return ToolResultShape(request_id=request, success=True, result=given)
+    value = None if content.result is Unset else content.result
+    return ToolResultShape(request_id=request, success=True, result=value)
 
 
 def _named(party: SenderRecipient | None) -> str | None:
@@ -242,13 +242,13 @@ def as_cursor(info: SessionInfo) -> str:
     return f"{clock.from_datetime(info.updated_at)}_{info.id}"
 
 
-def cursor(given: str) -> SessionInfo:
+def cursor(text: str) -> SessionInfo:
     """The place that a `before` means; raises ValidationError."""
-    moment, _, uid = given.partition("_")
+    moment, _, uid = text.partition("_")
     try:
         at = clock.to_datetime(int(moment))
         return SessionInfo(UUID(uid), None, at, at, {})
     except ValueError:
         raise ValidationError(
-            f"before must be the 'next' of the previous page, got {shown(given)}."
+            f"before must be the 'next' of the previous page, got {shown(text)}."
         ) from None

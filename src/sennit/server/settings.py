@@ -94,23 +94,23 @@ class Limits:
 
         A limit that was set to another value than its default is the same for everyone.
         """
-        own = {one.name: _OF_LOCAL_USER[one.name] for one in fields(self) if self._is_usual(one)}
-        return replace(self, **own)
+        raised = {limit.name: _OF_LOCAL_USER[limit.name] for limit in fields(self) if self._is_usual(limit)}
+        return replace(self, **raised)
 
-    def _is_usual(self, one: Field[Any]) -> bool:
-        return one.name in _OF_LOCAL_USER and getattr(self, one.name) == one.default
+    def _is_usual(self, limit: Field[Any]) -> bool:
+        return limit.name in _OF_LOCAL_USER and getattr(self, limit.name) == limit.default
 
 
-def limits_named(given: Iterable[str], **more: Any) -> Limits:
+def limits_named(texts: Iterable[str], **more: Any) -> Limits:
     """Limits from texts such as "parts=500" or "owner_bytes=none"; raises ValidationError."""
-    known = {one.name: one for one in fields(Limits)}
+    limits = {limit.name: limit for limit in fields(Limits)}
     values = dict(more)
-    for text in given:
+    for text in texts:
         name, _, value = text.partition("=")
-        if name not in known:
-            told = f"There is no limit {shown(name)}; there are: {', '.join(known)}."
-            raise ValidationError(told)
-        kind = str(known[name].type)
+        if name not in limits:
+            message = f"There is no limit {shown(name)}; there are: {', '.join(limits)}."
+            raise ValidationError(message)
+        kind = str(limits[name].type)
         try:
             if value == "none" and "None" in kind:
                 values[name] = None

@@ -70,8 +70,8 @@ class StudioFiles:
         if file is None:
             return HTTPError(404, "not_found", f"There is nothing at {path[:200]!r}.").response()
         if scope["method"] not in ("GET", "HEAD"):
-            told = f"{scope['method']} is not allowed here; use GET."
-            return HTTPError(405, "method", told, headers={"allow": "GET, HEAD"}).response()
+            message = f"{scope['method']} is not allowed here; use GET."
+            return HTTPError(405, "method", message, headers={"allow": "GET, HEAD"}).response()
         headers = {**_HEADERS, "etag": file.etag}
         if file.etag in Headers(scope=scope).get("if-none-match", ""):
             return Response(status_code=304, headers=headers)

@@ -47,7 +47,7 @@ class AuthMiddleware:
         self._version = server.tokens.version
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, *server.settings.allow_hosts))
         self._public = frozenset(public)
-        self._folders = tuple(one for one in self._public if one.endswith("/") and one != "/")
+        self._folders = tuple(path for path in self._public if path.endswith("/") and path != "/")
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,11 +73,11 @@ class AuthMiddleware:
         if origin is not None:
             _check_origin(origin, host)
         if site not in _OURS and scope["path"].startswith(_API):
-            told = "A page on another site may not use this server."
-            raise HTTPError(403, "origin", told)
+            message = "A page on another site may not use this server."
+            raise HTTPError(403, "origin", message)
         if self._server.draining:
-            told = "The server is shutting down; try again in a moment."
-            raise HTTPError(503, "stopping", told, headers=_SOON)
+            message = "The server is shutting down; try again in a moment."
+            raise HTTPError(503, "stopping", message, headers=_SOON)
         public = self._is_public(scope["path"])
         scope.setdefault("state", {})["caller"] = None if public else self._caller(bearer)
 
@@ -119,14 +119,14 @@ class AuthMiddleware:
         tokens = self._server.tokens
         if not tokens.guarded:
             return self._server.owners.local()
-        found = None if bearer is None else tokens.find(bearer)
-        if found is None:
-            what = "This token is not valid" if bearer else "A token is needed"
-            told = (
-                f"{what}; send 'Authorization: Bearer snt_…' (create one with sennit token create)."
+        token = None if bearer is None else tokens.find(bearer)
+        if token is None:
+            reason = "This token is not valid" if bearer else "A token is needed"
+            message = (
+                f"{reason}; send 'Authorization: Bearer snt_…' (create one with sennit token create)."
             )
-            raise HTTPError(401, "token", told, headers=_CHALLENGE)
-        return self._server.owners.holder(found)
+            raise HTTPError(401, "token", message, headers=_CHALLENGE)
+        return self._server.owners.holder(token)
 
 
 def _check_framing(scope: HttpScope) -> None:
@@ -139,30 +139,30 @@ def _check_framing(scope: HttpScope) -> None:
     if b"transfer-encoding" in names and (
         b"content-length" in names or scope["http_version"] == "1.0"
     ):
-        told = "A request has a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
-        raise HTTPError(400, "malformed", told, headers=_CLOSE)
+        message = "A request has a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
     if scope["http_version"] not in ("1.0", "1.1"):
-        told = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
-        raise HTTPError(400, "malformed", told, headers=_CLOSE)
+        message = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
     if not scope["path"].startswith("/"):
-        told = f"A request names a path that begins with '/', got {scope['path'][:200]!r}."
-        raise HTTPError(400, "malformed", told, headers=_CLOSE)
+        message = f"A request names a path that begins with '/', got {scope['path'][:200]!r}."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
 
 
 def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
     """Host, Origin, Sec-Fetch-Site and token of a request; raises HTTPError 400 for two of one."""
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _CHECKED:
-            if name in found:
-                told = f"A request has one {_CHECKED[name]} header, got two; send one of them."
-                raise HTTPError(400, "malformed", told)
-            found[name] = value
-    host = found.get(b"host", b"").decode("latin-1").lower()
-    origin = found[b"origin"].decode("latin-1").lower() if b"origin" in found else None
-    site = found[b"sec-fetch-site"].lower() if b"sec-fetch-site" in found else None
-    given = found.get(b"authorization", b"")
-    bearer = given[7:].decode("latin-1").strip() if given[:7].lower() == b"bearer " else None
+            if name in values:
+                message = f"A request has one {_CHECKED[name]} header, got two; send one of them."
+                raise HTTPError(400, "malformed", message)
+            values[name] = value
+    host = values.get(b"host", b"").decode("latin-1").lower()
+    origin = values[b"origin"].decode("latin-1").lower() if b"origin" in values else None
+    site = values[b"sec-fetch-site"].lower() if b"sec-fetch-site" in values else None
+    authorization = values.get(b"authorization", b"")
+    bearer = authorization[7:].decode("latin-1").strip() if authorization[:7].lower() == b"bearer " else None
     return host, origin, site, bearer
 
 
@@ -177,5 +177,5 @@ def _check_origin(origin: str, host: str) -> None:
     except ValueError:
         same = False
     if not same:
-        told = f"A page from {origin[:200]!r} may not use this server."
-        raise HTTPError(403, "origin", told)
+        message = f"A page from {origin[:200]!r} may not use this server."
+        raise HTTPError(403, "origin", message)

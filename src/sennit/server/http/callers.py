@@ -27,8 +27,8 @@ _MOST_OPEN = 256
 class OpenSessions:
     """The sessions of a tenant used last, held so that the next request finds them open."""
 
-    def __init__(self, tenant: str, held: FairCache[UUID, Session], lock: Lock) -> None:
-        self._tenant, self._held, self._lock = tenant, held, lock
+    def __init__(self, tenant: str, sessions: FairCache[UUID, Session], lock: Lock) -> None:
+        self._tenant, self._held, self._lock = tenant, sessions, lock
 
     def hold(self, session: Session) -> Session:
         """Keep a session open for a while."""
@@ -65,13 +65,13 @@ class Caller:
     def require(self, scope: Scope) -> None:
         """Raise HTTPError 403 unless they may do that; "admin" may do all."""
         if scope not in self.scopes and "admin" not in self.scopes:
-            has = ", ".join(one for one in SCOPES if one in self.scopes)
-            told = f"This needs a token with the scope {scope!r}; yours has: {has}."
-            raise HTTPError(403, "scope", told)
+            granted = ", ".join(name for name in SCOPES if name in self.scopes)
+            message = f"This needs a token with the scope {scope!r}; yours has: {granted}."
+            raise HTTPError(403, "scope", message)
 
-    async def session(self, named: str) -> Session:
+    async def session(self, key: str) -> Session:
         """The session with that id or key, as it is now; raises NotFoundError."""
-        return self.open.hold(await self.client.asession(named, create=False))
+        return self.open.hold(await self.client.asession(key, create=False))
 
     async def branch(self, session: str, branch: str) -> Branch:
         """A branch by the id or key of its session and its own id or name; NotFoundError."""
@@ -82,12 +82,12 @@ class Caller:
 
         An id stays, and so does the name "main"; any other may be another branch's by now.
         """
-        opened = self.client.opened(session)
-        found = None if opened is None else opened.get_branch(branch, None)
-        if opened is None or found is None or branch not in (DEFAULT_BRANCH, str(found.id)):
+        cached = self.client.opened(session)
+        match = None if cached is None else cached.get_branch(branch, None)
+        if cached is None or match is None or branch not in (DEFAULT_BRANCH, str(match.id)):
             return None
-        self.open.hold(opened)
-        return found
+        self.open.hold(cached)
+        return match
 
 
 class CallerResolver:
@@ -103,15 +103,15 @@ class CallerResolver:
         """Whoever sits at this machine: the owner that the command line has too."""
         if self._local is None:
             client = self._clients.of()
-            opened = self._open(client)
-            self._local = Caller(client, _EVERYTHING, "local", opened, self._known)
+            sessions = self._open(client)
+            self._local = Caller(client, _EVERYTHING, "local", sessions, self._known)
         return self._local
 
     def holder(self, token: Token) -> Caller:
         """Whoever holds a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        opened = self._open(client)
-        return Caller(client, token.scopes, token.id, opened, self._known, token)
+        sessions = self._open(client)
+        return Caller(client, token.scopes, token.id, sessions, self._known, token)
 
     def _open(self, client: Client) -> OpenSessions:
         return OpenSessions(client.tenant, self._held, self._lock)

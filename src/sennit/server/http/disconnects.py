@@ -20,27 +20,27 @@ async def while_there(receive: Receive, work: Awaitable[_T]) -> _T:
     """Return the result of the work; if the client disconnects, cancel it and raise HTTPError
     499.
     """
-    leaving = _Leaving(receive)
+    watcher = _Leaving(receive)
     try:
         return await work
     except CancelledError:
-        if not leaving.left:
+        if not watcher.left:
             raise
-        leaving.task.uncancel()
+        watcher.task.uncancel()
         raise HTTPError(
             499, "gone", ("The client disconnected; the request was cancelled.")
         ) from None
     finally:
-        leaving.stop()
+        watcher.stop()
 
 
 class _Leaving:
     """Cancels the task it is made in if the client goes away; at first it is only a timer."""
 
     def __init__(self, receive: Receive) -> None:
-        here = current_task()
-        assert here is not None
-        self.task, self.left = here, False
+        task = current_task()
+        assert task is not None
+        self.task, self.left = task, False
         self._receive = receive
         self._watching: Task[None] | None = None
         self._timer = get_running_loop().call_later(_SOON, self._watch)
@@ -56,8 +56,8 @@ class _Leaving:
         self._watching = create_task(gone(self._receive))
         self._watching.add_done_callback(self._leave)
 
-    def _leave(self, watching: Task[None]) -> None:
-        if not watching.cancelled():
+    def _leave(self, watch_task: Task[None]) -> None:
+        if not watch_task.cancelled():
             self.left = True
             self.task.cancel()
 

@@ -82,8 +82,8 @@ class HTTPRequest:
     @property
     def is_large(self) -> bool:
         """True if the body is too large to be worked on by the event loop."""
-        told = self.header("content-length")
-        return told is None or not told.isdigit() or int(told) > SMALL
+        length = self.header("content-length")
+        return length is None or not length.isdigit() or int(length) > SMALL
 
     async def build(self, size: int, work: Callable[[*_A], _T], *args: *_A) -> _T:
         """Do work on that many things: at once if they are few, else in a thread."""
@@ -91,11 +91,11 @@ class HTTPRequest:
             return work(*args)
         return await self.server.work.run(self.caller, work, *args)
 
-    def check_count(self, count: int, most: int, what: str) -> None:
+    def check_count(self, count: int, limit: int, unit: str) -> None:
         """Raise HTTPError 413 for a request with too many of something."""
-        if count > most:
-            told = f"A request may have {most:,} {what}, got {count:,}; send fewer at a time."
-            raise HTTPError(413, "too_many", told, param=what)
+        if count > limit:
+            message = f"A request may have {limit:,} {unit}, got {count:,}; send fewer at a time."
+            raise HTTPError(413, "too_many", message, param=unit)
 
     def open_stream(self) -> None:
         """Take one of the caller's places for event streams; raises HTTPError 429."""
@@ -186,57 +186,57 @@ def ok(value: Any, status: int = 200, headers: Mapping[str, str] = PRIVATE) -> R
     return Response(_encoder.encode(value), status, headers, JSON)
 
 
-def within(values: Iterable[_T], most: int) -> Iterator[_T]:
+def within(values: Iterable[_T], max_bytes: int) -> Iterator[_T]:
     """As many values as fit into an answer of so many bytes, and at least one."""
-    left = most
+    remaining = max_bytes
     for number, value in enumerate(values):
-        left -= len(_encoder.encode(value))
-        if left < 0 and number:
+        remaining -= len(_encoder.encode(value))
+        if remaining < 0 and number:
             return
         yield value
 
 
-def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
+def read_json(data: bytes, kind: type[_T], status: int = 422) -> _T:
     """Parse the body; raises HTTPError 400 for invalid JSON, `misfit` if it does not fit."""
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise _does_not_fit(error, misfit) from None
+        raise _does_not_fit(error, status) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise HTTPError(400, "malformed", f"The body is not JSON: {error}.") from None
     except RecursionError:
         raise HTTPError(400, "too_deep", "The body is nested too deeply.") from None
 
 
-def read_large(data: bytes, kind: type[_T], misfit: int, most: int) -> _T:
+def read_large(data: bytes, kind: type[_T], status: int, max_values: int) -> _T:
     """The same for a body of any size; raises HTTPError 413 for one with too many JSON values."""
-    check_values(data, most)
-    return read_json(data, kind, misfit)
+    check_values(data, max_values)
+    return read_json(data, kind, status)
 
 
-def check_values(data: bytes, most: int) -> None:
+def check_values(data: bytes, max_values: int) -> None:
     """Raise HTTPError 413 for JSON with too many values, without decoding it."""
     # Counting all separators is quick; only if there are many, those in strings are left out.
-    if sum(map(data.count, (b"{", b"[", b","))) > most:
-        separators = (found for found in _TOKEN.finditer(data) if found[1])
-        if next(islice(separators, most, None), None) is not None:
-            told = f"A body may hold {most:,} JSON values; send fewer at a time."
-            raise HTTPError(413, "too_many", told, param="values")
+    if sum(map(data.count, (b"{", b"[", b","))) > max_values:
+        separators = (match for match in _TOKEN.finditer(data) if match[1])
+        if next(islice(separators, max_values, None), None) is not None:
+            message = f"A body may hold {max_values:,} JSON values; send fewer at a time."
+            raise HTTPError(413, "too_many", message, param="values")
 
 
-def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
+def read_query(params: dict[str, Any], kind: type[_T]) -> _T:
     """The query as a shape; raises HTTPError 422 for what does not fit."""
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(params, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _does_not_fit(error) from None
 
 
 def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> HTTPError:
-    told, _, where = str(error).partition(" - at `$")
-    param = where.rstrip("`").lstrip(".") or None
-    if (unknown := _UNKNOWN.fullmatch(told)) is not None:
-        name = ".".join(one for one in (param, unknown[1]) if one)
+    reason, _, path = str(error).partition(" - at `$")
+    param = path.rstrip("`").lstrip(".") or None
+    if (unknown := _UNKNOWN.fullmatch(reason)) is not None:
+        name = ".".join(part for part in (param, unknown[1]) if part)
         return HTTPError(status, "invalid", f"Unknown field {name!r}.", param=name)
-    said = f"{told} in {param!r}." if param else f"{told}."
-    return HTTPError(status, "invalid", said, param=param)
+    message = f"{reason} in {param!r}." if param else f"{reason}."
+    return HTTPError(status, "invalid", message, param=param)

@@ -76,18 +76,18 @@ class HTTPError(Exception):
     @property
     def type(self) -> str:
         """The error type: who has to act."""
-        known = _TYPES.get(self.status)
-        return known or ("server_error" if self.status >= 500 else "invalid_request_error")
+        name = _TYPES.get(self.status)
+        return name or ("server_error" if self.status >= 500 else "invalid_request_error")
 
     def to_dict(self) -> dict[str, Any]:
         """The body of the answer."""
-        told = {
+        body = {
             "message": self.message,
             "type": self.type,
             "code": self.code,
             "param": self.param,
         }
-        return {"error": told}
+        return {"error": body}
 
     def response(self) -> Response:
         """The answer."""
@@ -102,19 +102,19 @@ def problem_of(error: SennitError) -> HTTPError:
     return HTTPError(500, "internal", str(error))
 
 
-def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None:
+def log_unforeseen(log: logging.Logger, where: str, error: BaseException) -> None:
     """Note an error that nobody foresaw: its kind and its place.
 
     Its text may hold what was said, so it is told only where SENNIT_TELEMETRY_CONTENT asks for it.
     """
     if telemetry.content():
-        log.error("%s in %s", type(error).__name__, what, exc_info=error)
+        log.error("%s in %s", type(error).__name__, where, exc_info=error)
     else:
-        place = "".join(format_tb(error.__traceback__))
-        log.error("%s in %s\n%s", type(error).__name__, what, place)
+        traceback = "".join(format_tb(error.__traceback__))
+        log.error("%s in %s\n%s", type(error).__name__, where, traceback)
 
 
 def internal() -> HTTPError:
     """Return the HTTP error for an unexpected exception, which reveals nothing of it."""
-    told = "Internal server error; see the server's log. No partial data was stored."
-    return HTTPError(500, "internal", told)
+    message = "Internal server error; see the server's log. No partial data was stored."
+    return HTTPError(500, "internal", message)

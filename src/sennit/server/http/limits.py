@@ -57,8 +57,8 @@ class TokenBuckets:
 class ActiveCounts:
     """The numbers of active things per token and owner; the local user is not counted."""
 
-    def __init__(self, what: str, most: int, factor: int) -> None:
-        self._what, self._most, self._factor = what, most, factor
+    def __init__(self, unit: str, limit: int, factor: int) -> None:
+        self._what, self._most, self._factor = unit, limit, factor
         self._now: Counter[Hashable] = Counter()
 
     def check(self, caller: Caller) -> None:
@@ -66,9 +66,9 @@ class ActiveCounts:
         keys = _keys(caller)
         for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
             if self._now[key] >= self._most * factor:
-                told = f"This {whose} has {self._most * factor} {self._what}, the maximum"
+                message = f"This {whose} has {self._most * factor} {self._what}, the maximum"
                 code = self._what.replace(" ", "_")
-                raise HTTPError(429, code, f"{told}; end some of them first.", headers=_SOON)
+                raise HTTPError(429, code, f"{message}; end some of them first.", headers=_SOON)
 
     def add(self, caller: Caller) -> None:
         """Count one more; raises HTTPError 429."""
@@ -133,10 +133,10 @@ class LimitsMiddleware:
     @contextmanager
     def _admitted(self, caller: Caller) -> Generator[CallerShare]:
         """Count a request while it is under way; raises HTTPError 429 or 503."""
-        most = self._limits.requests
-        if self._inside >= most:
-            told = f"The server has {most} active requests, the maximum; try again shortly."
-            raise HTTPError(503, "full", told, headers=_SOON)
+        limit = self._limits.requests
+        if self._inside >= limit:
+            message = f"The server has {limit} active requests, the maximum; try again shortly."
+            raise HTTPError(503, "full", message, headers=_SOON)
         self._check_rates(caller)
         self._under_way.add(caller)
         share = CallerShare(self, caller)
@@ -154,15 +154,15 @@ class LimitsMiddleware:
         if caller.token is None:
             return
         token, owner = _keys(caller)
-        soon = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
-        if seconds := max(soon):
+        waits = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
+        if seconds := max(waits):
             rate = f"{self._limits.rate:g} per second are allowed"
             raise _too_fast("rate_limit", f"Too many requests: {rate} for a token.", seconds)
-        late = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
-        if late:
+        byte_wait = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
+        if byte_wait:
             rate = f"{self._limits.byte_rate:,.0f} bytes per second are allowed for a token"
-            told = f"Too much data was sent or received: {rate}. Ask for smaller pages."
-            raise _too_fast("byte_limit", told, late)
+            message = f"Too much data was sent or received: {rate}. Ask for smaller pages."
+            raise _too_fast("byte_limit", message, byte_wait)
         self._requests.take(token, 1)
         self._owner_requests.take(owner, 1)
 
@@ -191,10 +191,10 @@ def _keys(caller: Caller) -> tuple[Hashable, ...]:
     return caller.name, (caller.client.tenant, caller.client.user)
 
 
-def _too_fast(code: str, told: str, seconds: float) -> HTTPError:
+def _too_fast(code: str, message: str, seconds: float) -> HTTPError:
     wait_for = max(1, ceil(seconds))
     return HTTPError(
-        429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
+        429, code, f"{message} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
     )
 
 
@@ -211,13 +211,13 @@ class _Exchange:
             message = await self._receive()
             self.transferred += len(message.get("body", b""))
             return message
-        coming = ensure_future(self._receive())
+        incoming = ensure_future(self._receive())
         ending = ensure_future(self._share.ended.wait())
         try:
-            await wait({coming, ending}, return_when=FIRST_COMPLETED)
-            return _DISCONNECT if self._share.ended.is_set() else coming.result()
+            await wait({incoming, ending}, return_when=FIRST_COMPLETED)
+            return _DISCONNECT if self._share.ended.is_set() else incoming.result()
         finally:
-            coming.cancel()
+            incoming.cancel()
             ending.cancel()
 
     async def send(self, message: Message) -> None:
@@ -236,8 +236,8 @@ class _Exchange:
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
     """Read the body of a request; raises HTTPError 413 if it is too large, 408 if too slow."""
-    told = headers.get(b"content-length", b"0")
-    if told.isdigit() and int(told) > limits.body_bytes:
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length) > limits.body_bytes:
         raise _too_large(limits)
     try:
         async with timeout(limits.body_seconds):
@@ -275,5 +275,5 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _too_large(limits: Limits) -> HTTPError:
-    told = f"A body may have {limits.body_bytes:,} bytes; send less at a time."
-    return HTTPError(413, "too_large", told, headers=_CLOSE)
+    message = f"A body may have {limits.body_bytes:,} bytes; send less at a time."
+    return HTTPError(413, "too_large", message, headers=_CLOSE)

@@ -34,13 +34,13 @@ class ErrorShape(ResponseModel):
 
 def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
     """The description of all endpoints."""
-    kinds = [ErrorShape, *(kind for one in table for kind in (one.body, one.answer) if kind)]
-    named = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
-    schemas, components = msgspec.json.schema_components(named, ref_template=_REF)
-    known = dict(zip(named, schemas, strict=True))
+    kinds = [ErrorShape, *(kind for endpoint in table for kind in (endpoint.body, endpoint.answer) if kind)]
+    models = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
+    schemas, components = msgspec.json.schema_components(models, ref_template=_REF)
+    schemas_by_model = dict(zip(models, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for one in table:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, known)
+    for endpoint in table:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas_by_model)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Sennit", "version": version("sennit")},
@@ -52,56 +52,56 @@ def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(one: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "summary": one.summary,
-        "operationId": _id(one),
-        "parameters": [*_in_path(one), *_in_query(one)],
+def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": _id(endpoint),
+        "parameters": [*_in_path(endpoint), *_in_query(endpoint)],
         "responses": {
-            str(one.status): _answer(one, known),
+            str(endpoint.status): _answer(endpoint, schemas),
             "default": {
                 "description": "Something went wrong.",
-                "content": {"application/json": {"schema": known[ErrorShape]}},
+                "content": {"application/json": {"schema": schemas[ErrorShape]}},
             },
         },
     }
-    if one.body is not None:
-        content = {"application/json": {"schema": known[one.body]}}
-        told["requestBody"] = {"required": _needs_body(one.body), "content": content}
-    if one.scope is not None:
-        told["security"] = [{"token": [one.scope]}]
-    return told
+    if endpoint.body is not None:
+        content = {"application/json": {"schema": schemas[endpoint.body]}}
+        operation["requestBody"] = {"required": _needs_body(endpoint.body), "content": content}
+    if endpoint.scope is not None:
+        operation["security"] = [{"token": [endpoint.scope]}]
+    return operation
 
 
-def _id(one: Endpoint) -> str:
-    words = re.findall(r"\w+", f"{one.method.lower()} {one.path}")
+def _id(endpoint: Endpoint) -> str:
+    words = re.findall(r"\w+", f"{endpoint.method.lower()} {endpoint.path}")
     return "_".join(words)
 
 
-def _answer(one: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": one.summary}
-    if one.status != 204:
-        schema = known.get(one.answer, {}) if isinstance(one.answer, type) else {"type": "object"}
-        told["content"] = {one.media: {"schema": schema}}
-    return told
+def _answer(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": endpoint.summary}
+    if endpoint.status != 204:
+        schema = schemas.get(endpoint.answer, {}) if isinstance(endpoint.answer, type) else {"type": "object"}
+        response["content"] = {endpoint.media: {"schema": schema}}
+    return response
 
 
-def _in_path(one: Endpoint) -> list[dict[str, Any]]:
+def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _BRACES.findall(one.path)
+        for name in _BRACES.findall(endpoint.path)
     ]
 
 
-def _in_query(one: Endpoint) -> list[dict[str, Any]]:
-    if one.query is None:
+def _in_query(endpoint: Endpoint) -> list[dict[str, Any]]:
+    if endpoint.query is None:
         return []
-    schema = msgspec.json.schema(one.query)
-    described: dict[str, Any] = schema["$defs"][one.query.__name__]
-    needed = described.get("required", ())
+    schema = msgspec.json.schema(endpoint.query)
+    definition: dict[str, Any] = schema["$defs"][endpoint.query.__name__]
+    required = definition.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in needed, "schema": about}
-        for name, about in described["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": property_schema}
+        for name, property_schema in definition["properties"].items()
     ]
 
 
@@ -116,7 +116,7 @@ def endpoint(table: Sequence[Endpoint]) -> Endpoint:
     def described() -> dict[str, Any]:
         return openapi(table)
 
-    async def describe(_call: HTTPRequest) -> dict[str, Any]:
+    async def describe(_request: HTTPRequest) -> dict[str, Any]:
         return await to_thread(described)
 
     return Endpoint(

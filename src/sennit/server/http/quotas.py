@@ -44,39 +44,39 @@ class Quotas:
         if caller.token is None or (self._bytes is None and self._sessions is None):
             return
         key = caller.client.tenant, caller.client.user
-        stock = self._stocks.get(key)
-        if stock is None or self._is_old(stock, size) or self._excess(stock) is not None:
-            stock = await self._work.run(caller, _counted, caller)
-            self._stocks[key] = stock
+        used = self._stocks.get(key)
+        if used is None or self._is_old(used, size) or self._excess(used) is not None:
+            used = await self._work.run(caller, _counted, caller)
+            self._stocks[key] = used
             if len(self._stocks) > _MOST_KNOWN:
                 self._stocks.popitem(last=False)
         self._stocks.move_to_end(key)
-        if (told := self._excess(stock)) is not None:
-            raise HTTPError(403, "quota", told)
-        stock.added += size
-        stock.requests += 1
+        if (message := self._excess(used)) is not None:
+            raise HTTPError(403, "quota", message)
+        used.added += size
+        used.requests += 1
 
-    def _is_old(self, stock: _Stock, size: int) -> bool:
-        if clock.monotonic() - stock.counted > _FRESH:
+    def _is_old(self, used: _Stock, size: int) -> bool:
+        if clock.monotonic() - used.counted > _FRESH:
             return True
         bytes_, sessions = self._bytes, self._sessions
-        return (bytes_ is not None and stock.added + size > bytes_ * _SHARE) or (
-            sessions is not None and stock.requests > max(1, sessions * _SHARE)
+        return (bytes_ is not None and used.added + size > bytes_ * _SHARE) or (
+            sessions is not None and used.requests > max(1, sessions * _SHARE)
         )
 
-    def _excess(self, stock: _Stock) -> str | None:
-        if self._bytes is not None and stock.bytes >= self._bytes:
+    def _excess(self, used: _Stock) -> str | None:
+        if self._bytes is not None and used.bytes >= self._bytes:
             return _full(f"{self._bytes:,} bytes")
-        if self._sessions is not None and stock.sessions >= self._sessions:
+        if self._sessions is not None and used.sessions >= self._sessions:
             return _full(f"{self._sessions:,} sessions")
         return None
 
 
-def _full(what: str) -> str:
-    return f"This user may store {what} and has done so; delete something first."
+def _full(quota: str) -> str:
+    return f"This user may store {quota} and has done so; delete something first."
 
 
 def _counted(caller: Caller) -> _Stock:
     realm = caller.client.memory.realm
-    found = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
-    return _Stock(sum(one[0] for one in found), sum(one[1] for one in found), clock.monotonic())
+    totals = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
+    return _Stock(sum(total[0] for total in totals), sum(total[1] for total in totals), clock.monotonic())

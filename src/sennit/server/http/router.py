@@ -46,11 +46,11 @@ class _Place:
     names: tuple[str, ...] = ()
     """What stands in the braces on the way here."""
 
-    def step(self, piece: str) -> _Place:
-        if not piece.startswith("{"):
-            return self.named.setdefault(piece, _Place(names=self.names))
+    def step(self, segment: str) -> _Place:
+        if not segment.startswith("{"):
+            return self.named.setdefault(segment, _Place(names=self.names))
         if self.any is None:
-            self.any = _Place(names=(*self.names, piece.strip("{}")))
+            self.any = _Place(names=(*self.names, segment.strip("{}")))
         return self.any
 
 
@@ -63,22 +63,22 @@ class Router:
         """`mounts` are apps by the beginning of their path, such as "/mcp"; "" takes the rest."""
         self._server = server
         self._root = _Place()
-        for one in endpoints:
-            place = self._root
-            for piece in one.path.split("/")[1:]:
-                place = place.step(piece)
-            if one.method in place.endpoints:
-                raise ValueError(f"{one.method} {one.path} stands twice in the table of routes.")
-            place.endpoints[one.method] = one
+        for endpoint in endpoints:
+            node = self._root
+            for segment in endpoint.path.split("/")[1:]:
+                node = node.step(segment)
+            if endpoint.method in node.endpoints:
+                raise ValueError(f"{endpoint.method} {endpoint.path} stands twice in the table of routes.")
+            node.endpoints[endpoint.method] = endpoint
         self._mounts = sorted(mounts.items(), key=lambda item: -len(item[0]))
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         try:
-            found = self._find(scope)
-            if found is None:
+            match = self._find(scope)
+            if match is None:
                 app = self._mounted(scope)
             else:
-                app = await self._answer(*found, scope, receive)
+                app = await self._answer(*match, scope, receive)
         except HTTPError as problem:
             app = problem.response()
         except SennitError as error:
@@ -90,24 +90,24 @@ class Router:
 
     def _find(self, scope: HttpScope) -> tuple[Endpoint, dict[str, str]] | None:
         """The endpoint and what stands in its braces; raises HTTPError 405 for another method."""
-        place: _Place | None = self._root
+        node: _Place | None = self._root
         values: list[str] = []
-        for piece in _path(scope).split("/")[1:]:
-            if (named := place.named.get(piece)) is not None:
-                place = named
-            elif (place := place.any) is not None and piece:
-                values.append(_decoded(piece))
+        for segment in _path(scope).split("/")[1:]:
+            if (child := node.named.get(segment)) is not None:
+                node = child
+            elif (node := node.any) is not None and segment:
+                values.append(_decoded(segment))
             else:
                 return None
         method = scope["method"]
-        found = place.endpoints.get("GET" if method == "HEAD" else method)
-        if found is not None:
-            return found, dict(zip(place.names, values, strict=True))
-        if not place.endpoints:
+        endpoint = node.endpoints.get("GET" if method == "HEAD" else method)
+        if endpoint is not None:
+            return endpoint, dict(zip(node.names, values, strict=True))
+        if not node.endpoints:
             return None
-        allowed = ", ".join(sorted(place.endpoints))
-        told = f"Method {method} is not allowed here; use {allowed}."
-        raise HTTPError(405, "method", told, headers={"allow": allowed})
+        allowed = ", ".join(sorted(node.endpoints))
+        message = f"Method {method} is not allowed here; use {allowed}."
+        raise HTTPError(405, "method", message, headers={"allow": allowed})
 
     def _mounted(self, scope: HttpScope) -> ASGIApp:
         path = scope["path"]
@@ -132,20 +132,20 @@ class Router:
             if endpoint.adds:
                 await self._server.quotas.check(caller, len(data))
             body = await self._decoded(data, endpoint, endpoint.body, caller)
-        call = HTTPRequest(self._server, caller, path, query, body, scope, receive, headers)
+        request = HTTPRequest(self._server, caller, path, query, body, scope, receive, headers)
         if endpoint.scope == "run":  # waits for models, and must not keep others from reading
-            given = await endpoint.handle(call)
+            result = await endpoint.handle(request)
         elif endpoint.method == "GET":  # changes nothing, so nobody misses it
-            given = await while_there(receive, self._in_slot(endpoint, call))
+            result = await while_there(receive, self._in_slot(endpoint, request))
         else:
-            given = await self._in_slot(endpoint, call)
-        if isinstance(given, Response):
-            return given
-        return Response(status_code=204) if endpoint.status == 204 else ok(given, endpoint.status)
+            result = await self._in_slot(endpoint, request)
+        if isinstance(result, Response):
+            return result
+        return Response(status_code=204) if endpoint.status == 204 else ok(result, endpoint.status)
 
-    async def _in_slot(self, endpoint: Endpoint, call: HTTPRequest) -> Any:
-        async with self._server.work.slot(call.caller):
-            return await endpoint.handle(call)
+    async def _in_slot(self, endpoint: Endpoint, request: HTTPRequest) -> Any:
+        async with self._server.work.slot(request.caller):
+            return await endpoint.handle(request)
 
     async def _decoded(
         self, data: bytes, endpoint: Endpoint, kind: type[RequestModel], caller: Caller | None
@@ -175,25 +175,25 @@ def _decoded(piece: str) -> str:
 def _query(scope: HttpScope) -> dict[str, Any]:
     """The query; what is named like `include[]` may be said several times, and is a list."""
     pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for name, value in pairs:
         if name.endswith("[]"):
-            found.setdefault(name, []).append(value)
+            params.setdefault(name, []).append(value)
             continue
-        if name in found:
+        if name in params:
             raise HTTPError(
                 422, "invalid", (f"The query parameter {name!r} is given twice."), param=name
             )
-        found[name] = value
-    return found
+        params[name] = value
+    return params
 
 
 def _check_type(headers: dict[bytes, bytes]) -> None:
-    told = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if told != b"application/json":
-        shown = told.decode("latin-1") or "no type"
+    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        received = media_type.decode("latin-1") or "no type"
         raise HTTPError(
             415,
             "content_type",
-            f"The Content-Type must be 'application/json', got {shown[:100]!r}.",
+            f"The Content-Type must be 'application/json', got {received[:100]!r}.",
         )

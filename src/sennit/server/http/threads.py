@@ -48,28 +48,28 @@ class FairThreadPool:
         """A place among the requests of a kind that a token has; the local user needs none."""
         if caller is None or caller.token is None:
             return nullcontext()
-        made = Semaphore(self._limits.token_threads)
-        return self._slots.setdefault((caller.name, kind), made)
+        semaphore = Semaphore(self._limits.token_threads)
+        return self._slots.setdefault((caller.name, kind), semaphore)
 
     async def run(self, caller: Caller | None, work: Callable[[*_A], _T], *args: *_A) -> _T:
         """Do long work in a thread when it is the owner's turn; raises HTTPError 429."""
-        turn = self._turns.setdefault(_owner(caller), _Turn())
-        if turn.waiting >= _MOST_WAITING:
-            told = f"This user has {_MOST_WAITING} large requests waiting, the maximum."
-            raise HTTPError(429, "large_requests", f"{told} Wait 5 s.", headers=_SOON)
-        turn.waiting += 1
+        lock = self._turns.setdefault(_owner(caller), _Turn())
+        if lock.waiting >= _MOST_WAITING:
+            message = f"This user has {_MOST_WAITING} large requests waiting, the maximum."
+            raise HTTPError(429, "large_requests", f"{message} Wait 5 s.", headers=_SOON)
+        lock.waiting += 1
         try:
-            async with turn:
+            async with lock:
                 return await self._in_thread(work, *args)
         finally:
-            turn.waiting -= 1
+            lock.waiting -= 1
 
     async def _in_thread(self, work: Callable[[*_A], _T], *args: *_A) -> _T:
         """Work in a thread; being cancelled ends it where it next looks."""
         with cancellable() as cancelled:
-            here, loop = copy_context(), get_running_loop()
+            context, loop = copy_context(), get_running_loop()
             try:
-                return await loop.run_in_executor(self._long, partial(here.run, work, *args))
+                return await loop.run_in_executor(self._long, partial(context.run, work, *args))
             except CancelledError:
                 cancelled.set()
                 raise

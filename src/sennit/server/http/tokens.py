@@ -70,12 +70,12 @@ def new_token(
 
     Raises ValidationError for names that no owner can have.
     """
-    for what, name in (("tenant", tenant), ("user", user), ("agent", agent)):
+    for kind, name in (("tenant", tenant), ("user", user), ("agent", agent)):
         if name is not None:
-            owner_name(name, what)
-    public, secret = token_hex(6), token_urlsafe(32)
-    line = Token(
-        id=public,
+            owner_name(name, kind)
+    public_id, secret = token_hex(6), token_urlsafe(32)
+    token = Token(
+        id=public_id,
         hash=_hash(secret),
         tenant=tenant,
         user=user,
@@ -84,17 +84,17 @@ def new_token(
         note=note,
         created_at=clock.to_iso(clock.now_us(), "seconds"),
     )
-    return f"{_PREFIX}_{public}_{secret}", line
+    return f"{_PREFIX}_{public_id}_{secret}", token
 
 
 def checked_scopes(scopes: Iterable[str]) -> frozenset[Scope]:
     """The scopes; raises ValidationError for one there is not, or none at all."""
-    given = list(scopes)
-    if wrong := [one for one in given if one not in SCOPES]:
+    names = list(scopes)
+    if wrong := [name for name in names if name not in SCOPES]:
         raise ValidationError(f"There is no scope {wrong[0]!r}; there are {', '.join(SCOPES)}.")
-    if not given:
+    if not names:
         raise ValidationError(f"A token needs a scope; there are {', '.join(SCOPES)}.")
-    return frozenset(cast("list[Scope]", given))
+    return frozenset(cast("list[Scope]", names))
 
 
 def default_file() -> Path:
@@ -112,7 +112,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
                     f"600 {path}"
                 )
             data = file.read()
-        return {one.id: one for one in msgspec.json.decode(data, type=_File).tokens}
+        return {token.id: token for token in msgspec.json.decode(data, type=_File).tokens}
     except (OSError, msgspec.DecodeError) as error:
         raise StoreError(f"The token file {str(path)!r} cannot be read: {error}") from error
 
@@ -120,34 +120,34 @@ def read_tokens(path: Path) -> dict[str, Token]:
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
     """Replace the file by one with these lines, whole or not at all; nobody else may read it."""
     make_private_folder(path.parent)
-    fresh = path.with_name(f".{path.name}.{token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(f".{path.name}.{token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(_File(list(tokens)), order="sorted"))
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def add_token(path: Path, line: Token) -> None:
     """Put a line into the file, which is made if there is none."""
     with _alone(path):
-        known = read_tokens(path) if path.exists() else {}
-        write_tokens(path, [*known.values(), line])
+        tokens = read_tokens(path) if path.exists() else {}
+        write_tokens(path, [*tokens.values(), line])
 
 
 def revoke_token(path: Path, public: str) -> Token:
     """Take a line out of the file; raises NotFoundError. An empty file lets nobody in."""
     with _alone(path):
-        known = read_tokens(path) if path.exists() else {}
-        if (found := known.pop(public, None)) is None:
+        tokens = read_tokens(path) if path.exists() else {}
+        if (token := tokens.pop(public, None)) is None:
             raise NotFoundError(f"There is no token {shown(public)}; sennit token ls lists them.")
-        write_tokens(path, known.values())
-        return found
+        write_tokens(path, tokens.values())
+        return token
 
 
 @contextmanager
@@ -189,30 +189,30 @@ class TokenFile:
             with self._lock:
                 self._replace({}, None)
             raise StoreError("The token file is missing, so no request is allowed.") from None
-        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        key = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         with self._lock:
-            if seen != self._seen:
+            if key != self._seen:
                 self.guarded = True
                 self._replace({}, None)
-                self._replace(read_tokens(self._path), seen)
+                self._replace(read_tokens(self._path), key)
 
-    def _replace(self, tokens: Mapping[str, Token], seen: tuple[int, int, int] | None) -> None:
+    def _replace(self, tokens: Mapping[str, Token], stat: tuple[int, int, int] | None) -> None:
         if self._tokens or tokens:
             self.version += 1
-        self._tokens, self._seen = tokens, seen
+        self._tokens, self._seen = tokens, stat
 
     def has(self, token: Token) -> bool:
         """Return whether a token is still in the file, with the same secret, owner and scopes."""
         return self._tokens.get(token.id) == token
 
-    def find(self, given: str) -> Token | None:
+    def find(self, bearer: str) -> Token | None:
         """The line of a token; None if it is none, or was revoked."""
-        prefix, _, rest = given.partition("_")
-        public, _, secret = rest.partition("_")
-        found = self._tokens.get(public) if prefix == _PREFIX else None
-        told = _hash(secret)
-        known = told[::-1] if found is None else found.hash
-        return found if compare_digest(told.encode(), known.encode()) else None
+        prefix, _, rest = bearer.partition("_")
+        public_id, _, secret = rest.partition("_")
+        token = self._tokens.get(public_id) if prefix == _PREFIX else None
+        digest = _hash(secret)
+        expected = digest[::-1] if token is None else token.hash
+        return token if compare_digest(digest.encode(), expected.encode()) else None
 
 
 def _hash(secret: str) -> str:

@@ -66,8 +66,8 @@ class BufferedTransport:
         """Drop the connection unless the client takes what it was sent in time."""
         unread = self._transport.get_write_buffer_size()
         if unread and self._looking is None:
-            taken, due = self._written - unread, min(unread, _LEAST_READ)
-            self._looking = self._loop.call_later(self._seconds, self._look, taken + due)
+            read, due = self._written - unread, min(unread, _LEAST_READ)
+            self._looking = self._loop.call_later(self._seconds, self._look, read + due)
 
     def stop_looking(self) -> None:
         """Expect nothing more: the connection is gone."""
@@ -83,10 +83,10 @@ class BufferedTransport:
 
     def _send(self) -> None:
         if self._held:
-            pieces, self._held, self._size = self._held, [], 0
-            whole = b"".join(pieces)
-            self._written += len(whole)
-            self._transport.write(whole)
+            buffer, self._held, self._size = self._held, [], 0
+            data = b"".join(buffer)
+            self._written += len(data)
+            self._transport.write(data)
 
 
 class Chunked(h11.Connection):
@@ -144,11 +144,11 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def _look(self) -> None:
         """Close it if nothing has come for too long; once a request has begun, its limits count."""
-        left = self._free_since + self.head_seconds - self.loop.time()
+        remaining = self._free_since + self.head_seconds - self.loop.time()
         if not self._between():
             self._look_in(self.head_seconds)
-        elif left > 0:
-            self._look_in(left)
+        elif remaining > 0:
+            self._look_in(remaining)
         else:
             self.transport.close()
 
@@ -161,15 +161,15 @@ class HeaderTimeoutProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
-        told = dumps(HTTPError(400, "malformed", msg).to_dict())
+        body = dumps(HTTPError(400, "malformed", msg).to_dict())
         headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(told)).encode()),
+            (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
         answer = (
             h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=told),
+            h11.Data(data=body),
             h11.EndOfMessage(),
         )
         for event in answer:

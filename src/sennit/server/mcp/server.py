@@ -62,7 +62,7 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
         raise MissingExtraError.of("The MCP server", "mcp") from error
 
     async def list_tools(context: Context, _page: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_listed(one) for one in offered(who_asks(context))])
+        return ListToolsResult(tools=[_listed(tool) for tool in offered(who_asks(context))])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         return await _called(who_asks(context), params.name, params.arguments or {})
@@ -77,27 +77,27 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
     )
 
 
-def _listed(offer: McpTool) -> Tool:
+def _listed(tool: McpTool) -> Tool:
     from mcp_types import Tool, ToolAnnotations
 
     return Tool(
-        name=offer.name,
-        description=offer.about,
-        input_schema=offer.takes.model_json_schema(),
+        name=tool.name,
+        description=tool.about,
+        input_schema=tool.takes.model_json_schema(),
         annotations=ToolAnnotations(
-            read_only_hint=offer.reads_only, destructive_hint=False, open_world_hint=False
+            read_only_hint=tool.reads_only, destructive_hint=False, open_world_hint=False
         ),
     )
 
 
-async def _called(reach: McpScope, name: str, given: dict[str, Any]) -> CallToolResult:
+async def _called(access: McpScope, name: str, arguments: dict[str, Any]) -> CallToolResult:
     """Return the result of a tool; errors are reported to the model, which may try again."""
     try:
-        offer = _wanted(reach, name)
-        wanted = offer.takes.model_validate(given)
-        if reach.check_quota is not None and not offer.reads_only:
-            await reach.check_quota()
-        return _result(await offer.run(reach, wanted))
+        tool = _wanted(access, name)
+        parsed = tool.takes.model_validate(arguments)
+        if access.check_quota is not None and not tool.reads_only:
+            await access.check_quota()
+        return _result(await tool.run(access, parsed))
     except Misfit as error:
         return _failed(f"{name} was not given what it takes: {_misfits(error)}")
     except (SennitError, HTTPError) as error:
@@ -107,37 +107,37 @@ async def _called(reach: McpScope, name: str, given: dict[str, Any]) -> CallTool
         return _failed(internal().message)
 
 
-def _wanted(reach: McpScope, name: str) -> McpTool:
-    may = {one.name: one for one in offered(reach)}
-    if name in may:
-        return may[name]
-    if name in OFFERS and not reach.may(OFFERS[name].scope):
+def _wanted(access: McpScope, name: str) -> McpTool:
+    allowed = {tool.name: tool for tool in offered(access)}
+    if name in allowed:
+        return allowed[name]
+    if name in OFFERS and not access.may(OFFERS[name].scope):
         raise HTTPError(
             403, "scope", f"{name} needs a token with the scope {OFFERS[name].scope!r}."
         )
     raise HTTPError(
-        404, "not_found", f"There is no tool {shown(name)}; there are: {', '.join(may)}."
+        404, "not_found", f"There is no tool {shown(name)}; there are: {', '.join(allowed)}."
     )
 
 
 def _misfits(error: Misfit) -> str:
-    told = [
-        f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}, got {shown(one['input'])}"
-        for one in error.errors(include_url=False)
+    messages = [
+        f"{'.'.join(map(str, detail['loc'])) or 'arguments'}: {detail['msg']}, got {shown(detail['input'])}"
+        for detail in error.errors(include_url=False)
     ]
-    return "; ".join(told[:10]) + "."
+    return "; ".join(messages[:10]) + "."
 
 
-def _result(told: dict[str, Any]) -> CallToolResult:
+def _result(value: dict[str, Any]) -> CallToolResult:
     from mcp_types import CallToolResult, TextContent
 
-    return CallToolResult(content=[TextContent(text=dumps(told).decode())], structured_content=told)
+    return CallToolResult(content=[TextContent(text=dumps(value).decode())], structured_content=value)
 
 
-def _failed(why: str) -> CallToolResult:
+def _failed(text: str) -> CallToolResult:
     from mcp_types import CallToolResult, TextContent
 
-    return CallToolResult(content=[TextContent(text=why)], is_error=True)
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
 async def serve_stdio(reach: McpScope) -> None:
@@ -172,8 +172,8 @@ class McpApp:
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             # A stream to listen on would stay empty: between requests there is nothing to tell.
-            told = f"{scope['method']} is not allowed here; use POST."
-            raise HTTPError(405, "method", told, headers={"allow": "POST"})
+            message = f"{scope['method']} is not allowed here; use POST."
+            raise HTTPError(405, "method", message, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
         limits = self._server.limits_of(caller)
         body = await read_body(dict(scope["headers"]), receive, limits)

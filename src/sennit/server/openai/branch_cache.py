@@ -40,16 +40,16 @@ class BranchCache:
     def spot(self, client: Client, turns: Sequence[HistoryTurn]) -> Spot | None:
         """The branch that was last noted for these turns, or for as many of them as were noted."""
         for turn in reversed(turns):
-            found = self._spots.get(client.tenant, (client.user, turn.digest))
-            if found is not None:
-                return found
+            key = self._spots.get(client.tenant, (client.user, turn.digest))
+            if key is not None:
+                return key
         return None
 
     def note(self, client: Client, turns: Sequence[HistoryTurn], branch: Branch) -> None:
         """Remember that these turns stand on a branch, or soon will."""
-        spot = (branch.session.id, branch.id)
+        key = (branch.session.id, branch.id)
         for turn in turns:
-            self._spots.put(client.tenant, (client.user, turn.digest), spot)
+            self._spots.put(client.tenant, (client.user, turn.digest), key)
 
     def once(self, client: Client, uid: UUID) -> tuple[UUID, str] | None:
         """Return the session of a request with an Idempotency-Key, and the digest of the request.
@@ -62,13 +62,13 @@ class BranchCache:
         """Remember where a request with an Idempotency-Key is taken in."""
         self._once.put(client.tenant, (client.user, uid), (session, digest))
 
-    def take(self, branch: Branch, story: RequestHistory) -> None:
+    def take(self, branch: Branch, history: RequestHistory) -> None:
         """Remember that a request has a branch, as long as there is its story."""
-        self._here[branch.id] = story
+        self._here[branch.id] = history
 
-    def leave(self, branch: Branch, story: RequestHistory) -> None:
+    def leave(self, branch: Branch, history: RequestHistory) -> None:
         """The request has come to its end, or has another branch now."""
-        if self._here.get(branch.id) is story:
+        if self._here.get(branch.id) is history:
             del self._here[branch.id]
 
     def is_taken(self, branch: Branch) -> bool:
@@ -95,8 +95,8 @@ class BranchCache:
 class RequestHistory:
     """The history in a request, and where it continues."""
 
-    def __init__(self, client: Client, known: BranchCache, messages: Sequence[Message]) -> None:
-        self._client, self._known, self._trail = client, known, TurnHasher()
+    def __init__(self, client: Client, cache: BranchCache, messages: Sequence[Message]) -> None:
+        self._client, self._known, self._trail = client, cache, TurnHasher()
         self._trail.feed(messages)
         self.turns = self._trail.turns
         """What was said so far."""

@@ -57,102 +57,102 @@ _FINISHES = {"length": "length", "refusal": "content_filter"}
     misfit=400,
     answer=dict[str, Any],
 )
-async def complete(call: HTTPRequest) -> Response:
+async def complete(request: HTTPRequest) -> Response:
     """Answer a conversation, whole or as a stream."""
-    ask: ChatCompletionRequest = call.body
-    refuse_unsupported(ask)
-    streams = known_model(call.server, ask.model).streams
-    call.check_count(len(ask.messages), call.limits.items, "messages")
-    said = await call.build(len(ask.messages), sent, ask.messages)
-    wanted, once = _wanted(call, ask), once_of(call)
-    if ask.stream:
-        call.open_stream()
+    body: ChatCompletionRequest = request.body
+    refuse_unsupported(body)
+    streams = known_model(request.server, body.model).streams
+    request.check_count(len(body.messages), request.limits.items, "messages")
+    client_messages = await request.build(len(body.messages), sent, body.messages)
+    options, idempotent = _wanted(request, body), once_of(request)
+    if body.stream:
+        request.open_stream()
     async with AsyncExitStack() as stack:
-        if once is not None:
-            await stack.enter_async_context(once.lock)
-        place = await _place(call, ask, said, once)
-        if isinstance(place, ModelAnswer):
-            return _repeated(call, ask, place)
-        if not ask.stream or not streams:
-            place, result = await while_there(call.receive, answered(place, wanted))
-            return _whole(call, ask, answer_in(result, place), where(place))
-        pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
-        return ChunkStream(pieces, stack.pop_all(), call.limits, where(place))
+        if idempotent is not None:
+            await stack.enter_async_context(idempotent.lock)
+        location = await _place(request, body, client_messages, idempotent)
+        if isinstance(location, ModelAnswer):
+            return _repeated(request, body, location)
+        if not body.stream or not streams:
+            location, result = await while_there(request.receive, answered(location, options))
+            return _whole(request, body, answer_in(result, location), where(location))
+        pieces = told(watched(location, options), Chunks(body).encoded, _failed, DONE)
+        return ChunkStream(pieces, stack.pop_all(), request.limits, where(location))
 
 
-def _wanted(call: HTTPRequest, ask: ChatCompletionRequest) -> TurnOptions:
-    functions = [] if ask.tool_choice == "none" else [one.function for one in ask.tools or ()]
+def _wanted(request: HTTPRequest, body: ChatCompletionRequest) -> TurnOptions:
+    functions = [] if body.tool_choice == "none" else [tool.function for tool in body.tools or ()]
     return TurnOptions(
-        model=known_model(call.server, ask.model),
+        model=known_model(request.server, body.model),
         tools=tuple(offered(functions)),
-        form=wanted_form(ask.response_format),
-        params=checked(ask.params),
-        remembers=ask.store is not False and remembers(call, ask),
+        form=wanted_form(body.response_format),
+        params=checked(body.params),
+        remembers=body.store is not False and remembers(request, body),
     )
 
 
 async def _place(
-    call: HTTPRequest,
-    ask: ChatCompletionRequest,
-    said: ClientMessages,
-    once: IdempotentRequest | None,
+    request: HTTPRequest,
+    body: ChatCompletionRequest,
+    sent: ClientMessages,
+    idempotent: IdempotentRequest | None,
 ) -> BranchLocation | ModelAnswer:
     """Return the location to continue at, or the answer that was given before."""
-    named, notes = named_by(call, ask), notes_of(ask)
-    if ask.store is False:
-        check_calls(said.messages)
-        return begin_apart(call.caller.client, said)
-    if once is not None:
-        kept = await once.kept(said, named)
-        if kept is not None:
-            return kept.answer if kept.answer.whole else await to_thread(place_again, kept)
-        notes |= once.notes
-    place = await place_of(call.caller, said, named, anew=once is not None)
-    if once is not None:
-        once.note(place.session.id)
-    if not notes or not place.say:
-        return place
-    return anchored(place, place.say[0].id if once is None else once.uid, notes)
+    named, notes = named_by(request, body), notes_of(body)
+    if body.store is False:
+        check_calls(sent.messages)
+        return begin_apart(request.caller.client, sent)
+    if idempotent is not None:
+        stored = await idempotent.kept(sent, named)
+        if stored is not None:
+            return stored.answer if stored.answer.whole else await to_thread(place_again, stored)
+        notes |= idempotent.notes
+    location = await place_of(request.caller, sent, named, always_append=idempotent is not None)
+    if idempotent is not None:
+        idempotent.note(location.session.id)
+    if not notes or not location.say:
+        return location
+    return anchored(location, location.say[0].id if idempotent is None else idempotent.uid, notes)
 
 
-def answer_in(result: Return, place: BranchLocation) -> ModelAnswer:
+def answer_in(result: Return, location: BranchLocation) -> ModelAnswer:
     """Return the model's answer in a run at a place."""
     interactions = result.body.interactions
-    last = place.say[-1].id if place.say else place.last
-    said = next((at for at, one in enumerate(interactions, 1) if one.id == last), 0)
-    return ModelAnswer(tuple(interactions[said:]))
+    last = location.say[-1].id if location.say else location.last
+    start = next((at for at, message in enumerate(interactions, 1) if message.id == last), 0)
+    return ModelAnswer(tuple(interactions[start:]))
 
 
-def where(place: BranchLocation) -> dict[str, str]:
+def where(location: BranchLocation) -> dict[str, str]:
     """Headers that tell where a conversation is kept; nothing if it is not."""
-    if not place.kept:
+    if not location.kept:
         return {}
-    return {"x-sennit-session": str(place.session.id), "x-sennit-branch": str(place.branch.id)}
+    return {"x-sennit-session": str(location.session.id), "x-sennit-branch": str(location.branch.id)}
 
 
-def _repeated(call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer) -> Response:
-    return _whole(call, ask, answer, {"x-sennit-repeated": "true"})
+def _repeated(request: HTTPRequest, body: ChatCompletionRequest, answer: ModelAnswer) -> Response:
+    return _whole(request, body, answer, {"x-sennit-repeated": "true"})
 
 
 def _whole(
-    call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
+    request: HTTPRequest, body: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
 ) -> Response:
     """An answer that is there already, in the form that was asked for."""
-    if not ask.stream:
-        return ok(completion(ask.model, answer), headers={**PRIVATE, **headers})
-    pieces = _at_once(Chunks(ask), answer)
-    return ChunkStream(pieces, AsyncExitStack(), call.limits, headers)
+    if not body.stream:
+        return ok(completion(body.model, answer), headers={**PRIVATE, **headers})
+    pieces = _at_once(Chunks(body), answer)
+    return ChunkStream(pieces, AsyncExitStack(), request.limits, headers)
 
 
 def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
     """A whole answer as chat completions give it."""
     calls = answer.calls
-    said = answer.text or (None if calls else "")
-    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+    text = answer.text or (None if calls else "")
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
     if calls:
-        message["tool_calls"] = [_call(one) for one in calls]
+        message["tool_calls"] = [_call(call) for call in calls]
     choice = {
         "index": 0,
         "message": message,
@@ -169,9 +169,9 @@ def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
     }
 
 
-def finish_reason(told: str | None, calls: bool) -> str:
+def finish_reason(reason: str | None, calls: bool) -> str:
     """Return the finish reason as chat completions name it."""
-    return _FINISHES.get(told or "", "tool_calls" if calls else "stop")
+    return _FINISHES.get(reason or "", "tool_calls" if calls else "stop")
 
 
 def usage(used: Usage) -> dict[str, Any]:
@@ -201,10 +201,10 @@ def _now() -> int:
 class Chunks:
     """Converts the events of a run to chunks of a streamed completion."""
 
-    def __init__(self, ask: ChatCompletionRequest) -> None:
-        options = ask.stream_options
+    def __init__(self, body: ChatCompletionRequest) -> None:
+        options = body.stream_options
         self._counts = options is not None and bool(options.include_usage)
-        self._head = {"object": "chat.completion.chunk", "created": _now(), "model": ask.model}
+        self._head = {"object": "chat.completion.chunk", "created": _now(), "model": body.model}
         self._id: str | None = None
         self._calls = 0
 
@@ -227,18 +227,18 @@ class Chunks:
     def of_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
         """The chunks of an answer that is there already."""
         for message in answer.messages:
-            one = ModelAnswer((message,))
-            if one.reasoning:
-                yield from self._said(message.id.hex, {"reasoning_content": one.reasoning})
-            if one.text:
-                yield from self._said(message.id.hex, {"content": one.text})
-            if one.calls:
+            part = ModelAnswer((message,))
+            if part.reasoning:
+                yield from self._said(message.id.hex, {"reasoning_content": part.reasoning})
+            if part.text:
+                yield from self._said(message.id.hex, {"content": part.text})
+            if part.calls:
                 yield from self._called(message)
         yield from self._ended(answer.finish, answer.usage)
 
-    def _said(self, name: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _said(self, message_id: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if self._id is None:
-            self._id = _id(name)
+            self._id = _id(message_id)
             yield self._chunk({"role": "assistant", "content": "", "refusal": None})
         yield self._chunk(delta)
 
@@ -247,10 +247,10 @@ class Chunks:
         self._calls += 1
         yield from self._said(message.id.hex, {"tool_calls": [call]})
 
-    def _ended(self, finish: str | None, used: Usage) -> Iterator[dict[str, Any]]:
+    def _ended(self, reason: str | None, used: Usage) -> Iterator[dict[str, Any]]:
         if self._id is None:  # the model said nothing
             yield from self._said("0", {"content": ""})
-        yield self._chunk({}, finish_reason(finish, self._calls > 0))
+        yield self._chunk({}, finish_reason(reason, self._calls > 0))
         if self._counts:
             yield {"id": self._id, **self._head, "choices": [], "usage": usage(used)}
 
@@ -290,9 +290,9 @@ class ModelList(ResponseModel):
     summary="The models, as OpenAI's clients list them",
     answer=ModelList,
 )
-async def models(call: HTTPRequest) -> ModelList:
+async def models(request: HTTPRequest) -> ModelList:
     """List the models, the default first."""
-    return ModelList(data=[ModelObject(id=name) for name in call.server.models])
+    return ModelList(data=[ModelObject(id=name) for name in request.server.models])
 
 
 @routes.get(
@@ -301,7 +301,7 @@ async def models(call: HTTPRequest) -> ModelList:
     summary="One model, as OpenAI's clients see it",
     answer=ModelObject,
 )
-async def model(call: HTTPRequest) -> ModelObject:
+async def model(request: HTTPRequest) -> ModelObject:
     """One of them."""
-    known_model(call.server, call.path["model"])
-    return ModelObject(id=call.path["model"])
+    known_model(request.server, request.path["model"])
+    return ModelObject(id=request.path["model"])

@@ -240,9 +240,9 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
 
     @property
     def _choice(self) -> str | list[str] | None:
-        named = self.tool_choice
-        offered = [one.function.name for one in self.tools or ()]
-        return forced_choice(named.function if isinstance(named, NamedTool) else named, offered)
+        choice = self.tool_choice
+        offered = [tool.function.name for tool in self.tools or ()]
+        return forced_choice(choice.function if isinstance(choice, NamedTool) else choice, offered)
 
 
 def forced_choice(
@@ -251,8 +251,8 @@ def forced_choice(
     """Return the model's `tool_choice`; raises HTTPError 400 for a call that cannot be made."""
     if isinstance(choice, NamedFunction):
         if choice.name not in offered:
-            told = f"'tool_choice' names {choice.name[:100]!r}, which is not among the 'tools'."
-            raise bad("tool_choice", told)
+            message = f"'tool_choice' names {choice.name[:100]!r}, which is not among the 'tools'."
+            raise bad("tool_choice", message)
         return [choice.name]
     if choice != "required":
         return None
@@ -268,13 +268,13 @@ def _first(newer: Any, older: Any) -> Any:
 
 def checked(params: Mapping[str, Any]) -> dict[str, Any]:
     """The params that are set; raises HTTPError 400 for a value that no model can take."""
-    given = {name: value for name, value in params.items() if value is not None}
-    for name, value in given.items():
+    values = {name: value for name, value in params.items() if value is not None}
+    for name, value in values.items():
         try:
             checked_params({name: value})
         except ValidationError as error:
             raise bad(name, str(error)) from None
-    return given
+    return values
 
 
 _HARMLESS: Mapping[str, tuple[Any, ...]] = {
@@ -302,15 +302,15 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
 _MOST_NOTES, _LONGEST_NAME, _LONGEST_NOTE = 16, 64, 512
 
 
-def refuse_unsupported(ask: CommonRequest) -> None:
+def refuse_unsupported(body: CommonRequest) -> None:
     """Raise HTTPError 400 for a parameter that asks for what is not done here."""
-    names, values_of = _refused(type(ask))
-    values = values_of(ask)
+    names, values_of = _refused(type(body))
+    values = values_of(body)
     if values.count(None) < len(values):
         for name, value in zip(names, values, strict=True):
             if value is not None and value not in _HARMLESS[name]:
                 raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
-    check_notes(ask.metadata or {})
+    check_notes(body.metadata or {})
 
 
 @cache
@@ -322,11 +322,11 @@ def _refused(
     return names, attrgetter(*names)
 
 
-def check_notes(notes: Mapping[str, str]) -> None:
+def check_notes(metadata: Mapping[str, str]) -> None:
     """Raise HTTPError 400 for `metadata` that is more than OpenAI's clients may send."""
-    if len(notes) > _MOST_NOTES:
-        raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(notes)}.")
-    for name, value in notes.items():
+    if len(metadata) > _MOST_NOTES:
+        raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(metadata)}.")
+    for name, value in metadata.items():
         if len(name) > _LONGEST_NAME or len(value) > _LONGEST_NOTE:
             raise bad(
                 f"metadata.{name[:_LONGEST_NAME]}",

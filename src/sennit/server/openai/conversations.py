@@ -87,8 +87,8 @@ def is_conversation_id(name: str) -> bool:
 
 def session_named(name: str) -> str:
     """The key or id of the session that a conversation is."""
-    found = _session_in(name)
-    return name if found is None else str(found)
+    uid = _session_in(name)
+    return name if uid is None else str(uid)
 
 
 def _session_in(name: str) -> UUID | None:
@@ -101,21 +101,21 @@ def _session_in(name: str) -> UUID | None:
         return None
 
 
-async def find_conversation(caller: Caller, name: str, *, must_be: bool = True) -> Session | None:
+async def find_conversation(caller: Caller, name: str, *, required: bool = True) -> Session | None:
     """The session of a conversation; raises HTTPError 404 if it must be there and is not."""
     try:
         return await caller.session(session_named(name))
     except NotFoundError:
-        if must_be:
-            told = f"There is no conversation {name[:100]!r}."
-            raise HTTPError(404, "not_found", told, param="conversation") from None
+        if required:
+            message = f"There is no conversation {name[:100]!r}."
+            raise HTTPError(404, "not_found", message, param="conversation") from None
         return None
 
 
-async def _named(call: HTTPRequest) -> Session:
-    found = await find_conversation(call.caller, call.path["conversation"])
-    assert found is not None
-    return found
+async def _named(request: HTTPRequest) -> Session:
+    session = await find_conversation(request.caller, request.path["conversation"])
+    assert session is not None
+    return session
 
 
 def main_of(session: Session) -> Branch | None:
@@ -130,8 +130,8 @@ def lasting_on(session: Session) -> str | None:
     if system is None:
         return None
     content = system.content
-    told = content.system_message if isinstance(content, SystemContent) else None
-    return system.metadata.get("lasting", told) or None
+    text = content.system_message if isinstance(content, SystemContent) else None
+    return system.metadata.get("lasting", text) or None
 
 
 @routes.post(
@@ -142,13 +142,13 @@ def lasting_on(session: Session) -> str | None:
     misfit=400,
     answer=ConversationObject,
 )
-async def create(call: HTTPRequest) -> ConversationObject:
+async def create(request: HTTPRequest) -> ConversationObject:
     """A new conversation, with what was said in it so far."""
-    given: NewConversation = call.body
-    notes = _checked(given.metadata)
-    sent = await _items(call, given.items or [])
+    body: NewConversation = request.body
+    metadata = _checked(body.metadata)
+    sent = await _items(request, body.items or [])
     check_calls(sent.messages, may_wait=True)
-    session = await _made(call.caller, sent, {**SOURCE, CLIENT_NOTES: notes})
+    session = await _made(request.caller, sent, {**SOURCE, CLIENT_NOTES: metadata})
     return _told(session, _PREFIX + session.id.hex)
 
 
@@ -163,21 +163,21 @@ async def _made(caller: Caller, sent: ClientMessages, metadata: Mapping[str, Any
     return await caller.session(str(uid))
 
 
-def _checked(notes: dict[str, str] | None) -> dict[str, str]:
-    check_notes(notes or {})
-    return notes or {}
+def _checked(metadata: dict[str, str] | None) -> dict[str, str]:
+    check_notes(metadata or {})
+    return metadata or {}
 
 
 def _told(session: Session, name: str) -> ConversationObject:
     created = clock.from_datetime(session.created_at) // 1_000_000
-    noted = session.metadata.get(CLIENT_NOTES, {})
-    return ConversationObject(id=name, created_at=created, metadata=dict(noted))
+    metadata = session.metadata.get(CLIENT_NOTES, {})
+    return ConversationObject(id=name, created_at=created, metadata=dict(metadata))
 
 
 @routes.get(_ONE, scope="read", summary="A conversation", answer=ConversationObject)
-async def retrieve(call: HTTPRequest) -> ConversationObject:
+async def retrieve(request: HTTPRequest) -> ConversationObject:
     """A conversation."""
-    return _told(await _named(call), call.path["conversation"])
+    return _told(await _named(request), request.path["conversation"])
 
 
 @routes.post(
@@ -188,13 +188,13 @@ async def retrieve(call: HTTPRequest) -> ConversationObject:
     misfit=400,
     answer=ConversationObject,
 )
-async def update(call: HTTPRequest) -> ConversationObject:
+async def update(request: HTTPRequest) -> ConversationObject:
     """Note something else of a conversation."""
-    given: ConversationMetadata = call.body
-    notes = _checked(given.metadata)
-    session = await _named(call)
-    await session.adescribe({**session.metadata, CLIENT_NOTES: notes})
-    return _told(session, call.path["conversation"])
+    body: ConversationMetadata = request.body
+    metadata = _checked(body.metadata)
+    session = await _named(request)
+    await session.adescribe({**session.metadata, CLIENT_NOTES: metadata})
+    return _told(session, request.path["conversation"])
 
 
 @routes.delete(
@@ -203,12 +203,12 @@ async def update(call: HTTPRequest) -> ConversationObject:
     summary="Erase a conversation and all that was said in it",
     answer=DeletedConversation,
 )
-async def delete(call: HTTPRequest) -> DeletedConversation:
+async def delete(request: HTTPRequest) -> DeletedConversation:
     """Erase a conversation and all that was said in it."""
-    session = await _named(call)
-    call.caller.open.drop(session.id)
-    await call.caller.client.adelete_session(session.id)
-    return DeletedConversation(id=call.path["conversation"])
+    session = await _named(request)
+    request.caller.open.drop(session.id)
+    await request.caller.client.adelete_session(session.id)
+    return DeletedConversation(id=request.path["conversation"])
 
 
 @routes.get(
@@ -218,15 +218,15 @@ async def delete(call: HTTPRequest) -> DeletedConversation:
     query=ItemsQuery,
     answer=dict[str, Any],
 )
-async def list_items(call: HTTPRequest) -> dict[str, Any]:
+async def list_items(request: HTTPRequest) -> dict[str, Any]:
     """List the items, page by page."""
-    session, most = await _named(call), call.limits.answer_bytes
+    session, max_bytes = await _named(request), request.limits.answer_bytes
 
     def read() -> dict[str, Any]:
         main = main_of(session)
         if main is not None:
-            _note(call.caller, main)
-        return page([] if main is None else main.messages, call.query, most)
+            _note(request.caller, main)
+        return page([] if main is None else main.messages, request.query, max_bytes)
 
     return await to_thread(read)
 
@@ -240,17 +240,17 @@ async def list_items(call: HTTPRequest) -> dict[str, Any]:
     misfit=400,
     answer=dict[str, Any],
 )
-async def add_items(call: HTTPRequest) -> dict[str, Any]:
+async def add_items(request: HTTPRequest) -> dict[str, Any]:
     """Say something in a conversation, without asking a model."""
-    given: NewItems = call.body
-    sent = await _items(call, given.items)
-    session = await _named(call)
-    return await to_thread(_add, call.caller, session, sent)
+    body: NewItems = request.body
+    sent = await _items(request, body.items)
+    session = await _named(request)
+    return await to_thread(_add, request.caller, session, sent)
 
 
-async def _items(call: HTTPRequest, given: list[dict[str, Any]]) -> ClientMessages:
-    call.check_count(len(given), call.limits.items, "items")
-    return await call.build(len(given), items_in, given, "items")
+async def _items(request: HTTPRequest, items: list[dict[str, Any]]) -> ClientMessages:
+    request.check_count(len(items), request.limits.items, "items")
+    return await request.build(len(items), items_in, items, "items")
 
 
 def _add(caller: Caller, session: Session, sent: ClientMessages) -> dict[str, Any]:
@@ -258,15 +258,15 @@ def _add(caller: Caller, session: Session, sent: ClientMessages) -> dict[str, An
         main = main_of(session)
         if main is None:
             main = new_branch(session, None)
-        check_calls(sent.messages, [ToolCall.of(one).id for one in pending(main)], may_wait=True)
+        check_calls(sent.messages, [ToolCall.of(message).id for message in pending(main)], may_wait=True)
         system: list[Message] = []
         if sent.system is not None:
-            both = (one for one in (lasting_on(session), sent.system) if one)
-            system.append(system_message("\n\n".join(both)))
+            texts = (text for text in (lasting_on(session), sent.system) if text)
+            system.append(system_message("\n\n".join(texts)))
             session.add_messages(system, branches=main)
-        said = [*system, *add_once(session, main, sent.messages)]
+        messages = [*system, *add_once(session, main, sent.messages)]
         _note(caller, main)
-    return listed([item for message in said for item in items_of(message)])
+    return listed([item for message in messages for item in items_of(message)])
 
 
 def _note(caller: Caller, main: Branch) -> None:
@@ -283,9 +283,9 @@ def _note(caller: Caller, main: Branch) -> None:
     query=IncludeQuery,
     answer=dict[str, Any],
 )
-async def get_item(call: HTTPRequest) -> dict[str, Any]:
+async def get_item(request: HTTPRequest) -> dict[str, Any]:
     """One of the items."""
-    return _item(await _named(call), call.path["item"])[1]
+    return _item(await _named(request), request.path["item"])[1]
 
 
 def _item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
@@ -301,9 +301,9 @@ def _item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
 @routes.delete(
     _ITEM, scope="write", summary="Erase an item of a conversation", answer=ConversationObject
 )
-async def delete_item(call: HTTPRequest) -> ConversationObject:
+async def delete_item(request: HTTPRequest) -> ConversationObject:
     """Erase the message that an item is, or is a part of."""
-    session = await _named(call)
-    message, _ = _item(session, call.path["item"])
+    session = await _named(request)
+    message, _ = _item(session, request.path["item"])
     await to_thread(session.remove_messages, [message], forget=False)
-    return _told(session, call.path["conversation"])
+    return _told(session, request.path["conversation"])

@@ -61,40 +61,40 @@ class DerivedSessions:
         """The last few there are, the newest first; read from the store."""
         last = self._end()
         for number in range(last, max(-1, last - _LOOKED_AT), -1):
-            if (found := self._at(number)) is not None:
-                yield found
+            if (session := self._at(number)) is not None:
+                yield session
 
     def room(self) -> Session:
         """The session that takes another branch; read from the store, and made if need be."""
         number = self._end()
         self._caller.known.note_shelf(self.first, number)
-        found = self._caller.client.session(self.id(number), metadata=SOURCE)
-        return self._caller.open.hold(found)
+        session = self._caller.client.session(self.id(number), metadata=SOURCE)
+        return self._caller.open.hold(session)
 
     def _end(self) -> int:
         """The number of the first session that is not full, or not there."""
         return _first_not(self._is_full)
 
     def _is_full(self, number: int) -> bool:
-        found = self._at(number)
-        return found is not None and full(found)
+        session = self._at(number)
+        return session is not None and full(session)
 
     def _at(self, number: int) -> Session | None:
         try:
-            found = self._caller.client.session(self.id(number), create=False)
+            session = self._caller.client.session(self.id(number), create=False)
         except NotFoundError:
             return None
-        return self._caller.open.hold(found)
+        return self._caller.open.hold(session)
 
 
-def _first_not(holds: Callable[[int], bool]) -> int:
+def _first_not(predicate: Callable[[int], bool]) -> int:
     """The first number for which something does not hold that holds for all before it."""
-    if not holds(0):
+    if not predicate(0):
         return 0
     low, high = 0, 1
-    while holds(high):
+    while predicate(high):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if predicate(middle) else (low, middle)
     return high

@@ -25,27 +25,27 @@ _ALIVE = b": still here\n\n"
 
 def data(value: Any, event: str | None = None) -> bytes:
     """A value as one event."""
-    named = b"" if event is None else b"event: " + event.encode() + b"\n"
-    return named + b"data: " + dumps(value) + b"\n\n"
+    prefix = b"" if event is None else b"event: " + event.encode() + b"\n"
+    return prefix + b"data: " + dumps(value) + b"\n\n"
 
 
 async def told(
     events: AsyncGenerator[AnyEvent],
-    pieces: Callable[[AnyEvent], Iterator[bytes]],
-    failed: Callable[[HTTPError], bytes],
+    encode: Callable[[AnyEvent], Iterator[bytes]],
+    encode_error: Callable[[HTTPError], bytes],
     end: bytes = b"",
 ) -> AsyncGenerator[bytes]:
     """The events of a run as a client gets them; what goes wrong on the way is told there too."""
     try:
         async with aclosing(events):
             async for event in events:
-                if said := b"".join(pieces(event)):
-                    yield said
+                if chunk := b"".join(encode(event)):
+                    yield chunk
         yield end
     except HTTPError as problem:
-        yield failed(problem)
+        yield encode_error(problem)
     except SennitError as error:
-        yield failed(problem_of(error))
+        yield encode_error(problem_of(error))
 
 
 class ChunkStream(Response):
@@ -55,53 +55,53 @@ class ChunkStream(Response):
 
     def __init__(
         self,
-        pieces: AsyncGenerator[bytes],
-        held: AsyncExitStack,
+        chunks: AsyncGenerator[bytes],
+        resources: AsyncExitStack,
         limits: Limits,
         headers: Mapping[str, str],
     ) -> None:
         """The pieces are closed when nobody listens any more, and then what is held meanwhile."""
         super().__init__(None, headers={"cache-control": "no-store", **headers})
         del self.headers["content-length"]
-        self._pieces, self._held, self._limits = pieces, held, limits
+        self._pieces, self._held, self._limits = chunks, resources, limits
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        leaving = create_task(gone(receive))
+        disconnect = create_task(gone(receive))
         try:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            await self._send_all(leaving, send)
+            await self._send_all(disconnect, send)
         except TimeoutError:  # they do not read what they are sent
             pass
         finally:
-            leaving.cancel()
+            disconnect.cancel()
             await self._pieces.aclose()
             await self._held.aclose()
 
-    async def _send_all(self, leaving: Task[None], send: Send) -> None:
-        while (piece := await self._next(leaving, send)) is not None:
-            await self._send(send, piece)
-        if not leaving.done():
+    async def _send_all(self, disconnect: Task[None], send: Send) -> None:
+        while (chunk := await self._next(disconnect, send)) is not None:
+            await self._send(send, chunk)
+        if not disconnect.done():
             await self._send(send, b"", more=False)
 
-    async def _next(self, leaving: Task[None], send: Send) -> bytes | None:
+    async def _next(self, disconnect: Task[None], send: Send) -> bytes | None:
         """The next piece; None when there is no more, or nobody who wants it."""
-        coming = ensure_future(anext(self._pieces, None))
+        upcoming = ensure_future(anext(self._pieces, None))
         try:
-            while not coming.done() and not leaving.done():
+            while not upcoming.done() and not disconnect.done():
                 await wait(
-                    {coming, leaving},
+                    {upcoming, disconnect},
                     timeout=self._limits.heartbeat,
                     return_when=FIRST_COMPLETED,
                 )
-                if not coming.done() and not leaving.done():
+                if not upcoming.done() and not disconnect.done():
                     await self._send(send, _ALIVE)
-            return None if leaving.done() else coming.result()
+            return None if disconnect.done() else upcoming.result()
         finally:
-            if not coming.done():
-                coming.cancel()
-                await wait({coming})
+            if not upcoming.done():
+                upcoming.cancel()
+                await wait({upcoming})
 
-    async def _send(self, send: Send, piece: bytes, *, more: bool = True) -> None:
+    async def _send(self, send: Send, chunk: bytes, *, more: bool = True) -> None:
         async with timeout(self._limits.send_seconds):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})

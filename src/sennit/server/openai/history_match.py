@@ -73,24 +73,24 @@ class TurnHasher:
     @property
     def turns(self) -> list[HistoryTurn]:
         """The turns so far; the last one may still grow."""
-        growing = self._growing()
-        return self._turns if growing is None else [*self._turns, growing]
+        open_turn = self._growing()
+        return self._turns if open_turn is None else [*self._turns, open_turn]
 
     def _close(self) -> None:
-        growing = self._growing()
-        if growing is not None:
-            self._turns.append(growing)
+        open_turn = self._growing()
+        if open_turn is not None:
+            self._turns.append(open_turn)
         self._texts, self._calls = [], []
 
     def _growing(self) -> HistoryTurn | None:
-        said = "".join(self._texts).strip()
-        if not said and not self._calls:
+        text = "".join(self._texts).strip()
+        if not text and not self._calls:
             return None
-        return HistoryTurn(self._chained(["assistant", said, self._calls]), self._count)
+        return HistoryTurn(self._chained(["assistant", text, self._calls]), self._count)
 
-    def _chained(self, said: object) -> bytes:
-        before = self._turns[-1].digest if self._turns else b""
-        return blake2b(before + dumps(said), digest_size=_SIZE).digest()
+    def _chained(self, fields: object) -> bytes:
+        previous = self._turns[-1].digest if self._turns else b""
+        return blake2b(previous + dumps(fields), digest_size=_SIZE).digest()
 
 
 def _said(content: MessageContent) -> list[object]:
@@ -111,14 +111,14 @@ def _call(message: Message, content: ActionRequestContent) -> tuple[str, str, st
 def _sorted(value: object) -> object:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}  # pyright: ignore
-    return [_sorted(one) for one in value] if isinstance(value, list) else value  # pyright: ignore
+    return [_sorted(item) for item in value] if isinstance(value, list) else value  # pyright: ignore
 
 
 def trail_of(messages: Sequence[Message]) -> list[HistoryTurn]:
     """The chain of messages that stand on no branch."""
-    trail = TurnHasher()
-    trail.feed(messages)
-    return trail.turns
+    hasher = TurnHasher()
+    hasher.feed(messages)
+    return hasher.turns
 
 
 def branch_trail(branch: Branch) -> list[HistoryTurn]:
@@ -155,11 +155,11 @@ def best_match(history: Sequence[HistoryTurn], branches: Iterable[Branch]) -> Hi
     """
     best: HistoryMatch | None = None
     for branch in branches:
-        found = _match(history, branch)
-        if found is None or (best is not None and _rank(found) <= _rank(best)):
+        match = _match(history, branch)
+        if match is None or (best is not None and _rank(match) <= _rank(best)):
             continue
-        best = found
-        if found.at_the_end and found.turns >= len(history) - 1:
+        best = match
+        if match.at_the_end and match.turns >= len(history) - 1:
             break
     return best
 
@@ -169,13 +169,13 @@ def _rank(match: HistoryMatch) -> tuple[int, bool]:
 
 
 def _match(history: Sequence[HistoryTurn], branch: Branch) -> HistoryMatch | None:
-    trail = branch_trail(branch)
-    most = min(len(history), len(trail))
+    turns = branch_trail(branch)
+    limit = min(len(history), len(turns))
     # Each digest covers all before it, so those that agree come first.
-    shared = bisect_left(range(most), True, key=lambda at: history[at].digest != trail[at].digest)
+    shared = bisect_left(range(limit), True, key=lambda at: history[at].digest != turns[at].digest)
     if not shared:
         return None
-    at = trail[shared - 1].end
+    at = turns[shared - 1].end
     return HistoryMatch(branch, shared, history[shared - 1].end, at, message_at(branch, at))
 
 

@@ -192,65 +192,65 @@ class ResponsesRequest(CommonRequest, kw_only=True):
 
     @property
     def _choice(self) -> str | list[str] | None:
-        return forced_choice(self.tool_choice, [one.name for one in self.tools or ()])
+        return forced_choice(self.tool_choice, [tool.name for tool in self.tools or ()])
 
     @property
     def conversation_id(self) -> str | None:
         """The conversation it names."""
-        named = self.conversation
-        return named.id if isinstance(named, ConversationName) else named
+        conversation = self.conversation
+        return conversation.id if isinstance(conversation, ConversationName) else conversation
 
 
 def answer_format(
-    ask: ResponsesRequest,
+    body: ResponsesRequest,
 ) -> TextFormat | JsonObjectFormat | JsonSchema | None:
     """The form that an answer is asked for; raises HTTPError 400."""
-    given = None if ask.text is None else ask.text.format
-    if given is None:
+    format = None if body.text is None else body.text.format
+    if format is None:
         return None
     try:
-        kind = msgspec.convert(given, _Plain).type
+        kind = msgspec.convert(format, _Plain).type
         if kind == "json_schema":
-            return msgspec.convert(given, SchemaFormat)
+            return msgspec.convert(format, SchemaFormat)
     except msgspec.ValidationError as error:
         raise bad("text.format", str(error)) from None
     return JsonObjectFormat() if kind == "json_object" else TextFormat()
 
 
 def sent_items(
-    given: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
+    items: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
 ) -> ClientMessages:
     """Parse the items that a client sent; raises HTTPError 400, naming the item.
 
     Its `instructions` hold for this response, while system messages among the items hold for those
     that continue it as well, as those that `lasting` came from do.
     """
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    found = items_in(given, "input", lasting)
-    if not found.messages:
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    parsed = items_in(items, "input", lasting)
+    if not parsed.messages:
         raise bad("input", "There must be at least one item that says something.")
-    both = "\n\n".join(one for one in (instructions, found.lasting) if one)
-    return replace(found, system=both or None)
+    system = "\n\n".join(text for text in (instructions, parsed.lasting) if text)
+    return replace(parsed, system=system or None)
 
 
 def items_in(
-    given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
+    items: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
 ) -> ClientMessages:
     """Parse items after the lasting instructions; raises HTTPError 400, naming the item."""
     system = [] if lasting is None else [lasting]
-    said: list[Message] = []
-    for at, one in enumerate(given):
+    messages: list[Message] = []
+    for at, fields in enumerate(items):
         try:
-            item = _read(one)
+            item = _read(fields)
             if isinstance(item, MessageItem) and item.role in ("system", "developer"):
                 system.append("\n".join(_texts(item.content)))
             else:
-                said += _said(item)
+                messages += _said(item)
         except (ValidationError, msgspec.ValidationError) as error:
             raise bad(f"{param}[{at}]", str(error)) from None
-    lasts = "\n\n".join(system) or None
-    return ClientMessages(lasts, tuple(said), lasts)
+    text = "\n\n".join(system) or None
+    return ClientMessages(text, tuple(messages), text)
 
 
 def _read(item: Mapping[str, Any]) -> msgspec.Struct:
@@ -266,13 +266,13 @@ def _said(item: msgspec.Struct) -> Iterator[Message]:
         yield call_message(item.call_id, item.name, item.arguments)
     elif isinstance(item, ResultItem):
         output = item.output
-        said = output if isinstance(output, str) else "\n".join(one.text for one in output)
-        yield tool_result(item.call_id, said)
+        text = output if isinstance(output, str) else "\n".join(part.text for part in output)
+        yield tool_result(item.call_id, text)
     elif isinstance(item, MessageItem) and item.role == "assistant":
-        if said := "".join(_texts(item.content)):
-            yield answer_message(said)
+        if text := "".join(_texts(item.content)):
+            yield answer_message(text)
     elif isinstance(item, MessageItem):
-        images = [one for one in item.content if isinstance(one, InputImage)]
+        images = [part for part in item.content if isinstance(part, InputImage)]
         yield Message(instruction(_texts(item.content), images), sender=MessageRole.USER)
 
 
@@ -280,9 +280,9 @@ def _texts(content: str | list[Part]) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [
-        one.refusal if isinstance(one, RefusalItem) else one.text
-        for one in content
-        if not isinstance(one, InputImage)
+        part.refusal if isinstance(part, RefusalItem) else part.text
+        for part in content
+        if not isinstance(part, InputImage)
     ]
 
 
@@ -369,14 +369,14 @@ def thought_item(name: str, text: str | None) -> dict[str, Any]:
     }
 
 
-def call_item(message: Message, *, begun: bool = False) -> dict[str, Any]:
+def call_item(message: Message, *, in_progress: bool = False) -> dict[str, Any]:
     """A call that the client is to make; one that has only `begun` has no arguments yet."""
     call = ClientToolCall.of(message)
     return {
         "id": f"fc_{message.id.hex}",
         "type": "function_call",
-        "status": "in_progress" if begun else "completed",
+        "status": "in_progress" if in_progress else "completed",
         "call_id": call.id,
         "name": call.name,
-        "arguments": "" if begun else call.arguments,
+        "arguments": "" if in_progress else call.arguments,
     }

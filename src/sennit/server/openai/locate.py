@@ -90,9 +90,9 @@ class BranchLocation(msgspec.Struct, frozen=True):
 
 
 def _session(branch: Branch) -> Session:
-    found = branch.session
-    assert isinstance(found, Session)
-    return found
+    session = branch.session
+    assert isinstance(session, Session)
+    return session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class NamedSession:
 
 
 async def place_of(
-    caller: Caller, sent: ClientMessages, named: NamedSession | None, *, anew: bool = False
+    caller: Caller, sent: ClientMessages, named: NamedSession | None, *, always_append: bool = False
 ) -> BranchLocation:
     """Return where a request continues; a new session and branch are created if needed.
 
@@ -114,23 +114,23 @@ async def place_of(
     400 for calls without results, NotFoundError for a missing branch.
     """
     if named is not None:
-        known = None if anew else _known_by_name(caller, sent, named)
-        if known is None:
-            return await to_thread(_named, caller, sent, named, anew)
-        return replace(known, again=partial(_again, caller, sent, named, anew, known))
-    story = await _story(caller, sent)
-    if not story.turns:
+        cached = None if always_append else _known_by_name(caller, sent, named)
+        if cached is None:
+            return await to_thread(_named, caller, sent, named, always_append)
+        return replace(cached, again=partial(_again, caller, sent, named, always_append, cached))
+    history = await _story(caller, sent)
+    if not history.turns:
         raise bad("messages", "There must be at least one message that says something.")
-    wanted = story.turns[:-1] if anew else story.turns
-    place = await _in_conversation(caller, sent, story.turns, wanted)
-    place, shared = (
-        (place, len(wanted))
-        if place is not None
-        else await _found(caller, sent, story.turns, wanted)
+    target = history.turns[:-1] if always_append else history.turns
+    location = await _in_conversation(caller, sent, history.turns, target)
+    location, shared = (
+        (location, len(target))
+        if location is not None
+        else await _found(caller, sent, history.turns, target)
     )
-    story.goes_to(place.branch, story.turns[shared:])
-    again = partial(_again, caller, sent, named, anew, place)
-    return replace(place, story=story, again=again)
+    history.goes_to(location.branch, history.turns[shared:])
+    relocate = partial(_again, caller, sent, named, always_append, location)
+    return replace(location, story=history, again=relocate)
 
 
 async def _story(caller: Caller, sent: ClientMessages) -> RequestHistory:
@@ -147,75 +147,75 @@ async def _again(
     caller: Caller,
     sent: ClientMessages,
     named: NamedSession | None,
-    anew: bool,
-    gone: BranchLocation,
+    always_append: bool,
+    stale: BranchLocation,
 ) -> BranchLocation:
     """The place for the same where another one is gone, or is not what it was."""
     try:
-        await caller.session(str(gone.session.id))
+        await caller.session(str(stale.session.id))
     except NotFoundError:
-        caller.lose(gone.session.id)
-    return replace(await place_of(caller, sent, named, anew=anew), again=None)
+        caller.lose(stale.session.id)
+    return replace(await place_of(caller, sent, named, always_append=always_append), again=None)
 
 
 async def _found(
     caller: Caller,
     sent: ClientMessages,
     turns: Sequence[HistoryTurn],
-    wanted: Sequence[HistoryTurn],
+    target: Sequence[HistoryTurn],
 ) -> tuple[BranchLocation, int]:
     """A place for a conversation of so many turns, and how many of those wanted stand there."""
-    spot, shelf = caller.known.spot(caller.client, wanted), DerivedSessions(caller, turns[0].digest)
-    match = None if spot is None else _match_here(caller, spot, wanted)
+    key, derived = caller.known.spot(caller.client, target), DerivedSessions(caller, turns[0].digest)
+    match = None if key is None else _match_here(caller, key, target)
     if match is not None and match.turns >= len(turns) - 1:
         with suppress(ConflictError, NotFoundError):  # changed elsewhere: the store tells how
-            return await _at_match(caller, sent, shelf, match)
-    elif len(turns) == 1 and (begun := await _begin(caller, sent, shelf)) is not None:
-        return begun, 0
-    sessions = _candidates(caller, spot, shelf)
-    match = await to_thread(_match_in, sessions, wanted, len(turns) - 1)
-    return await _at_match(caller, sent, shelf, match)
+            return await _at_match(caller, sent, derived, match)
+    elif len(turns) == 1 and (location := await _begin(caller, sent, derived)) is not None:
+        return location, 0
+    sessions = _candidates(caller, key, derived)
+    match = await to_thread(_match_in, sessions, target, len(turns) - 1)
+    return await _at_match(caller, sent, derived, match)
 
 
 async def _at_match(
-    caller: Caller, sent: ClientMessages, shelf: DerivedSessions, match: HistoryMatch | None
+    caller: Caller, sent: ClientMessages, derived: DerivedSessions, match: HistoryMatch | None
 ) -> tuple[BranchLocation, int]:
     """A place where a branch goes along, or in the session that takes another one."""
     if match is None or (full(_session(match.branch)) and not match.at_the_end):
-        return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
-    place = BranchLocation(match.branch, sent.messages[match.said :], match.at, last=match.last)
-    return await continued(place, sent.system, caller.known), match.turns
+        return await _begin(caller, sent, derived) or await to_thread(_begun_in, derived, sent), 0
+    location = BranchLocation(match.branch, sent.messages[match.said :], match.at, last=match.last)
+    return await continued(location, sent.system, caller.known), match.turns
 
 
 async def _in_conversation(
     caller: Caller,
     sent: ClientMessages,
     turns: Sequence[HistoryTurn],
-    wanted: Sequence[HistoryTurn],
+    target: Sequence[HistoryTurn],
 ) -> BranchLocation | None:
     """A fork of the conversation that was given all these turns as items, if there is one.
 
     Where the last response of that conversation stands is known by the turns before; then it is
     None, and the response goes on there.
     """
-    spot = caller.known.spot(caller.client, turns[-1:])
-    if spot is None or caller.known.spot(caller.client, wanted[-1:]) not in (None, spot):
+    key = caller.known.spot(caller.client, turns[-1:])
+    if key is None or caller.known.spot(caller.client, target[-1:]) not in (None, key):
         return None
-    opened = _open_branch(caller, spot)
-    if opened is not None and not is_main_of_conversation(opened):
+    open_branch = _open_branch(caller, key)
+    if open_branch is not None and not is_main_of_conversation(open_branch):
         return None
     try:
-        main = (await caller.session(str(spot[0]))).get_branch(spot[1], None)
+        main = (await caller.session(str(key[0]))).get_branch(key[1], None)
     except NotFoundError:
         return None
     if main is None or not is_main_of_conversation(main):
         return None
-    match = best_match(wanted, (main,))
-    if (0 if match is None else match.turns) < len(wanted):
+    match = best_match(target, (main,))
+    if (0 if match is None else match.turns) < len(target):
         return None
-    at, said = (0, 0) if match is None else (match.at, match.said)
-    place = BranchLocation(main, sent.messages[said:], at, system=_system(sent.system))
-    return await aside(place, _same_system(main, sent.system))
+    at, matched = (0, 0) if match is None else (match.at, match.said)
+    location = BranchLocation(main, sent.messages[matched:], at, system=_system(sent.system))
+    return await aside(location, _same_system(main, sent.system))
 
 
 def is_main_of_conversation(branch: Branch) -> bool:
@@ -223,31 +223,31 @@ def is_main_of_conversation(branch: Branch) -> bool:
     return branch.name == _MAIN and CLIENT_NOTES in branch.session.metadata
 
 
-def _match_here(caller: Caller, spot: Spot, wanted: Sequence[HistoryTurn]) -> HistoryMatch | None:
+def _match_here(caller: Caller, key: Spot, target: Sequence[HistoryTurn]) -> HistoryMatch | None:
     """Match a history against a branch of an open session, without asking the store.
 
     If others have said or removed something there meanwhile, the run is refused as it begins, and
     so is a fork: then the store is asked.
     """
-    branch = _open_branch(caller, spot)
+    branch = _open_branch(caller, key)
     if branch is None:
         return None
     caller.open.hold(_session(branch))
-    return best_match(wanted, (branch,))
+    return best_match(target, (branch,))
 
 
-def _open_branch(caller: Caller, spot: Spot) -> Branch | None:
-    session = caller.client.opened(spot[0])
-    return None if session is None else session.get_branch(spot[1], None)
+def _open_branch(caller: Caller, key: Spot) -> Branch | None:
+    session = caller.client.opened(key[0])
+    return None if session is None else session.get_branch(key[1], None)
 
 
 def _match_in(
-    sessions: Iterable[Session], wanted: Sequence[HistoryTurn], enough: int
+    sessions: Iterable[Session], target: Sequence[HistoryTurn], enough: int
 ) -> HistoryMatch | None:
     """The branch that goes along furthest; once so many turns are `enough`, no other is read."""
     best: HistoryMatch | None = None
     for session in sessions:
-        match = best_match(wanted, session.branches)
+        match = best_match(target, session.branches)
         if match is not None and (best is None or match.turns > best.turns):
             best = match
         if best is not None and best.turns >= enough:
@@ -255,30 +255,30 @@ def _match_in(
     return best
 
 
-def _candidates(caller: Caller, spot: Spot | None, shelf: DerivedSessions) -> Iterator[Session]:
+def _candidates(caller: Caller, key: Spot | None, derived: DerivedSessions) -> Iterator[Session]:
     """The sessions in which a conversation may stand, read from the store one by one."""
-    if spot is not None:
+    if key is not None:
         with suppress(NotFoundError):
-            yield caller.open.hold(caller.client.session(spot[0], create=False))
-    yield from shelf.sessions()
+            yield caller.open.hold(caller.client.session(key[0], create=False))
+    yield from derived.sessions()
 
 
 async def _begin(
-    caller: Caller, sent: ClientMessages, shelf: DerivedSessions
+    caller: Caller, sent: ClientMessages, derived: DerivedSessions
 ) -> BranchLocation | None:
     """A branch of its own for a conversation; None if the store has to be looked at for that."""
     system = _system(sent.system)
-    async with caller.known.beginning(shelf.first):
-        number = shelf.last
-        session = caller.client.opened(shelf.id(number))
+    async with caller.known.beginning(derived.first):
+        number = derived.last
+        session = caller.client.opened(derived.id(number))
         if session is None or full(session):
             number += session is not None
             branch = await caller.client.abegin(
-                shelf.id(number), system=system, metadata=SOURCE, lease=first_lease()
+                derived.id(number), system=system, metadata=SOURCE, lease=first_lease()
             )
             if branch is None:
                 return None
-            caller.known.note_shelf(shelf.first, number)
+            caller.known.note_shelf(derived.first, number)
             caller.open.hold(_session(branch))
             return BranchLocation(branch, sent.messages, 0, system=system)
     try:
@@ -289,8 +289,8 @@ async def _begin(
     return BranchLocation(branch, sent.messages, 0, system=system)
 
 
-def _begun_in(shelf: DerivedSessions, sent: ClientMessages) -> BranchLocation:
-    return _begun(shelf.room(), sent)
+def _begun_in(derived: DerivedSessions, sent: ClientMessages) -> BranchLocation:
+    return _begun(derived.room(), sent)
 
 
 def _known_by_name(
@@ -298,8 +298,8 @@ def _known_by_name(
 ) -> BranchLocation | None:
     """Return the location in a named session, if that is open."""
     branch = caller.seen_branch(named.session, named.branch or _MAIN)
-    says_more = named.history == "whole" or sent.speaks or sent.answers
-    if branch is None or says_more:
+    has_history = named.history == "whole" or sent.speaks or sent.answers
+    if branch is None or has_history:
         return None
     if sent.system is not None and not _behaves(branch, sent.system):
         return None
@@ -310,16 +310,16 @@ def asked_in(
     caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
 ) -> Iterator[Session]:
     """The sessions in which a request may have been taken in that is sent again."""
-    if (known := caller.known.once(caller.client, uid)) is not None:
+    if (record := caller.known.once(caller.client, uid)) is not None:
         with suppress(NotFoundError):
-            yield caller.open.hold(caller.client.session(known[0], create=False))
+            yield caller.open.hold(caller.client.session(record[0], create=False))
     if named is not None:
         yield caller.open.hold(caller.client.session(named.session))
     elif turns := trail_of(sent.messages):
         yield from DerivedSessions(caller, turns[0].digest).sessions()
 
 
-def _named(caller: Caller, sent: ClientMessages, named: NamedSession, anew: bool) -> BranchLocation:
+def _named(caller: Caller, sent: ClientMessages, named: NamedSession, always_append: bool) -> BranchLocation:
     session = caller.open.hold(caller.client.session(named.session))
     branch = None if named.branch is None else session.get_branch(named.branch)
     if named.history == "new" or (named.history is None and _is_new(sent, session)):
@@ -327,14 +327,14 @@ def _named(caller: Caller, sent: ClientMessages, named: NamedSession, anew: bool
     check_calls(sent.messages)
     branches = session.branches if branch is None else (branch,)
     turns = trail_of(sent.messages)
-    match = best_match(turns[:-1] if anew else turns, branches)
+    match = best_match(turns[:-1] if always_append else turns, branches)
     return _begun(session, sent) if match is None else _matched(match, sent)
 
 
 def _main(session: Session) -> Branch:
     """The branch that people mean who name none."""
-    found = session.get_branch(_MAIN, None)
-    return new_branch(session, None) if found is None else found
+    branch = session.get_branch(_MAIN, None)
+    return new_branch(session, None) if branch is None else branch
 
 
 def _is_new(sent: ClientMessages, session: Session) -> bool:
@@ -347,7 +347,7 @@ def _is_new(sent: ClientMessages, session: Session) -> bool:
 def _said_on(branch: Branch, sent: ClientMessages) -> BranchLocation:
     """Return the location at the end of a branch, whatever its history."""
     if sent.answers:
-        check_calls(sent.messages, [ClientToolCall.of(one).id for one in pending(branch)])
+        check_calls(sent.messages, [ClientToolCall.of(call).id for call in pending(branch)])
     system = _new_system(sent)
     if system is not Unset and not sent.messages and not _behaves(branch, sent.system or ""):
         branch.session.set_branch_system(branch, system)  # which may be all there is to answer
@@ -356,21 +356,21 @@ def _said_on(branch: Branch, sent: ClientMessages) -> BranchLocation:
 
 def _matched(match: HistoryMatch, sent: ClientMessages) -> BranchLocation:
     new, system = sent.messages[match.said :], _system(sent.system)
-    place = BranchLocation(match.branch, new, match.at, system=system)
+    location = BranchLocation(match.branch, new, match.at, system=system)
     if match.at_the_end:
-        return place
-    return forked(place, _same_system(place.branch, sent.system))
+        return location
+    return forked(location, _same_system(location.branch, sent.system))
 
 
 async def continued(
-    place: BranchLocation, system: str | None, known: BranchCache
+    location: BranchLocation, system: str | None, cache: BranchCache
 ) -> BranchLocation:
     """A place with this system message: the end of its branch, or else a fork there."""
-    branch, place = place.branch, replace(place, system=_system(system))
-    busy = known.is_taken(branch) or is_main_of_conversation(branch)
-    if place.at != branch.tail.total or busy:
-        return await aside(place, _same_system(branch, system))
-    return place
+    branch, location = location.branch, replace(location, system=_system(system))
+    busy = cache.is_taken(branch) or is_main_of_conversation(branch)
+    if location.at != branch.tail.total or busy:
+        return await aside(location, _same_system(branch, system))
+    return location
 
 
 def _begun(session: Session, sent: ClientMessages) -> BranchLocation:
@@ -389,42 +389,42 @@ def new_branch(session: Session, system: Message | None) -> Branch:
         return session.create_branch(system=system)
 
 
-def forked(place: BranchLocation, system: Message | UUID | None) -> BranchLocation:
+def forked(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
     """The same on a fork, which leaves the branch where the place is."""
-    branch = place.branch
-    at = branch.tail.total if place.at is None else place.at
+    branch = location.branch
+    at = branch.tail.total if location.at is None else location.at
     grants = branch.grants
     fork = branch.session.fork_history(branch, at, name=None, grants=grants, system=system)
-    return replace(place, branch=fork, at=at)
+    return replace(location, branch=fork, at=at)
 
 
-async def aside(place: BranchLocation, system: Message | UUID | None) -> BranchLocation:
+async def aside(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
     """The same for async callers; raises ConflictError if others have changed what it goes on.
 
     NotFoundError if they have removed the branch.
     """
-    branch = place.branch
-    if place.at and place.last not in (None, message_at(branch, place.at)):
+    branch = location.branch
+    if location.at and location.last not in (None, message_at(branch, location.at)):
         raise ConflictError("Another client changed the history meanwhile; send the request again.")
-    at = branch.tail.total if place.at is None else place.at
+    at = branch.tail.total if location.at is None else location.at
     last = message_at(branch, at)
-    for left in range(_TRIES, -1, -1):
+    for retries_left in range(_TRIES, -1, -1):
         try:
             fork = await branch.session.afork_history(
                 branch, at, name=None, grants=branch.grants, system=system, lease=first_lease()
             )
         except ConflictError:  # it may have got no more than another system message
             await to_thread(branch.session.refresh)
-            if not left or message_at(branch, at) != last:
+            if not retries_left or message_at(branch, at) != last:
                 raise
         else:
-            return replace(place, branch=fork, at=at)
+            return replace(location, branch=fork, at=at)
     raise AssertionError("the last try returns or raises")
 
 
-def _system(said: str | None) -> Message | None:
+def _system(text: str | None) -> Message | None:
     """A system message that says this; None for nothing."""
-    return system_message(said) if said else None
+    return system_message(text) if text else None
 
 
 def _new_system(sent: ClientMessages) -> MaybeUnset[Message | None]:
@@ -435,16 +435,16 @@ def _new_system(sent: ClientMessages) -> MaybeUnset[Message | None]:
     return system_message(sent.system, notes) if sent.system else None
 
 
-def _behaves(branch: Branch, said: str) -> bool:
-    return _system_text(branch) == said
+def _behaves(branch: Branch, text: str) -> bool:
+    return _system_text(branch) == text
 
 
-def _same_system(branch: Branch, said: str | None) -> Message | UUID | None:
+def _same_system(branch: Branch, text: str | None) -> Message | UUID | None:
     """The system message of a branch if it says this, else a new one."""
-    if said is None:
+    if text is None:
         return None
     old = branch.system
-    return old.id if old is not None and _system_text(branch) == said else system_message(said)
+    return old.id if old is not None and _system_text(branch) == text else system_message(text)
 
 
 def _system_text(branch: Branch) -> str:
@@ -458,31 +458,31 @@ def begin_apart(client: Client, sent: ClientMessages) -> BranchLocation:
     return replace(_begun(session, sent), kept=False)
 
 
-def asked_in_form(place: BranchLocation, form: object) -> BranchLocation:
+def asked_in_form(location: BranchLocation, schema: object) -> BranchLocation:
     """The same with the form of the answer asked for in words, where something new is asked."""
-    said = list(place.say)
-    for at in range(len(said) - 1, -1, -1):
-        content = said[at].content
+    messages = list(location.say)
+    for at in range(len(messages) - 1, -1, -1):
+        content = messages[at].content
         if isinstance(content, InstructionContent):
-            said[at] = _with_content(said[at], content.with_updates(response_model=form))
-            return replace(place, say=tuple(said))
-    return place
+            messages[at] = _with_content(messages[at], content.with_updates(response_model=schema))
+            return replace(location, say=tuple(messages))
+    return location
 
 
 def _with_content(message: Message, content: InstructionContent) -> Message:
     return Message(content, sender=message.sender, id=message.id, metadata=message.metadata)
 
 
-def anchored(place: BranchLocation, uid: UUID, metadata: Mapping[str, object]) -> BranchLocation:
+def anchored(location: BranchLocation, uid: UUID, metadata: Mapping[str, object]) -> BranchLocation:
     """The same with an id and notes for the first thing that is new, to find it again by."""
-    first, *rest = place.say
-    noted = {**first.metadata, **metadata, "said": [one.id.hex for one in rest]}
-    named = Message(first.content, sender=first.sender, id=uid, metadata=noted)
-    again = None if place.again is None else partial(_anchored_again, place.again, uid, metadata)
-    return replace(place, say=(named, *rest), again=again)
+    first, *rest = location.say
+    notes = {**first.metadata, **metadata, "said": [message.id.hex for message in rest]}
+    identified = Message(first.content, sender=first.sender, id=uid, metadata=notes)
+    relocate = None if location.again is None else partial(_anchored_again, location.again, uid, metadata)
+    return replace(location, say=(identified, *rest), again=relocate)
 
 
 async def _anchored_again(
-    again: Callable[[], Awaitable[BranchLocation]], uid: UUID, metadata: Mapping[str, object]
+    relocate: Callable[[], Awaitable[BranchLocation]], uid: UUID, metadata: Mapping[str, object]
 ) -> BranchLocation:
-    return anchored(await again(), uid, metadata)
+    return anchored(await relocate(), uid, metadata)

@@ -33,23 +33,23 @@ class ItemsQuery(IncludeQuery):
     after: str | None = None
 
 
-def page(messages: Sequence[Message], asked: ItemsQuery, most: int) -> dict[str, Any]:
+def page(messages: Sequence[Message], query: ItemsQuery, max_bytes: int) -> dict[str, Any]:
     """A page of items, of at most so many bytes; raises HTTPError 400 for one that cannot be."""
-    if not 1 <= asked.limit <= 100:
-        raise bad("limit", f"'limit' is a number from 1 to 100, got {asked.limit}.")
-    found = list(islice(_wanted(messages, asked), asked.limit + 1))
-    fitting = list(within(found[: asked.limit], most))
-    return listed(fitting, more=len(found) > len(fitting))
+    if not 1 <= query.limit <= 100:
+        raise bad("limit", f"'limit' is a number from 1 to 100, got {query.limit}.")
+    items = list(islice(_wanted(messages, query), query.limit + 1))
+    fitting = list(within(items[: query.limit], max_bytes))
+    return listed(fitting, has_more=len(items) > len(fitting))
 
 
-def listed(items: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
+def listed(items: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
     """Items as a list, and whether there are more of them."""
     return {
         "object": "list",
         "data": items,
         "first_id": items[0]["id"] if items else None,
         "last_id": items[-1]["id"] if items else None,
-        "has_more": more,
+        "has_more": has_more,
     }
 
 
@@ -61,18 +61,18 @@ def message_of(item: str) -> UUID | None:
         return None
 
 
-def _wanted(messages: Sequence[Message], asked: ItemsQuery) -> Iterator[dict[str, Any]]:
+def _wanted(messages: Sequence[Message], query: ItemsQuery) -> Iterator[dict[str, Any]]:
     """The items in the order that is wanted, past the one that is named."""
-    step = 1 if asked.order == "asc" else -1
-    if asked.after is None:
+    step = 1 if query.order == "asc" else -1
+    if query.after is None:
         return _items(messages, step)
-    uid = message_of(asked.after)
-    at = next((at for at, one in enumerate(messages) if one.id == uid), None)
+    uid = message_of(query.after)
+    at = next((at for at, message in enumerate(messages) if message.id == uid), None)
     if at is not None:
         items = _items(messages[at:] if step > 0 else messages[: at + 1], step)
-        if any(item["id"] == asked.after for item in items):  # which are taken up to there
+        if any(item["id"] == query.after for item in items):  # which are taken up to there
             return items
-    raise bad("after", f"There is no item {asked.after[:100]!r} here.")
+    raise bad("after", f"There is no item {query.after[:100]!r} here.")
 
 
 def _items(messages: Sequence[Message], step: int) -> Iterator[dict[str, Any]]:

@@ -20,19 +20,19 @@ from sennit.sessions.branch import Branch
 def add_once(session: Session, main: Branch, new: Sequence[Message]) -> list[Message]:
     """Add messages to a branch, and give them as they stand there; hold the session's lock."""
     own = _ids(main)
-    said = [*session.messages.pick(own), *new]
+    history = [*session.messages.pick(own), *new]
     others = [branch for branch in session.branches if branch is not main]
-    match = best_match(trail_of(said), others) if others else None
+    match = best_match(trail_of(history), others) if others else None
     if match is None or match.said <= len(own):
         session.add_messages(new, branches=main)
         return list(new)
-    shown = _ids(match.branch)[: match.at]
-    _show(main, own, shown)
+    shared = _ids(match.branch)[: match.at]
+    _show(main, own, shared)
     rest = new[match.said - len(own) :]
     session.add_messages(rest, branches=main)
-    _erase(session, set(own) - set(shown))
-    told = match.at - (match.said - len(own))
-    return [*session.messages.pick(shown[max(told, 0) :]), *rest]
+    _erase(session, set(own) - set(shared))
+    start = match.at - (match.said - len(own))
+    return [*session.messages.pick(shared[max(start, 0) :]), *rest]
 
 
 def _ids(branch: Branch) -> list[UUID]:
@@ -40,18 +40,18 @@ def _ids(branch: Branch) -> list[UUID]:
     return branch[len(branch) - branch.tail.total :]
 
 
-def _show(main: Branch, own: Sequence[UUID], shown: Sequence[UUID]) -> None:
+def _show(main: Branch, own: Sequence[UUID], shared: Sequence[UUID]) -> None:
     """Have a branch show these messages in place of its own, from where they differ."""
-    same = next(
-        (at for at, (a, b) in enumerate(zip(own, shown, strict=False)) if a != b),
-        min(len(own), len(shown)),
+    start = next(
+        (at for at, (a, b) in enumerate(zip(own, shared, strict=False)) if a != b),
+        min(len(own), len(shared)),
     )
-    if same < max(len(own), len(shown)):
-        main[len(main) - len(own) + same :] = shown[same:]
+    if start < max(len(own), len(shared)):
+        main[len(main) - len(own) + start :] = shared[start:]
 
 
 def _erase(session: Session, ids: set[UUID]) -> None:
     """Erase those messages that no branch shows any more; what was remembered of them stays."""
-    gone = [uid for uid in ids if not any(uid in branch for branch in session.branches)]
-    if gone:
-        session.remove_messages(gone, forget=False)
+    orphans = [uid for uid in ids if not any(uid in branch for branch in session.branches)]
+    if orphans:
+        session.remove_messages(orphans, forget=False)

@@ -34,21 +34,21 @@ _TRUTH = {"true": True, "false": False}
 _locks: WeakValueDictionary[tuple[int, UUID], Lock] = WeakValueDictionary()
 
 
-def told(call: HTTPRequest, ask: CommonRequest, name: str) -> str | None:
+def told(request: HTTPRequest, body: CommonRequest, name: str) -> str | None:
     """One of our words, from its header or from `metadata`."""
-    header = call.header(f"x-sennit-{name}")
+    header = request.header(f"x-sennit-{name}")
     if header is None:
-        return (ask.metadata or {}).get(name)
+        return (body.metadata or {}).get(name)
     try:
         return header.encode("latin-1").decode()
     except UnicodeError:
         return header
 
 
-def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
+def named_by(request: HTTPRequest, body: CommonRequest) -> NamedSession | None:
     """The session that a request names; raises HTTPError 400."""
-    session, branch = told(call, ask, "session"), told(call, ask, "branch")
-    history = told(call, ask, "history")
+    session, branch = told(request, body, "session"), told(request, body, "branch")
+    history = told(request, body, "history")
     if history not in (None, "whole", "new"):
         raise bad("metadata.history", f"'history' is 'whole' or 'new', got {history[:100]!r}.")
     if session is None:
@@ -60,22 +60,22 @@ def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
     return NamedSession(session=session, branch=branch, history=history)
 
 
-def remembers(call: HTTPRequest, ask: CommonRequest) -> bool:
+def remembers(request: HTTPRequest, body: CommonRequest) -> bool:
     """Return whether the model is told what is remembered, which has to be asked for.
 
     Raises HTTPError 400.
     """
-    given = told(call, ask, "memory")
-    if given is None:
+    value = told(request, body, "memory")
+    if value is None:
         return False
-    if given not in _TRUTH:
-        raise bad("metadata.memory", f"'memory' is 'true' or 'false', got {given[:100]!r}.")
-    return _TRUTH[given]
+    if value not in _TRUTH:
+        raise bad("metadata.memory", f"'memory' is 'true' or 'false', got {value[:100]!r}.")
+    return _TRUTH[value]
 
 
-def notes_of(ask: CommonRequest) -> dict[str, Any]:
+def notes_of(body: CommonRequest) -> dict[str, Any]:
     """Return a client's metadata as it is stored."""
-    notes = {key: value for key, value in (ask.metadata or {}).items() if key not in _OURS}
+    notes = {key: value for key, value in (body.metadata or {}).items() if key not in _OURS}
     return {"client": notes} if notes else {}
 
 
@@ -99,29 +99,29 @@ class IdempotentRequest:
 
         While another server answers it, that is waited for.
         """
-        if (known := self.caller.known.once(self.caller.client, self.uid)) is not None:
-            self.check(known[1])
-        over = False
+        if (record := self.caller.known.once(self.caller.client, self.uid)) is not None:
+            self.check(record[1])
+        ended = False
         while True:
-            kept = await to_thread(self._said, sent, named)
-            if kept is None:
+            stored = await to_thread(self._said, sent, named)
+            if stored is None:
                 return None
-            self.check(kept.first.metadata.get("request"))
-            if over or kept.answer.whole:
-                return kept
-            over = not await to_thread(is_under_way, RunRepository(kept.branch))
-            if not over:
+            self.check(stored.first.metadata.get("request"))
+            if ended or stored.answer.whole:
+                return stored
+            ended = not await to_thread(is_under_way, RunRepository(stored.branch))
+            if not ended:
                 await sleep(_LOOK)
 
     def _said(self, sent: ClientMessages, named: NamedSession | None) -> StoredResponse | None:
         sessions = asked_in(self.caller, sent, named, self.uid)
-        return next(filter(None, (stored_in(one, self.uid) for one in sessions)), None)
+        return next(filter(None, (stored_in(session, self.uid) for session in sessions)), None)
 
-    def check(self, noted: Any) -> None:
+    def check(self, digest: Any) -> None:
         """Raise HTTPError 422 if the key was used for another request."""
-        if noted != self.digest:
-            known = "This Idempotency-Key was used for another request; make a new one for each."
-            raise HTTPError(422, "idempotency_key_reused", known)
+        if digest != self.digest:
+            message = "This Idempotency-Key was used for another request; make a new one for each."
+            raise HTTPError(422, "idempotency_key_reused", message)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -129,14 +129,14 @@ class IdempotentRequest:
         return {"request": self.digest}
 
 
-def once_of(call: HTTPRequest) -> IdempotentRequest | None:
+def once_of(request: HTTPRequest) -> IdempotentRequest | None:
     """Return the idempotency key of a request, if its client sent one."""
-    key = call.header("idempotency-key")
+    key = request.header("idempotency-key")
     if not key:
         return None
-    uid = derived_id(call.caller.client, "once", call.http["path"], key)
+    uid = derived_id(request.caller.client, "once", request.http["path"], key)
     # Only one server's requests meet here; those of others meet in the store.
-    lock = _locks.setdefault((id(call.server), uid), Lock())
-    where = [call.header(f"x-sennit-{name}") for name in _OURS]
-    asked = msgspec.json.encode([where, call.body] if any(where) else call.body)
-    return IdempotentRequest(uid, blake2b(asked, digest_size=16).hexdigest(), lock, call.caller)
+    lock = _locks.setdefault((id(request.server), uid), Lock())
+    headers = [request.header(f"x-sennit-{name}") for name in _OURS]
+    payload = msgspec.json.encode([headers, request.body] if any(headers) else request.body)
+    return IdempotentRequest(uid, blake2b(payload, digest_size=16).hexdigest(), lock, request.caller)

@@ -62,38 +62,38 @@ _FALLBACKS: dict[str, Any] = {
 }
 
 
-def asked_for(ask: ResponsesRequest) -> dict[str, Any]:
+def asked_for(body: ResponsesRequest) -> dict[str, Any]:
     """Return the request parameters that a response repeats."""
-    found: dict[str, Any] = {
-        "model": ask.model,
-        "instructions": ask.instructions,
-        "max_output_tokens": ask.max_output_tokens,
-        "metadata": ask.metadata,
-        "parallel_tool_calls": ask.parallel_tool_calls,
-        "previous_response_id": ask.previous_response_id,
-        "temperature": ask.temperature,
-        "tool_choice": msgspec.to_builtins(ask.tool_choice),
-        "top_p": ask.top_p,
-        "store": ask.store,
+    params: dict[str, Any] = {
+        "model": body.model,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata,
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "previous_response_id": body.previous_response_id,
+        "temperature": body.temperature,
+        "tool_choice": msgspec.to_builtins(body.tool_choice),
+        "top_p": body.top_p,
+        "store": body.store,
     }
-    if ask.tools:
-        found["tools"] = [
+    if body.tools:
+        params["tools"] = [
             {
                 "type": "function",
-                "name": one.name,
-                "description": one.description,
-                "parameters": one.parameters,
-                "strict": bool(one.strict),
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": bool(tool.strict),
             }
-            for one in ask.tools
+            for tool in body.tools
         ]
-    if ask.text is not None and ask.text.format is not None:
-        found["text"] = {"format": ask.text.format}
-    if ask.reasoning is not None:
-        found["reasoning"] = {"effort": ask.reasoning.effort, "summary": None}
-    if ask.conversation_id is not None:
-        found["conversation"] = {"id": ask.conversation_id}
-    return {name: value for name, value in found.items() if value is not None}
+    if body.text is not None and body.text.format is not None:
+        params["text"] = {"format": body.text.format}
+    if body.reasoning is not None:
+        params["reasoning"] = {"effort": body.reasoning.effort, "summary": None}
+    if body.conversation_id is not None:
+        params["conversation"] = {"id": body.conversation_id}
+    return {name: value for name, value in params.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class ResponseHead:
     created: int
     asked: dict[str, Any]
 
-    def told(self, status: str, output: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    def told(self, status: str, output: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
         """The response as it stands."""
         return {
             "id": self.id,
@@ -117,24 +117,24 @@ class ResponseHead:
             "usage": None,
             **_FALLBACKS,
             **self.asked,
-            **more,
+            **fields,
         }
 
     def ended(
         self, finish: str | None, output: list[dict[str, Any]], used: Usage, last: Message | None
     ) -> dict[str, Any]:
         """The response once the model has stopped; it was completed with its last message."""
-        counted = usage(used)
+        tokens = usage(used)
         if finish == "length":
-            why = {"reason": "max_output_tokens"}
-            return self.told("incomplete", output, incomplete_details=why, usage=counted)
+            details = {"reason": "max_output_tokens"}
+            return self.told("incomplete", output, incomplete_details=details, usage=tokens)
         if finish == "refusal":
-            why = {"reason": "content_filter"}
-            return self.told("incomplete", output, incomplete_details=why, usage=counted)
+            details = {"reason": "content_filter"}
+            return self.told("incomplete", output, incomplete_details=details, usage=tokens)
         if finish in ("cancelled", "interrupted"):
-            return self.told("cancelled", output, usage=counted)
-        done = self.created if last is None else last.created_us // 1_000_000
-        return self.told("completed", output, usage=counted, completed_at=done)
+            return self.told("cancelled", output, usage=tokens)
+        completed_at = self.created if last is None else last.created_us // 1_000_000
+        return self.told("completed", output, usage=tokens, completed_at=completed_at)
 
     def answered(self, answer: ModelAnswer) -> dict[str, Any]:
         """The response with an answer that stands on a branch."""
@@ -177,8 +177,8 @@ class ResponseEvents:
         """The events of an answer that is there already, as they are sent."""
         return self._sent(self.of_answer(answer))
 
-    def _sent(self, told: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-        return (data(one, one["type"]) for one in told)
+    def _sent(self, events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+        return (data(event, event["type"]) for event in events)
 
     def failed(self, problem: HTTPError) -> bytes:
         """The end of a response that came to nothing."""
@@ -226,8 +226,8 @@ class ResponseEvents:
 
     def _ended(self, finish: str | None, used: Usage) -> dict[str, Any]:
         response = self._head.ended(finish, self._output, used, self._last)
-        incomplete = response["status"] == "incomplete"
-        kind = "response.incomplete" if incomplete else "response.completed"
+        is_incomplete = response["status"] == "incomplete"
+        kind = "response.incomplete" if is_incomplete else "response.completed"
         return self._event(kind, response=response)
 
     def _more(self, kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:
@@ -259,14 +259,14 @@ class ResponseEvents:
         yield self._done(item)
 
     def _called(self, message: Message) -> Iterator[dict[str, Any]]:
-        begun, item = call_item(message, begun=True), call_item(message)
-        place = {"item_id": item["id"], "output_index": self._at}
+        started, item = call_item(message, in_progress=True), call_item(message)
+        position = {"item_id": item["id"], "output_index": self._at}
         arguments = item["arguments"]
-        yield self._event("response.output_item.added", output_index=self._at, item=begun)
-        yield self._event("response.function_call_arguments.delta", **place, delta=arguments)
+        yield self._event("response.output_item.added", output_index=self._at, item=started)
+        yield self._event("response.function_call_arguments.delta", **position, delta=arguments)
         yield self._event(
             "response.function_call_arguments.done",
-            **place,
+            **position,
             name=item["name"],
             arguments=arguments,
         )
@@ -283,17 +283,17 @@ class ResponseEvents:
 
     def _part(self, kind: str, text: str) -> dict[str, Any]:
         assert self._open is not None
-        said = self._open[0] == "message"
-        part = text_part(text) if said else {"type": "reasoning_text", "text": text}
+        is_message = self._open[0] == "message"
+        part = text_part(text) if is_message else {"type": "reasoning_text", "text": text}
         return self._in_part(kind, part=part)
 
-    def _in_part(self, kind: str, **more: Any) -> dict[str, Any]:
+    def _in_part(self, kind: str, **fields: Any) -> dict[str, Any]:
         assert self._open is not None
         prefix = "msg" if self._open[0] == "message" else "rs"
         item = f"{prefix}_{self._open[1]}"
-        return self._event(kind, item_id=item, output_index=self._at, content_index=0, **more)
+        return self._event(kind, item_id=item, output_index=self._at, content_index=0, **fields)
 
-    def _event(self, kind: str, **more: Any) -> dict[str, Any]:
-        event = {"type": kind, "sequence_number": self._number, **more}
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        event = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
         return event

@@ -77,152 +77,152 @@ class _Begun:
     misfit=400,
     answer=dict[str, Any],
 )
-async def create(call: HTTPRequest) -> Response:
+async def create(request: HTTPRequest) -> Response:
     """Answer, whole or as a stream of events."""
-    ask: ResponsesRequest = call.body
-    _refuse(ask)
-    if not isinstance(ask.input, str):
-        call.check_count(len(ask.input), call.limits.items, "input")
-    streams = known_model(call.server, ask.model).streams
-    wanted, once, limits = _wanted(call, ask), once_of(call), call.limits
-    if ask.stream:
-        call.open_stream()
+    body: ResponsesRequest = request.body
+    _refuse(body)
+    if not isinstance(body.input, str):
+        request.check_count(len(body.input), request.limits.items, "input")
+    streams = known_model(request.server, body.model).streams
+    options, idempotent, limits = _wanted(request, body), once_of(request), request.limits
+    if body.stream:
+        request.open_stream()
     async with AsyncExitStack() as stack:
-        if once is not None:
-            await stack.enter_async_context(once.lock)
-        begun = await _begun(call, ask, once)
-        answer = begun.answer
-        if answer is None and not (ask.stream and streams):
-            place, result = await while_there(call.receive, answered(begun.place, wanted))
-            answer = answer_in(result, place)
-        if answer is not None and not ask.stream:
-            return ok(begun.head.answered(answer))
-        events = ResponseEvents(begun.head)
+        if idempotent is not None:
+            await stack.enter_async_context(idempotent.lock)
+        prepared = await _begun(request, body, idempotent)
+        answer = prepared.answer
+        if answer is None and not (body.stream and streams):
+            location, result = await while_there(request.receive, answered(prepared.place, options))
+            answer = answer_in(result, location)
+        if answer is not None and not body.stream:
+            return ok(prepared.head.answered(answer))
+        events = ResponseEvents(prepared.head)
         if answer is not None:
             pieces = _at_once(events, answer)
         else:
-            pieces = told(watched(begun.place, wanted), events.encoded, events.failed)
-        return ChunkStream(pieces, stack.pop_all(), limits, where(begun.place))
+            pieces = told(watched(prepared.place, options), events.encoded, events.failed)
+        return ChunkStream(pieces, stack.pop_all(), limits, where(prepared.place))
 
 
 async def _at_once(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
     yield b"".join(events.encoded_answer(answer))
 
 
-def _refuse(ask: ResponsesRequest) -> None:
-    refuse_unsupported(ask)
-    if ask.previous_response_id is not None and ask.conversation is not None:
+def _refuse(body: ResponsesRequest) -> None:
+    refuse_unsupported(body)
+    if body.previous_response_id is not None and body.conversation is not None:
         raise bad("conversation", "Name a 'conversation' or a 'previous_response_id', not both.")
-    if ask.text is not None and ask.text.verbosity not in (None, "medium"):
+    if body.text is not None and body.text.verbosity not in (None, "medium"):
         raise bad("text.verbosity", "'text.verbosity' is not supported here.", "unsupported")
-    if "message.output_text.logprobs" in (ask.include or ()):
+    if "message.output_text.logprobs" in (body.include or ()):
         raise bad("include", "There are no logprobs here.", "unsupported")
 
 
-def _wanted(call: HTTPRequest, ask: ResponsesRequest) -> TurnOptions:
-    functions = [] if ask.tool_choice == "none" else ask.tools or ()
+def _wanted(request: HTTPRequest, body: ResponsesRequest) -> TurnOptions:
+    functions = [] if body.tool_choice == "none" else body.tools or ()
     return TurnOptions(
-        model=known_model(call.server, ask.model),
+        model=known_model(request.server, body.model),
         tools=tuple(offered(functions)),
-        form=_form(ask),
-        params=checked(ask.params),
-        remembers=ask.store is not False and remembers(call, ask),
+        form=_form(body),
+        params=checked(body.params),
+        remembers=body.store is not False and remembers(request, body),
     )
 
 
-def _form(ask: ResponsesRequest) -> ModelSchema | None:
-    given = answer_format(ask)
-    if isinstance(given, SchemaFormat):
-        return schema_form(given)
-    return wanted_form(given if isinstance(given, JsonObjectFormat) else None)
+def _form(body: ResponsesRequest) -> ModelSchema | None:
+    format = answer_format(body)
+    if isinstance(format, SchemaFormat):
+        return schema_form(format)
+    return wanted_form(format if isinstance(format, JsonObjectFormat) else None)
 
 
 async def _begun(
-    call: HTTPRequest, ask: ResponsesRequest, once: IdempotentRequest | None
+    request: HTTPRequest, body: ResponsesRequest, idempotent: IdempotentRequest | None
 ) -> _Begun:
     """Return the location of a new response, and its id."""
-    before = await _previous(call, ask)
-    conversation = await _conversation(call, ask)
-    lasting = None if before is None else before.lasting
+    previous = await _previous(request, body)
+    conversation = await _conversation(request, body)
+    lasting = None if previous is None else previous.lasting
     if conversation is not None:
         lasting = lasting_on(conversation)
-    sent = await call.build(_count(ask), sent_items, ask.input, ask.instructions, lasting)
-    if ask.store is False:
-        client, main = call.caller.client, None if conversation is None else main_of(conversation)
+    sent = await request.build(_count(body), sent_items, body.input, body.instructions, lasting)
+    if body.store is False:
+        client, main = request.caller.client, None if conversation is None else main_of(conversation)
         if main is not None:
-            return _new(ask, sent, copied_on(client, main, main.tail.total, sent), None)
-        return _new(ask, sent, copied_after(client, before, sent), None)
+            return _new(body, sent, copied_on(client, main, main.tail.total, sent), None)
+        return _new(body, sent, copied_after(client, previous, sent), None)
     if conversation is not None:  # what was told for the response before is over
         sent = replace(sent, system=sent.system or "")
-    named = _named(call, ask, before)
-    if once is not None:
-        kept = await once.kept(sent, named)
-        if kept is not None:
-            return await to_thread(_again, kept)
-    if before is not None:
-        place = await place_after(call.caller, before, sent)
+    named = _named(request, body, previous)
+    if idempotent is not None:
+        stored = await idempotent.kept(sent, named)
+        if stored is not None:
+            return await to_thread(_again, stored)
+    if previous is not None:
+        location = await place_after(request.caller, previous, sent)
     else:
-        place = await place_of(call.caller, sent, named, anew=True)
-    if once is not None:
-        once.note(place.session.id)
-    return _new(ask, sent, place, once)
+        location = await place_of(request.caller, sent, named, always_append=True)
+    if idempotent is not None:
+        idempotent.note(location.session.id)
+    return _new(body, sent, location, idempotent)
 
 
-def _count(ask: ResponsesRequest) -> int:
-    return 1 if isinstance(ask.input, str) else len(ask.input)
+def _count(body: ResponsesRequest) -> int:
+    return 1 if isinstance(body.input, str) else len(body.input)
 
 
-async def _previous(call: HTTPRequest, ask: ResponsesRequest) -> StoredResponse | None:
-    name = ask.previous_response_id
+async def _previous(request: HTTPRequest, body: ResponsesRequest) -> StoredResponse | None:
+    name = body.previous_response_id
     if name is None:
         return None
-    found = await find_response(call.caller, name)
-    if found is None:
-        known = f"There is no response {name[:100]!r}; it may have been deleted, or never kept."
-        raise bad("previous_response_id", known, "previous_response_not_found")
-    return found
+    stored = await find_response(request.caller, name)
+    if stored is None:
+        message = f"There is no response {name[:100]!r}; it may have been deleted, or never kept."
+        raise bad("previous_response_id", message, "previous_response_not_found")
+    return stored
 
 
-async def _conversation(call: HTTPRequest, ask: ResponsesRequest) -> Session | None:
+async def _conversation(request: HTTPRequest, body: ResponsesRequest) -> Session | None:
     """The conversation that is named, if it is there; raises HTTPError 404 if it has to be."""
-    name = ask.conversation_id
+    name = body.conversation_id
     if name is None:
         return None
     if not name:
         raise bad("conversation", "The id of a conversation must not be empty.")
-    return await find_conversation(call.caller, name, must_be=is_conversation_id(name))
+    return await find_conversation(request.caller, name, required=is_conversation_id(name))
 
 
 def _named(
-    call: HTTPRequest, ask: ResponsesRequest, before: StoredResponse | None
+    request: HTTPRequest, body: ResponsesRequest, previous: StoredResponse | None
 ) -> NamedSession | None:
-    if before is not None:
-        return NamedSession(session=str(before.session.id))
-    if (conversation := ask.conversation_id) is not None:
+    if previous is not None:
+        return NamedSession(session=str(previous.session.id))
+    if (conversation := body.conversation_id) is not None:
         return NamedSession(session=session_named(conversation), history="new")
-    return named_by(call, ask)
+    return named_by(request, body)
 
 
 def _new(
-    ask: ResponsesRequest,
+    body: ResponsesRequest,
     sent: ClientMessages,
-    place: BranchLocation,
-    once: IdempotentRequest | None,
+    location: BranchLocation,
+    idempotent: IdempotentRequest | None,
 ) -> _Begun:
-    uid = new_id() if once is None else once.uid
-    asked = asked_for(ask)
-    notes: dict[str, Any] = {"response": asked} | ({} if once is None else once.notes)
+    uid = new_id() if idempotent is None else idempotent.uid
+    params = asked_for(body)
+    notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
     if sent.lasting is not None:
         notes["lasting"] = sent.lasting
-    head = ResponseHead(response_id(place.session.id, uid), clock.now_us() // 1_000_000, asked)
-    return _Begun(head, anchored(place, uid, notes))
+    head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
+    return _Begun(head, anchored(location, uid, notes))
 
 
-def _again(kept: StoredResponse) -> _Begun:
+def _again(stored: StoredResponse) -> _Begun:
     """A response that was asked for before; one that came to nothing is tried again."""
-    if kept.answer.whole:
-        return _Begun(kept.head, BranchLocation(kept.branch, (), kept.end), kept.answer)
-    return _Begun(kept.head, place_again(kept))
+    if stored.answer.whole:
+        return _Begun(stored.head, BranchLocation(stored.branch, (), stored.end), stored.answer)
+    return _Begun(stored.head, place_again(stored))
 
 
 @routes.get(
@@ -231,25 +231,25 @@ def _again(kept: StoredResponse) -> _Begun:
     summary="A response that is kept",
     answer=dict[str, Any],
 )
-async def retrieve(call: HTTPRequest) -> dict[str, Any]:
+async def retrieve(request: HTTPRequest) -> dict[str, Any]:
     """A response that is kept."""
-    if b"stream=true" in call.http["query_string"].lower():
+    if b"stream=true" in request.http["query_string"].lower():
         raise bad("stream", "A kept response is not streamed again; leave 'stream' out.")
-    kept = await _kept(call)
-    answer = kept.answer
+    stored = await _kept(request)
+    answer = stored.answer
     if answer.messages:
-        return kept.head.answered(answer)
-    if await to_thread(is_under_way, RunRepository(kept.branch)):
-        return kept.head.told("in_progress", [])
-    return kept.head.failed(HTTPError(502, "server_error", "The model did not answer."), [])
+        return stored.head.answered(answer)
+    if await to_thread(is_under_way, RunRepository(stored.branch)):
+        return stored.head.told("in_progress", [])
+    return stored.head.failed(HTTPError(502, "server_error", "The model did not answer."), [])
 
 
-async def _kept(call: HTTPRequest) -> StoredResponse:
-    name = call.path["response"]
-    found = await find_response(call.caller, name)
-    if found is None:
+async def _kept(request: HTTPRequest) -> StoredResponse:
+    name = request.path["response"]
+    stored = await find_response(request.caller, name)
+    if stored is None:
         raise HTTPError(404, "not_found", f"There is no response {name[:100]!r}.")
-    return found
+    return stored
 
 
 class DeletedResponse(ResponseModel):
@@ -263,11 +263,11 @@ class DeletedResponse(ResponseModel):
 @routes.delete(
     "/v1/responses/{response}", scope="write", summary="Erase a response", answer=DeletedResponse
 )
-async def delete(call: HTTPRequest) -> DeletedResponse:
+async def delete(request: HTTPRequest) -> DeletedResponse:
     """Erase a response."""
-    kept = await _kept(call)
-    await to_thread(delete_response, call.caller, kept)
-    return DeletedResponse(id=call.path["response"])
+    stored = await _kept(request)
+    await to_thread(delete_response, request.caller, stored)
+    return DeletedResponse(id=request.path["response"])
 
 
 @routes.get(
@@ -277,7 +277,7 @@ async def delete(call: HTTPRequest) -> DeletedResponse:
     query=ItemsQuery,
     answer=dict[str, Any],
 )
-async def input_items(call: HTTPRequest) -> dict[str, Any]:
+async def input_items(request: HTTPRequest) -> dict[str, Any]:
     """List the input items of a response, page by page."""
-    most = call.limits.answer_bytes
-    return await to_thread(page, (await _kept(call)).said, call.query, most)
+    max_bytes = request.limits.answer_bytes
+    return await to_thread(page, (await _kept(request)).said, request.query, max_bytes)

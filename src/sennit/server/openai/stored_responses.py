@@ -70,9 +70,9 @@ class StoredResponse:
     @property
     def session(self) -> Session:
         """The session it is in."""
-        found = self.branch.session
-        assert isinstance(found, Session)
-        return found
+        session = self.branch.session
+        assert isinstance(session, Session)
+        return session
 
     @property
     def first(self) -> Message:
@@ -83,7 +83,7 @@ class StoredResponse:
     def _count(self) -> int:
         """The number of input messages, without those that were removed since."""
         rest = set(self.first.metadata.get("said", ()))
-        return 1 + sum(1 for _ in takewhile(lambda one: one.id.hex in rest, self.since[1:]))
+        return 1 + sum(1 for _ in takewhile(lambda message: message.id.hex in rest, self.since[1:]))
 
     @property
     def said(self) -> Sequence[Message]:
@@ -143,80 +143,80 @@ def stored_in(session: Session, first: UUID) -> StoredResponse | None:
     Forks have it too; one that was cut off may have been answered on a fork.
     """
     holding = [branch for branch in session.branches if first in branch]
-    holding.sort(key=lambda one: one.created_us)
-    found = (StoredResponse.at(branch, first) for branch in holding)
-    oldest = next(found, None)
+    holding.sort(key=lambda branch: branch.created_us)
+    responses = (StoredResponse.at(branch, first) for branch in holding)
+    oldest = next(responses, None)
     if oldest is None or oldest.answer.whole:
         return oldest
-    return next((one for one in found if one.answer.whole), oldest)
+    return next((response for response in responses if response.answer.whole), oldest)
 
 
-def place_again(kept: StoredResponse) -> BranchLocation:
+def place_again(stored: StoredResponse) -> BranchLocation:
     """Return where a response is answered that came to nothing or was cut off.
 
     What was left of the answer is erased if nothing was said since.
     """
-    branch, cut, at = kept.branch, kept.answer.messages, kept.before + len(kept.said)
-    left = unfinished(RunRepository(branch))
-    resumes = left is not None and any(one.id == kept.first.id for one in left.said)
-    if cut and kept.end == branch.tail.total:
-        kept.session.remove_messages(cut, forget=False)
-    return BranchLocation(branch, (), at, last=kept.said[-1].id, resumes=resumes)
+    branch, partial, at = stored.branch, stored.answer.messages, stored.before + len(stored.said)
+    run = unfinished(RunRepository(branch))
+    resumes = run is not None and any(message.id == stored.first.id for message in run.said)
+    if partial and stored.end == branch.tail.total:
+        stored.session.remove_messages(partial, forget=False)
+    return BranchLocation(branch, (), at, last=stored.said[-1].id, resumes=resumes)
 
 
-async def place_after(caller: Caller, kept: StoredResponse, sent: ClientMessages) -> BranchLocation:
+async def place_after(caller: Caller, stored: StoredResponse, sent: ClientMessages) -> BranchLocation:
     """Return where a response is continued; raises HTTPError 400 for calls without results."""
-    check_calls(sent.messages, [call.id for call in kept.answer.calls])
-    place = BranchLocation(kept.branch, sent.messages, kept.end)
-    return await continued(place, sent.system, caller.known)
+    check_calls(sent.messages, [call.id for call in stored.answer.calls])
+    location = BranchLocation(stored.branch, sent.messages, stored.end)
+    return await continued(location, sent.system, caller.known)
 
 
 def copied_after(
-    client: Client, kept: StoredResponse | None, sent: ClientMessages
+    client: Client, stored: StoredResponse | None, sent: ClientMessages
 ) -> BranchLocation:
     """The same in a session that no store keeps."""
-    if kept is None:
+    if stored is None:
         return copied_on(client, None, 0, sent)
-    return copied_on(client, kept.branch, kept.end, sent)
+    return copied_on(client, stored.branch, stored.end, sent)
 
 
 def copied_on(
     client: Client, branch: Branch | None, length: int, sent: ClientMessages
 ) -> BranchLocation:
     """The same after so many messages of a branch, the system message aside."""
-    before: list[Message] = []
+    history: list[Message] = []
     if branch is not None:
         first = int(branch.system is not None)
-        before = branch.session.messages.pick(branch[first : first + length])
-    check_calls([*before, *sent.messages])
-    place = begin_apart(client, sent)
-    place.session.add_messages(before, branches=place.branch)
-    return replace(place, at=len(before))
+        history = branch.session.messages.pick(branch[first : first + length])
+    check_calls([*history, *sent.messages])
+    location = begin_apart(client, sent)
+    location.session.add_messages(history, branches=location.branch)
+    return replace(location, at=len(history))
 
 
-def delete_response(caller: Caller, kept: StoredResponse) -> None:
+def delete_response(caller: Caller, stored: StoredResponse) -> None:
     """Erase what was said and answered, in one step; a session made for it alone goes instead.
 
     What was remembered of it stays: forgetting needs the scope "admin". Raises ConflictError while
     it is being answered, as the answer would stay.
     """
-    session = kept.session
-    gone = [*kept.said, *kept.answer.messages]
-    if session.metadata == SOURCE and _holds_only(session, gone):
+    session = stored.session
+    messages = [*stored.said, *stored.answer.messages]
+    if session.metadata == SOURCE and _holds_only(session, messages):
         caller.open.drop(session.id)
         caller.client.delete_session(session.id)
-    elif not kept.answer.messages and is_under_way(RunRepository(kept.branch)):
+    elif not stored.answer.messages and is_under_way(RunRepository(stored.branch)):
         raise ConflictError("The response is being answered; delete it when that has ended.")
     else:
-        session.remove_messages(gone, forget=False)
+        session.remove_messages(messages, forget=False)
 
 
 def _holds_only(session: Session, messages: list[Message]) -> bool:
     """Return whether nothing else was said on any branch."""
-    known = {one.id for one in messages}
+    ids = {message.id for message in messages}
     with session.lock:
         return all(
-            branch.tail.total <= len(known)
-            and known.issuperset(branch[len(branch) - branch.tail.total :])
+            branch.tail.total <= len(ids)
+            and ids.issuperset(branch[len(branch) - branch.tail.total :])
             for branch in session.branches
         )

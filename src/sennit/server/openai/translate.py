@@ -64,62 +64,62 @@ class ClientMessages:
     @property
     def speaks(self) -> bool:
         """True if the assistant has a part in it: then it is a history, not only what is new."""
-        return any(one.role is MessageRole.ASSISTANT for one in self.messages)
+        return any(message.role is MessageRole.ASSISTANT for message in self.messages)
 
     @property
     def answers(self) -> bool:
         """True if results of calls are among it."""
-        return any(one.role is MessageRole.TOOL for one in self.messages)
+        return any(message.role is MessageRole.TOOL for message in self.messages)
 
 
 def sent(messages: Sequence[ChatMessage]) -> ClientMessages:
     """The messages of a chat completion; raises HTTPError 400, naming the message."""
     system: list[str] = []
-    said: list[Message] = []
-    for at, one in enumerate(messages):
+    parsed: list[Message] = []
+    for at, message in enumerate(messages):
         try:
-            if isinstance(one, SystemMessage | DeveloperMessage):
-                system.append(_text(one.content))
+            if isinstance(message, SystemMessage | DeveloperMessage):
+                system.append(_text(message.content))
             else:
-                said += _said(one)
+                parsed += _said(message)
         except ValidationError as error:
             raise bad(f"messages[{at}]", str(error)) from None
-    if not said:
+    if not parsed:
         raise bad("messages", "There must be at least one message that says something.")
-    told = "\n\n".join(system) or None
-    return ClientMessages(told, tuple(said), told)
+    text = "\n\n".join(system) or None
+    return ClientMessages(text, tuple(parsed), text)
 
 
-def _said(one: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message]:
-    if isinstance(one, UserMessage):
-        yield Message(_instruction(one.content), sender=one.name or MessageRole.USER)
-    elif isinstance(one, ToolMessage):
-        yield tool_result(one.tool_call_id, _text(one.content))
+def _said(message: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message]:
+    if isinstance(message, UserMessage):
+        yield Message(_instruction(message.content), sender=message.name or MessageRole.USER)
+    elif isinstance(message, ToolMessage):
+        yield tool_result(message.tool_call_id, _text(message.content))
     else:
-        if one.function_call is not None:
+        if message.function_call is not None:
             raise ValidationError("'function_call' is not supported here; send 'tool_calls'.")
-        said = _text(one.content or ()) or one.refusal or ""
-        if said:
-            yield answer_message(said)
-        for call in one.tool_calls or ():
+        text = _text(message.content or ()) or message.refusal or ""
+        if text:
+            yield answer_message(text)
+        for call in message.tool_calls or ():
             yield _asked(call)
 
 
 def _instruction(content: str | list[ChatTextPart | ImageUrlPart]) -> InstructionContent:
     if isinstance(content, str):
         return InstructionContent(instruction=content)
-    images = [one.image_url for one in content if isinstance(one, ImageUrlPart)]
-    return instruction([one.text for one in content if isinstance(one, ChatTextPart)], images)
+    images = [part.image_url for part in content if isinstance(part, ImageUrlPart)]
+    return instruction([part.text for part in content if isinstance(part, ChatTextPart)], images)
 
 
 def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionContent:
     """Return a user's message of several parts; images have a `url` and a `detail`."""
     if not images:
         return InstructionContent(instruction="\n".join(texts))
-    details = [one.detail for one in images if one.detail is not None]
+    details = [image.detail for image in images if image.detail is not None]
     return InstructionContent(
         instruction="\n".join(texts) or Unset,
-        images=[one.url for one in images],
+        images=[image.url for image in images],
         image_detail=details[0] if details else Unset,
     )
 
@@ -127,19 +127,19 @@ def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionConte
 def _text(content: str | Iterable[ChatTextPart | RefusalPart]) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(one.text if isinstance(one, ChatTextPart) else one.refusal for one in content)
+    return "\n".join(part.text if isinstance(part, ChatTextPart) else part.refusal for part in content)
 
 
-def answer_message(said: str) -> Message:
+def answer_message(text: str) -> Message:
     """Return an assistant's message that a client sent."""
-    return Message(AssistantResponseContent(said), sender=MessageRole.ASSISTANT)
+    return Message(AssistantResponseContent(text), sender=MessageRole.ASSISTANT)
 
 
-def tool_result(call_id: str, said: str) -> Message:
+def tool_result(call_id: str, text: str) -> Message:
     """Return the result of a call that the client made."""
     if not call_id:
         raise ValidationError("A tool result needs the id of its call; the id is empty.")
-    return Message(ActionResponseContent(request_id=call_id, result=said))
+    return Message(ActionResponseContent(request_id=call_id, result=text))
 
 
 def _asked(call: ChatToolCall) -> Message:
@@ -149,18 +149,18 @@ def _asked(call: ChatToolCall) -> Message:
 def call_message(call_id: str, name: str, arguments: str) -> Message:
     """A call that a model asked for; arguments that are no JSON object are kept as they are."""
     try:
-        read: Any = loads(arguments) if arguments.strip() else {}
+        parsed: Any = loads(arguments) if arguments.strip() else {}
     except CodecError:
-        read = None
-    sound = isinstance(read, dict)
-    kept: Any = cast("Any", read) if sound else Unset
-    content = ActionRequestContent(function=name, arguments=kept, call_id=call_id or Unset)
-    note = None if sound else {"arguments_text": arguments}
-    return Message(content, sender=MessageRole.ASSISTANT, metadata=note)
+        parsed = None
+    is_object = isinstance(parsed, dict)
+    value: Any = cast("Any", parsed) if is_object else Unset
+    content = ActionRequestContent(function=name, arguments=value, call_id=call_id or Unset)
+    metadata = None if is_object else {"arguments_text": arguments}
+    return Message(content, sender=MessageRole.ASSISTANT, metadata=metadata)
 
 
 def check_calls(
-    said: Sequence[Message], open_calls: Iterable[str] = (), *, may_wait: bool = False
+    messages: Sequence[Message], open_calls: Iterable[str] = (), *, may_wait: bool = False
 ) -> None:
     """Raise HTTPError 400 unless every call has its result before something else is said.
 
@@ -168,12 +168,12 @@ def check_calls(
     only a result that answers none is refused.
     """
     waiting = set(open_calls)
-    for message in said:
+    for message in messages:
         content = message.content
         if isinstance(content, ActionResponseContent):
             if content.request_id not in waiting:
-                told = f"The result of {content.request_id!r} answers no call made just before it."
-                raise bad("messages", told)
+                reason = f"The result of {content.request_id!r} answers no call made just before it."
+                raise bad("messages", reason)
             waiting.discard(content.request_id)
         elif isinstance(content, ActionRequestContent):
             waiting.add(content.call_id or "")
@@ -185,8 +185,8 @@ def check_calls(
 
 def _refuse_open(waiting: set[str]) -> None:
     if waiting:
-        told = f"Every call needs a message of the role 'tool'; missing: {sorted(waiting)}."
-        raise bad("messages", told)
+        message = f"Every call needs a message of the role 'tool'; missing: {sorted(waiting)}."
+        raise bad("messages", message)
 
 
 class ClientTool(ToolBackend):
@@ -211,9 +211,9 @@ class ClientTool(ToolBackend):
 def offered(functions: Iterable[Function]) -> list[Tool]:
     """Tools that the client calls itself; raises HTTPError 400."""
     tools: dict[str, Tool] = {}
-    for at, one in enumerate(functions):
+    for at, function in enumerate(functions):
         try:
-            tool = Tool(ClientTool(one))
+            tool = Tool(ClientTool(function))
         except ValidationError as error:
             raise bad(f"tools[{at}]", str(error)) from None
         if tool.name in tools:
@@ -223,18 +223,18 @@ def offered(functions: Iterable[Function]) -> list[Tool]:
 
 
 def wanted_form(
-    given: TextFormat | JsonObjectFormat | JsonSchemaFormat | None,
+    format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None,
 ) -> ModelSchema | None:
     """The form an answer has to have; None for any."""
-    if isinstance(given, JsonObjectFormat):
+    if isinstance(format, JsonObjectFormat):
         return ModelSchema("ModelAnswer", {"type": "object"})
-    return schema_form(given.json_schema) if isinstance(given, JsonSchemaFormat) else None
+    return schema_form(format.json_schema) if isinstance(format, JsonSchemaFormat) else None
 
 
-def schema_form(given: JsonSchema) -> ModelSchema:
+def schema_form(schema: JsonSchema) -> ModelSchema:
     """The form that a schema of the client's asks for; raises HTTPError 400."""
     try:
-        return ModelSchema(given.name, given.schema or {"type": "object"})
+        return ModelSchema(schema.name, schema.schema or {"type": "object"})
     except ValidationError as error:
         raise bad("response_format", str(error)) from None
 
@@ -277,23 +277,23 @@ class ModelAnswer:
     @property
     def text(self) -> str:
         """The text, without reasoning and calls."""
-        return "".join(_words(one.content) for one in self.messages)
+        return "".join(_words(message.content) for message in self.messages)
 
     @property
     def reasoning(self) -> str:
         """The reasoning."""
-        contents = (one.content for one in self.messages)
+        contents = (message.content for message in self.messages)
         return "".join(
-            one.reasoning or "" for one in contents if isinstance(one, AssistantResponseContent)
+            content.reasoning or "" for content in contents if isinstance(content, AssistantResponseContent)
         )
 
     @property
     def calls(self) -> list[ClientToolCall]:
         """The calls it asks for."""
         return [
-            ClientToolCall.of(one)
-            for one in self.messages
-            if isinstance(one.content, ActionRequestContent)
+            ClientToolCall.of(message)
+            for message in self.messages
+            if isinstance(message.content, ActionRequestContent)
         ]
 
     @property
@@ -308,7 +308,7 @@ class ModelAnswer:
     @property
     def whole(self) -> bool:
         """True if there is one and it was not cut off."""
-        reasons = {one.metadata.get("finish_reason") for one in self.messages}
+        reasons = {message.metadata.get("finish_reason") for message in self.messages}
         return bool(reasons) and reasons.isdisjoint(("cancelled", "interrupted"))
 
     @property
@@ -321,18 +321,18 @@ def answer_at(messages: Iterable[Message]) -> ModelAnswer:
     """Return the model's answer at the beginning of messages; empty if another role speaks
     there.
     """
-    found: list[Message] = []
-    for one in takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages):
-        found.append(one)
-        if "usage" in one.metadata:  # the last of what was said in one turn
+    answer: list[Message] = []
+    for message in takewhile(lambda message: message.role is MessageRole.ASSISTANT, messages):
+        answer.append(message)
+        if "usage" in message.metadata:  # the last of what was said in one turn
             break
-    return ModelAnswer(tuple(found))
+    return ModelAnswer(tuple(answer))
 
 
 def _words(content: MessageContent) -> str:
     return content.words if content.from_assistant else ""
 
 
-def system_message(said: str, notes: Mapping[str, Any] | None = None) -> Message:
+def system_message(text: str, notes: Mapping[str, Any] | None = None) -> Message:
     """Return the system message of a branch."""
-    return Message(SystemContent(system_message=said), metadata=notes)
+    return Message(SystemContent(system_message=text), metadata=notes)

@@ -60,110 +60,110 @@ class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def known_model(server: ServerState, name: str) -> Model:
     """The model of that name; raises HTTPError 404."""
-    found = server.models.get(name)
-    if found is None:
-        there = ", ".join(map(repr, server.models))
-        told = f"There is no model {name[:200]!r} here; there are: {there}."
-        raise HTTPError(404, "model_not_found", told, param="model")
-    return found
+    model = server.models.get(name)
+    if model is None:
+        names = ", ".join(map(repr, server.models))
+        message = f"There is no model {name[:200]!r} here; there are: {names}."
+        raise HTTPError(404, "model_not_found", message, param="model")
+    return model
 
 
-async def answered(place: BranchLocation, wanted: TurnOptions) -> tuple[BranchLocation, Return]:
+async def answered(location: BranchLocation, options: TurnOptions) -> tuple[BranchLocation, Return]:
     """The end of a run that was not watched, and where it ran; raises Problem if it failed."""
     while True:
-        place, conversation = await _prepared(place, wanted)
-        if place.resumes:
+        location, conversation = await _prepared(location, options)
+        if location.resumes:
             result = await conversation.resume(ONE_ANSWER)
         else:
-            result = await conversation.say(place.say, ONE_ANSWER, at=place.at, last=place.last)
-        if not _elsewhere(result, place):
-            _note(place, result)
-            return place, sound(result)
-        place = await _moved(place)
+            result = await conversation.say(location.say, ONE_ANSWER, at=location.at, last=location.last)
+        if not _elsewhere(result, location):
+            _note(location, result)
+            return location, sound(result)
+        location = await _moved(location)
 
 
-async def watched(place: BranchLocation, wanted: TurnOptions) -> AsyncGenerator[AnyEvent]:
+async def watched(location: BranchLocation, options: TurnOptions) -> AsyncGenerator[AnyEvent]:
     """A run as it happens; closing it stops the run and keeps what was said.
 
     Raises Problem if the run cannot begin, AccessError if it may not.
     """
     while True:
-        place, conversation = await _prepared(place, wanted)
+        location, conversation = await _prepared(location, options)
         result = Return()
-        how: dict[str, Any] = (
-            {"resume": True} if place.resumes else {"at": place.at, "last": place.last}
+        start: dict[str, Any] = (
+            {"resume": True} if location.resumes else {"at": location.at, "last": location.last}
         )
-        begun = conversation.events(ONE_ANSWER, say=place.say or None, **how)
-        async with begun as watch:
-            async for event in watch:
+        stream = conversation.events(ONE_ANSWER, say=location.say or None, **start)
+        async with stream as events:
+            async for event in events:
                 if isinstance(event, RunEnded):
                     result = event.result
-                    if _elsewhere(result, place):
+                    if _elsewhere(result, location):
                         break
-                    _note(place, result)
+                    _note(location, result)
                 yield event
             else:
                 return
-        place = await _moved(place)
+        location = await _moved(location)
 
 
 async def _prepared(
-    place: BranchLocation, wanted: TurnOptions
+    location: BranchLocation, options: TurnOptions
 ) -> tuple[BranchLocation, ConversationSession]:
     """Return the conversation; raises AccessError, HTTPError 400 for what a model cannot take."""
     contexts: Iterable[Any] = ()
-    if wanted.remembers:
+    if options.remembers:
         from sennit.memory.retrieval.prompt_context import MemoryContext
 
-        contexts = [MemoryContext(place.session.memory)]
+        contexts = [MemoryContext(location.session.memory)]
     try:
         draft = RequestDraft.of(
-            place.session.services,
-            model=wanted.model,
-            tools=wanted.tools,
+            location.session.services,
+            model=options.model,
+            tools=options.tools,
             contexts=contexts,
-            **wanted.params,
+            **options.params,
         )
     except ValidationError as error:
         raise bad(None, str(error)) from None
-    memory = MemoryOptions(recalled=wanted.remembers, other_sessions=False)
-    request = draft.on(place.branch, run_notes(wanted.params, memory))
-    if place.system is not Unset:
-        request = replace(request, system=place.system)
-    if wanted.form is None:
-        return place, ConversationSession(request)
+    memory = MemoryOptions(recalled=options.remembers, other_sessions=False)
+    request = draft.on(location.branch, run_notes(options.params, memory))
+    if location.system is not Unset:
+        request = replace(request, system=location.system)
+    if options.form is None:
+        return location, ConversationSession(request)
     if not await shapes_output(request.model):
-        return asked_in_form(place, wanted.form), ConversationSession(request)
-    return place, ConversationSession(replace(request, output=wanted.form))
+        return asked_in_form(location, options.form), ConversationSession(request)
+    return location, ConversationSession(replace(request, output=options.form))
 
 
-async def _moved(place: BranchLocation) -> BranchLocation:
+async def _moved(location: BranchLocation) -> BranchLocation:
     """Return the fork to continue on, because the branch is busy or has moved on.
 
     What is not there any more, or may have been changed, is looked for once more.
     """
-    if place.again is not None:
-        return await place.again()
-    beside = await aside(place, place.branch.system_id if place.system is Unset else place.system)
-    if beside.story is not None:
-        beside.story.moves_to(beside.branch)
-    return beside
+    if location.again is not None:
+        return await location.again()
+    fork = await aside(location, location.branch.system_id if location.system is Unset else location.system)
+    if fork.story is not None:
+        fork.story.moves_to(fork.branch)
+    return fork
 
 
-def _note(place: BranchLocation, result: Return) -> None:
+def _note(location: BranchLocation, result: Return) -> None:
     """Remember what was answered, by which the conversation is found when it goes on."""
-    if place.story is not None:
-        place.story.ended(place.branch, result.body.interactions[len(place.say) :])
+    if location.story is not None:
+        location.story.ended(location.branch, result.body.interactions[len(location.say) :])
 
 
-def _elsewhere(result: Return, place: BranchLocation) -> bool:
+def _elsewhere(result: Return, location: BranchLocation) -> bool:
     """Return whether it has to be tried elsewhere: the branch is not, or not any more, this
     history's.
     """
     if isinstance(result.error, NotFoundError) and not result.body.interactions:
-        return place.again is not None
-    refused = result.stop_reason == "invalid" and place.at is not None
-    return refused and result.messages[0].code in ("busy", "moved")
+        return location.again is not None
+    rejected = result.stop_reason == "invalid" and location.at is not None
+    return rejected and result.messages[0].code in ("busy", "moved")
 
 
 def sound(result: Return) -> Return:
@@ -180,8 +180,8 @@ def problem_in(result: Return) -> HTTPError:
     error, notice = result.error, result.messages[-1]
     if isinstance(error, ModelError):
         status, code = _STATUSES.get(error.kind, (502, "model"))
-        after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
-        headers = {} if after is None else {"retry-after": after}
+        retry_after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
+        headers = {} if retry_after is None else {"retry-after": retry_after}
         return HTTPError(status, code, str(error), headers=headers)
     if isinstance(error, SennitError):
         return problem_of(error)

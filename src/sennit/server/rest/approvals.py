@@ -42,11 +42,11 @@ class DecisionResult(ResponseModel):
     summary="The tool calls that wait for a person",
     answer=PendingApprovals,
 )
-async def list_waiting(call: HTTPRequest) -> PendingApprovals:
+async def list_waiting(request: HTTPRequest) -> PendingApprovals:
     """The tool calls that wait for a person."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    found = await to_thread(pending_approvals, branch)
-    return PendingApprovals(waiting=[message_shape(one, branch.index(one.id)) for one in found])
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    calls = await to_thread(pending_approvals, branch)
+    return PendingApprovals(waiting=[message_shape(call, branch.index(call.id)) for call in calls])
 
 
 @routes.post(
@@ -57,17 +57,17 @@ async def list_waiting(call: HTTPRequest) -> PendingApprovals:
     answer=DecisionResult,
     status=202,
 )
-async def decide(call: HTTPRequest) -> DecisionResult:
+async def decide(request: HTTPRequest) -> DecisionResult:
     """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
-    given: DecisionRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    plan = await as_before(call, branch, RunRequest())
+    body: DecisionRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    plan = await as_before(request, branch, RunRequest())
     conversation = await plan.conversation(branch)
-    call_id = call.path["call"]
-    if given.approve:
+    call_id = request.path["call"]
+    if body.approve:
         await conversation.approve(call_id, resume=False)
     else:
-        await conversation.deny(call_id, given.message, resume=False)
-    left = await conversation.apending_approvals()
-    run = None if left else await go_on(call, plan, conversation)
-    return DecisionResult(waiting=len(left), run=run)
+        await conversation.deny(call_id, body.message, resume=False)
+    waiting = await conversation.apending_approvals()
+    run = None if waiting else await go_on(request, plan, conversation)
+    return DecisionResult(waiting=len(waiting), run=run)

@@ -71,19 +71,19 @@ class Diff(ResponseModel):
     answer=BranchShape,
     status=201,
 )
-async def create_branch(call: HTTPRequest) -> BranchShape:
+async def create_branch(request: HTTPRequest) -> BranchShape:
     """A new, empty branch."""
-    given: NewBranch = call.body
-    session = await call.caller.session(call.path["session"])
+    body: NewBranch = request.body
+    session = await request.caller.session(request.path["session"])
     system = None
-    if given.system is not None:
-        system = Message(SystemContent(system_message=given.system))
-    if call.is_large:
-        make = partial(session.create_branch, given.name, system=system)
-        made = await call.server.work.run(call.caller, make)
+    if body.system is not None:
+        system = Message(SystemContent(system_message=body.system))
+    if request.is_large:
+        make = partial(session.create_branch, body.name, system=system)
+        branch = await request.server.work.run(request.caller, make)
     else:
-        made = await session.acreate_branch(given.name, system=system)
-    return await to_thread(branch_shape, made)
+        branch = await session.acreate_branch(body.name, system=system)
+    return await to_thread(branch_shape, branch)
 
 
 @routes.post(
@@ -94,41 +94,41 @@ async def create_branch(call: HTTPRequest) -> BranchShape:
     answer=BranchShape,
     status=201,
 )
-async def fork(call: HTTPRequest) -> BranchShape:
+async def fork(request: HTTPRequest) -> BranchShape:
     """A fork with the same grants and system message."""
-    given: ForkRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    made = await branch.afork(
-        at=given.at, name=given.name, capabilities=True, resources=True, system=True
+    body: ForkRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    fork = await branch.afork(
+        at=body.at, name=body.name, capabilities=True, resources=True, system=True
     )
-    return await to_thread(branch_shape, made)
+    return await to_thread(branch_shape, fork)
 
 
 @routes.get(ONE, scope="read", summary="A branch", answer=BranchShape)
-async def get_branch(call: HTTPRequest) -> BranchShape:
+async def get_branch(request: HTTPRequest) -> BranchShape:
     """A branch."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     return await to_thread(branch_shape, branch)
 
 
 @routes.put(
     ONE, scope="write", summary="Give a branch another name", body=BranchName, answer=BranchShape
 )
-async def rename_branch(call: HTTPRequest) -> BranchShape:
+async def rename_branch(request: HTTPRequest) -> BranchShape:
     """Give a branch another name."""
-    given: BranchName = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    await branch.session.arename_branch(branch, given.name)
+    body: BranchName = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    await branch.session.arename_branch(branch, body.name)
     return await to_thread(branch_shape, branch)
 
 
 @routes.delete(
     ONE, scope="write", summary="Remove a branch; what others share of it stays", status=204
 )
-async def remove_branch(call: HTTPRequest) -> None:
+async def remove_branch(request: HTTPRequest) -> None:
     """Take a branch out; its messages stay where others have them."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    await call.server.runs.stop_on([branch])
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    await request.server.runs.stop_on([branch])
     await branch.session.aremove_branch(branch)
 
 
@@ -139,28 +139,28 @@ async def remove_branch(call: HTTPRequest) -> None:
     query=DiffQuery,
     answer=Diff,
 )
-async def diff(call: HTTPRequest) -> Diff:
+async def diff(request: HTTPRequest) -> Diff:
     """Two branches side by side from their common ancestor."""
-    query: DiffQuery = call.query
-    session = await call.caller.session(call.path["session"])
-    return await to_thread(_diff, session, query, call.limits.answer_bytes)
+    query: DiffQuery = request.query
+    session = await request.caller.session(request.path["session"])
+    return await to_thread(_diff, session, query, request.limits.answer_bytes)
 
 
-def _diff(session: Session, query: DiffQuery, most: int) -> Diff:
-    found = session.diff(query.a, query.b)
-    first_a = len(found.a) - len(found.since_a)
-    first_b = len(found.b) - len(found.since_b)
-    ancestor = found.ancestor
+def _diff(session: Session, query: DiffQuery, max_bytes: int) -> Diff:
+    difference = session.diff(query.a, query.b)
+    first_a = len(difference.a) - len(difference.since_a)
+    first_b = len(difference.b) - len(difference.since_b)
+    ancestor = difference.ancestor
     since_a, since_b = (
-        list(within(map(message_shape, since[: query.limit], count(first)), most // 2))
-        for since, first in ((found.since_a, first_a), (found.since_b, first_b))
+        list(within(map(message_shape, since[: query.limit], count(first)), max_bytes // 2))
+        for since, first in ((difference.since_a, first_a), (difference.since_b, first_b))
     )
     return Diff(
-        common=found.common,
+        common=difference.common,
         ancestor=None if ancestor is None else message_shape(ancestor, first_a - 1),
         since_a=since_a,
         since_b=since_b,
-        more_a=len(found.since_a) - len(since_a),
-        more_b=len(found.since_b) - len(since_b),
-        same_system=found.same_system,
+        more_a=len(difference.since_a) - len(since_a),
+        more_b=len(difference.since_b) - len(since_b),
+        same_system=difference.same_system,
     )

@@ -115,22 +115,22 @@ class RunShape(ResponseModel):
 
 def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
     """An event of a branch as clients see it."""
-    more: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in _PLAIN:
         if hasattr(event, name):
-            more[name] = getattr(event, name)
+            fields[name] = getattr(event, name)
     match event:
         case events.RunEnded():
-            more["result"] = result_shape(event.result)
+            fields["result"] = result_shape(event.result)
         case events.WarningIssued():
-            more["notice"] = _notice(event.notice)
+            fields["notice"] = _notice(event.notice)
         case events.ContextAdded():
-            more["items"] = [item_shape(one) for one in event.items]
+            fields["items"] = [item_shape(item) for item in event.items]
         case _:
-            said: Message | None = getattr(event, "message", None)
-            if said is not None:
-                more["message"] = message_shape(said, _index(branch, said))
-    return EventShape(seq=event.seq, run_id=event.run_id, kind=event.kind, **more)
+            message: Message | None = getattr(event, "message", None)
+            if message is not None:
+                fields["message"] = message_shape(message, _index(branch, message))
+    return EventShape(seq=event.seq, run_id=event.run_id, kind=event.kind, **fields)
 
 
 def item_shape(item: events.Injection) -> ItemShape:
@@ -142,12 +142,12 @@ def item_shape(item: events.Injection) -> ItemShape:
 
 def recalled_kind(uri: str | None) -> RecalledKind:
     """The kind of an addition to a prompt, told by its address."""
-    place = uri or ""
-    if "messages.jsonl#" in place:
+    path = uri or ""
+    if "messages.jsonl#" in path:
         return "recalled"
-    if place.endswith("/profile.md"):
+    if path.endswith("/profile.md"):
         return "profile"
-    return "summary" if place.endswith("/.abstract.md") else "memory"
+    return "summary" if path.endswith("/.abstract.md") else "memory"
 
 
 def _index(branch: Branch, message: Message) -> int | None:
@@ -160,7 +160,7 @@ def result_shape(result: Return) -> ResultShape:
     return ResultShape(
         stop_reason=result.stop_reason or "",
         success=result.success,
-        notices=[_notice(one) for one in result.messages],
+        notices=[_notice(notice) for notice in result.messages],
         metrics=_metrics(result.metrics),
     )
 
@@ -188,20 +188,20 @@ def _metrics(metrics: Metrics) -> MetricsShape:
 def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
     """The runs of a branch, the newest first; it reads the store, so not in the loop."""
     runs = RunRepository(branch)
-    found = runs.runs()[:limit]
-    ends = _ends(runs, found)
-    return [_run(one, ends.get(one.id), runs) for one in found]
+    records = runs.runs()[:limit]
+    results = _ends(runs, records)
+    return [_run(record, results.get(record.id), runs) for record in records]
 
 
-def _ends(runs: RunRepository, found: list[RunRecord]) -> dict[UUID, Return]:
+def _ends(runs: RunRepository, records: list[RunRecord]) -> dict[UUID, Return]:
     """Return the results of runs, read together; of a resumed run, the last one."""
-    first = min((loads(one.body).get("after", 0) for one in found), default=0)
-    told = (one for one in runs.all_events(first) if events.is_stored_as(one, events.RunEnded))
-    ends = (events.from_record(one, runs.message) for one in told)
-    return {one.run_id: one.result for one in ends if isinstance(one, events.RunEnded)}
+    first = min((loads(record.body).get("after", 0) for record in records), default=0)
+    ended = (event for event in runs.all_events(first) if events.is_stored_as(event, events.RunEnded))
+    parsed = (events.from_record(event, runs.message) for event in ended)
+    return {event.run_id: event.result for event in parsed if isinstance(event, events.RunEnded)}
 
 
-def _run(record: RunRecord, end: Return | None, runs: RunRepository) -> RunShape:
+def _run(record: RunRecord, result: Return | None, runs: RunRepository) -> RunShape:
     state = record.state
     if state == "running" and not is_under_way(runs):
         state = "interrupted"
@@ -214,5 +214,5 @@ def _run(record: RunRecord, end: Return | None, runs: RunRepository) -> RunShape
         created_at=clock.to_iso(record.created),
         updated_at=clock.to_iso(record.updated),
         after=body.get("after", 0),
-        result=None if end is None or state == "running" else result_shape(end),
+        result=None if result is None or state == "running" else result_shape(result),
     )

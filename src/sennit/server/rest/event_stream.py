@@ -62,40 +62,40 @@ class EventStreamResponse(Response):
         if scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return
-        self._gone = leaving = create_task(gone(receive))
+        self._gone = disconnect = create_task(gone(receive))
         self._streams.add(self)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._piece(send, _HELLO)
             async with self._joined:
-                await self._tell(send, leaving)
-            if leaving.cancelled() or not leaving.done():
+                await self._tell(send, disconnect)
+            if disconnect.cancelled() or not disconnect.done():
                 await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             pass  # it has not read for so long that nobody is there; it can come back
         finally:
             self._streams.discard(self)
-            leaving.cancel()
+            disconnect.cancel()
 
     def stop(self) -> None:
         """End the stream; the client comes back elsewhere, with the number of its last event."""
         self._gone.cancel()
 
-    async def _tell(self, send: Send, gone: Task[None]) -> None:
+    async def _tell(self, send: Send, disconnect: Task[None]) -> None:
         """Send events until there are no more, or nobody to send them to."""
         upcoming = create_task(self._joined.batch())
         try:
             while True:
-                awaited: set[Task[Any]] = {upcoming, gone}
+                awaited: set[Task[Any]] = {upcoming, disconnect}
                 await wait(awaited, timeout=self._limits.heartbeat, return_when=FIRST_COMPLETED)
-                if gone.done():
+                if disconnect.done():
                     return
                 if not upcoming.done():
                     await self._piece(send, _ALIVE)
                     continue
                 if not (events := upcoming.result()):
                     return
-                await self._piece(send, b"".join(frame(one, self._branch) for one in events))
+                await self._piece(send, b"".join(frame(event, self._branch) for event in events))
                 upcoming = create_task(self._joined.batch())
         finally:
             upcoming.cancel()

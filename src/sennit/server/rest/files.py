@@ -102,20 +102,20 @@ class Removed(ResponseModel):
     query=FilesQuery,
     answer=FilesResult,
 )
-async def look(call: HTTPRequest) -> FilesResult:
+async def look(request: HTTPRequest) -> FilesResult:
     """List, read or search files."""
-    query: FilesQuery = call.query
-    limits = call.limits
+    query: FilesQuery = request.query
+    limits = request.limits
     if query.op in ("tree", "glob", "grep"):  # these read all that is below a folder
-        return await call.server.work.run(call.caller, _look, call.caller.client.fs, query, limits)
-    return await to_thread(_look, call.caller.client.fs, query, limits)
+        return await request.server.work.run(request.caller, _look, request.caller.client.fs, query, limits)
+    return await to_thread(_look, request.caller.client.fs, query, limits)
 
 
 def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
     uri = query.uri
     match query.op:
         case "ls":
-            return FilesResult(entries=[_entry(one) for one in fs.ls(uri)])
+            return FilesResult(entries=[_entry(entry) for entry in fs.ls(uri)])
         case "stat":
             return FilesResult(entry=_entry(fs.stat(uri)))
         case "glob":
@@ -124,8 +124,8 @@ def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
         case "grep":
             return _found(fs, query, limits)
         case "tree" | "read" | "abstract" | "overview" as op:
-            say: Any = getattr(fs, op)
-            return FilesResult(text=say(uri))
+            read: Any = getattr(fs, op)
+            return FilesResult(text=read(uri))
 
 
 def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
@@ -133,13 +133,13 @@ def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
 
     The words are no regular expression: one that takes for ever would stop the whole server.
     """
-    wanted = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
+    pattern = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
     lines: list[GrepLine] = []
     read = 0
     for uri, skip, text in _from(fs, query):
         read += len(text)
         for number, line in enumerate(islice(_lines(text), skip, None), skip + 1):
-            if (hit := _search(wanted, line, len(_pattern(query)))) is not None:
+            if (hit := _search(pattern, line, len(_pattern(query)))) is not None:
                 lines.append(
                     GrepLine(uri=uri, number=number, line=_cut(line, hit, limits.line_chars))
                 )
@@ -152,26 +152,26 @@ def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
 
 def _lines(text: str) -> Iterator[str]:
     """The lines of a text, split some at a time: over all of it no other thread would run."""
-    begun: list[str] = []
+    pending: list[str] = []
     at = 0
     while at < len(text):
         end = at + _AT_ONCE
         end += text[end - 1 : end + 1] == "\r\n"
-        for piece in text[at:end].splitlines(keepends=True):
-            (line,) = piece.splitlines()
-            begun.append(line)
-            if len(line) < len(piece):
-                yield "".join(begun)
-                begun.clear()
+        for part in text[at:end].splitlines(keepends=True):
+            (line,) = part.splitlines()
+            pending.append(line)
+            if len(line) < len(part):
+                yield "".join(pending)
+                pending.clear()
         at = end
-    if begun:
-        yield "".join(begun)
+    if pending:
+        yield "".join(pending)
 
 
-def _search(wanted: re.Pattern[str], line: str, length: int) -> re.Match[str] | None:
+def _search(pattern: re.Pattern[str], line: str, length: int) -> re.Match[str] | None:
     """The first place of words of that length in a line, searched some characters at a time."""
     for start in range(0, len(line), _AT_ONCE):
-        if (hit := wanted.search(line, start, start + _AT_ONCE + length)) is not None:
+        if (hit := pattern.search(line, start, start + _AT_ONCE + length)) is not None:
             return hit
     return None
 
@@ -184,18 +184,18 @@ def _from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:
             f"after must be the 'next' of an earlier response, got {shown(query.after)}."
         )
     reached = not last
-    for one, say in fs.texts(query.uri):
-        if reached or one.uri == last:
-            yield one.uri, 0 if reached else int(number), say()
+    for entry, read in fs.texts(query.uri):
+        if reached or entry.uri == last:
+            yield entry.uri, 0 if reached else int(number), read()
             reached = True
     if not reached:
         raise ValidationError(f"The file {shown(last)} is gone; search again from the beginning.")
 
 
-def _cut(line: str, hit: re.Match[str], most: int) -> str:
+def _cut(line: str, hit: re.Match[str], max_chars: int) -> str:
     """A line of at most so many characters around what was found."""
-    start = max(0, min(hit.start() - most // 4, len(line) - most))
-    return line[start : start + most]
+    start = max(0, min(hit.start() - max_chars // 4, len(line) - max_chars))
+    return line[start : start + max_chars]
 
 
 def _pattern(query: FilesQuery) -> str:
@@ -204,18 +204,18 @@ def _pattern(query: FilesQuery) -> str:
     return query.pattern
 
 
-def _entry(one: FileEntry) -> FileShape:
+def _entry(entry: FileEntry) -> FileShape:
     return FileShape(
-        uri=one.uri,
-        name=one.name,
-        is_folder=one.is_folder,
-        size=one.size,
-        created_at=None if one.created_at is None else iso(one.created_at),
-        updated_at=None if one.updated_at is None else iso(one.updated_at),
-        category=one.category,
-        abstract=one.abstract,
-        version=one.version,
-        active_count=one.active_count,
+        uri=entry.uri,
+        name=entry.name,
+        is_folder=entry.is_folder,
+        size=entry.size,
+        created_at=None if entry.created_at is None else iso(entry.created_at),
+        updated_at=None if entry.updated_at is None else iso(entry.updated_at),
+        category=entry.category,
+        abstract=entry.abstract,
+        version=entry.version,
+        active_count=entry.active_count,
     )
 
 
@@ -234,13 +234,13 @@ def _is_forgetting(uri: Uri) -> bool:
     body=WriteFileRequest,
     answer=FileShape,
 )
-async def write(call: HTTPRequest) -> FileShape:
+async def write(request: HTTPRequest) -> FileShape:
     """Let a file say something; what it said before stays in its history."""
-    query: WriteQuery = call.query
+    query: WriteQuery = request.query
     if Uri.parse(query.uri).is_shared:
-        call.caller.require("admin")
-    ask: WriteFileRequest = call.body
-    return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
+        request.caller.require("admin")
+    body: WriteFileRequest = request.body
+    return _entry(await request.caller.client.fs.awrite(query.uri, body.text))
 
 
 @routes.delete(
@@ -250,11 +250,11 @@ async def write(call: HTTPRequest) -> FileShape:
     query=RemoveQuery,
     answer=Removed,
 )
-async def remove(call: HTTPRequest) -> Removed:
+async def remove(request: HTTPRequest) -> Removed:
     """Erase a file with its history, or a folder."""
-    query: RemoveQuery = call.query
-    place = Uri.parse(query.uri)
-    if place.is_shared or _is_forgetting(place):
-        call.caller.require("admin")
-    gone = await call.caller.client.fs.arm(query.uri, recursive=query.recursive)
-    return Removed(removed=gone)
+    query: RemoveQuery = request.query
+    uri = Uri.parse(query.uri)
+    if uri.is_shared or _is_forgetting(uri):
+        request.caller.require("admin")
+    count = await request.caller.client.fs.arm(query.uri, recursive=query.recursive)
+    return Removed(removed=count)

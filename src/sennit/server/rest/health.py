@@ -67,7 +67,7 @@ def _version() -> str:
 
 
 @routes.get("/api/health", scope=None, summary="Whether the server is there", answer=Health)
-async def health(_call: HTTPRequest) -> Health:
+async def health(_request: HTTPRequest) -> Health:
     """That the server is there."""
     return Health(status="ok", version=_version())
 
@@ -78,22 +78,22 @@ async def health(_call: HTTPRequest) -> Health:
     summary="Whether the server can reach its database, and so answer",
     answer=Health,
 )
-async def ready(call: HTTPRequest) -> Health:
+async def ready(request: HTTPRequest) -> Health:
     """That the server can reach its database; raises HTTPError 503 if it cannot."""
     try:
-        await call.server.check_store()
+        await request.server.check_store()
     except SennitError as error:
         _log.warning("Not ready: %s", error)  # the answer is public, and names no host or path
-        told = "The database cannot be reached; the server's log says why."
-        raise HTTPError(503, "not_ready", told, headers={"retry-after": "5"}) from None
+        message = "The database cannot be reached; the server's log says why."
+        raise HTTPError(503, "not_ready", message, headers={"retry-after": "5"}) from None
     return Health(status="ready", version=_version())
 
 
 @routes.get("/api/me", scope="read", summary="Who you are, and what you may do", answer=Me)
-async def me(call: HTTPRequest) -> Me:
+async def me(request: HTTPRequest) -> Me:
     """Return the caller and its scopes."""
-    client = call.caller.client
-    scopes = [one for one in SCOPES if one in call.caller.scopes]
+    client = request.caller.client
+    scopes = [scope for scope in SCOPES if scope in request.caller.scopes]
     return Me(tenant=client.tenant, user=client.user, agent=client.agent, scopes=scopes)
 
 
@@ -103,9 +103,9 @@ async def me(call: HTTPRequest) -> Me:
     summary="The models that may be asked, and the tools they may call",
     answer=Models,
 )
-async def models(call: HTTPRequest) -> Models:
+async def models(request: HTTPRequest) -> Models:
     """List the models; one may have to be reached to know its context window."""
-    default = next(iter(call.server.models))
+    default = next(iter(request.server.models))
     shapes = [
         ModelShape(
             name=name,
@@ -113,11 +113,11 @@ async def models(call: HTTPRequest) -> Models:
             window=await to_thread(_window, model),
             tiny=name == "local",
         )
-        for name, model in call.server.models.items()
+        for name, model in request.server.models.items()
     ]
     tools = [
         ToolShape(name=tool.name, description=tool.description, needs_approval=tool.needs_approval)
-        for tool in call.server.tools.values()
+        for tool in request.server.tools.values()
     ]
     return Models(models=shapes, tools=tools)
 

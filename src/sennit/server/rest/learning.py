@@ -76,21 +76,21 @@ class ExportQuery(RequestModel):
     answer=LabelShape,
     status=201,
 )
-async def label(call: HTTPRequest) -> LabelShape:
+async def label(request: HTTPRequest) -> LabelShape:
     """Judge a message; judging again replaces it."""
-    ask: LabelRequest = call.body
-    if (ask.score is UNSET) == (ask.thumb is UNSET):
+    body: LabelRequest = request.body
+    if (body.score is UNSET) == (body.thumb is UNSET):
         raise ValidationError("Pass either a score or a thumb.")
-    session, uid = await _message(call)
-    score = None if ask.score is UNSET else ask.score
-    thumb = None if ask.thumb is UNSET else ask.thumb
-    made = await session.alabel(uid, score, thumb=thumb, by=ask.by)
-    return _shape(made)
+    session, uid = await _message(request)
+    score = None if body.score is UNSET else body.score
+    thumb = None if body.thumb is UNSET else body.thumb
+    saved = await session.alabel(uid, score, thumb=thumb, by=body.by)
+    return _shape(saved)
 
 
-def _shape(made: Label) -> LabelShape:
+def _shape(label: Label) -> LabelShape:
     return LabelShape(
-        message=made.message, score=made.score, by=made.by, created_at=iso(made.created_at)
+        message=label.message, score=label.score, by=label.by, created_at=iso(label.created_at)
     )
 
 
@@ -101,35 +101,35 @@ def _shape(made: Label) -> LabelShape:
     query=LabelsQuery,
     answer=LabelList,
 )
-async def list_labels(call: HTTPRequest) -> LabelList:
+async def list_labels(request: HTTPRequest) -> LabelList:
     """The judgements of a session's messages."""
-    query: LabelsQuery = call.query
-    session = await call.caller.session(call.path["session"])
-    found = await session.alabels(by=query.by)
-    return LabelList(labels=[_shape(one) for one in found])
+    query: LabelsQuery = request.query
+    session = await request.caller.session(request.path["session"])
+    labels = await session.alabels(by=query.by)
+    return LabelList(labels=[_shape(label) for label in labels])
 
 
 @routes.delete(_LABEL, scope="write", summary="Take a judgement back", query=LabelQuery, status=204)
-async def unlabel(call: HTTPRequest) -> None:
+async def unlabel(request: HTTPRequest) -> None:
     """Take a judgement back."""
-    query: LabelQuery = call.query
-    session, uid = await _message(call)
+    query: LabelQuery = request.query
+    session, uid = await _message(request)
     await session.aunlabel(uid, by=query.by)
 
 
-async def _message(call: HTTPRequest) -> tuple[Session, UUID]:
+async def _message(request: HTTPRequest) -> tuple[Session, UUID]:
     """The session and the message that are meant, which must stand on the branch."""
-    session = await call.caller.session(call.path["session"])
-    branch = session.get_branch(call.path["branch"])
-    return session, branch[branch.index(message_id(call.path["message"]))]
+    session = await request.caller.session(request.path["session"])
+    branch = session.get_branch(request.path["branch"])
+    return session, branch[branch.index(message_id(request.path["message"]))]
 
 
-def message_id(given: str) -> UUID:
+def message_id(text: str) -> UUID:
     """The id of a message; raises HTTPError 404 for what can be none."""
     try:
-        return UUID(given)
+        return UUID(text)
     except ValueError:
-        raise HTTPError(404, "not_found", f"There is no message {given[:100]!r}.") from None
+        raise HTTPError(404, "not_found", f"There is no message {text[:100]!r}.") from None
 
 
 @routes.get(
@@ -139,24 +139,24 @@ def message_id(given: str) -> UUID:
     query=ExportQuery,
     media=_LINES,
 )
-async def export(call: HTTPRequest) -> StreamingResponse:
+async def export(request: HTTPRequest) -> StreamingResponse:
     """A session as lines of JSON, sent as they are made.
 
     A header counts what the training formats leave out of the first 64 KiB, by the reason.
     """
-    query: ExportQuery = call.query
-    session = await call.caller.session(call.path["session"])
+    query: ExportQuery = request.query
+    session = await request.caller.session(request.path["session"])
     name = f"session-{session.id}.{query.format}.jsonl"
     headers = {**PRIVATE, "content-disposition": f'attachment; filename="{name}"'}
     if query.format == "jsonl":
-        body = _pieces(call, _messages(session))
+        body = _pieces(request, _messages(session))
     else:
         options = ExportOptions(format=query.format)
-        training = call.caller.client.training_lines
-        lines = await call.server.work.run(call.caller, training, session.id, options)
-        first = await call.server.work.run(call.caller, _piece, lines)
+        training = request.caller.client.training_lines
+        lines = await request.server.work.run(request.caller, training, session.id, options)
+        first = await request.server.work.run(request.caller, _piece, lines)
         headers["x-sennit-left-out"] = dumps(dict(lines.left_out)).decode()
-        body = _pieces(call, lines, first)
+        body = _pieces(request, lines, first)
     return StreamingResponse(body, headers=headers, media_type=_LINES)
 
 
@@ -167,27 +167,27 @@ def _messages(session: Session) -> Iterator[bytes]:
         for message in branch.messages:
             if message.id not in seen:
                 seen.add(message.id)
-                told = {"branch": branch.name, **message.to_dict()}
-                yield dumps(told) + b"\n"
+                fields = {"branch": branch.name, **message.to_dict()}
+                yield dumps(fields) + b"\n"
 
 
 def _piece(lines: Iterator[bytes]) -> bytes:
     """The next lines, about 64 KiB of them."""
-    found: list[bytes] = []
+    chunk: list[bytes] = []
     size = 0
     while size < _AT_ONCE and (line := next(lines, None)) is not None:
         cancellation.check()
-        found.append(line)
+        chunk.append(line)
         size += len(line)
-    return b"".join(found)
+    return b"".join(chunk)
 
 
 async def _pieces(
-    call: HTTPRequest, lines: Iterator[bytes], first: bytes | None = None
+    request: HTTPRequest, lines: Iterator[bytes], first: bytes | None = None
 ) -> AsyncGenerator[bytes]:
     """Lines, some at a time, made in a thread when it is the owner's turn."""
-    run = call.server.work.run
-    piece = await run(call.caller, _piece, lines) if first is None else first
-    while piece:
-        yield piece
-        piece = await run(call.caller, _piece, lines)
+    run = request.server.work.run
+    chunk = await run(request.caller, _piece, lines) if first is None else first
+    while chunk:
+        yield chunk
+        chunk = await run(request.caller, _piece, lines)

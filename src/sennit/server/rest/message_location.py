@@ -35,11 +35,11 @@ class MessageLocation(ResponseModel):
     query=LocationQuery,
     answer=MessageLocation,
 )
-async def place(call: HTTPRequest) -> MessageLocation:
+async def place(request: HTTPRequest) -> MessageLocation:
     """A branch on which a message stands."""
-    query: LocationQuery = call.query
-    session = await call.caller.session(call.path["session"])
-    return await to_thread(_find, session, call.path["message"], query.branch)
+    query: LocationQuery = request.query
+    session = await request.caller.session(request.path["session"])
+    return await to_thread(_find, session, request.path["message"], query.branch)
 
 
 def _find(session: Session, message: str, first: str | None) -> MessageLocation:

@@ -74,29 +74,29 @@ class Added(ResponseModel):
     query=MessagesQuery,
     answer=MessagePage,
 )
-async def list_messages(call: HTTPRequest) -> MessagePage:
+async def list_messages(request: HTTPRequest) -> MessagePage:
     """A page of messages, by default the last ones."""
-    query: MessagesQuery = call.query
+    query: MessagesQuery = request.query
     if query.before is not None and query.after is not None:
         raise ValidationError("Pass before or after, not both.")
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await to_thread(_page, branch, query, call.limits.answer_bytes)
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    return await to_thread(_page, branch, query, request.limits.answer_bytes)
 
 
-def _page(branch: Branch, query: MessagesQuery, most: int) -> MessagePage:
+def _page(branch: Branch, query: MessagesQuery, max_bytes: int) -> MessagePage:
     seq = RunRepository(branch).last_seq()  # before the messages, so that no event is missed
     with branch.session.lock:
         total = len(branch)
         start, stop = _range(total, query)
         messages = branch.session.messages.pick(branch[start:stop])
-    found = versions(branch)
+    siblings = versions(branch)
     # A page is filled from where it was asked for: from its beginning, or else from its end.
     step = 1 if query.after is not None else -1
     shapes = (
-        message_shape(one, index, _siblings(found, index))
-        for index, one in list(enumerate(messages, start))[::step]
+        message_shape(message, index, _siblings(siblings, index))
+        for index, message in list(enumerate(messages, start))[::step]
     )
-    page = list(within(shapes, most))[::step]
+    page = list(within(shapes, max_bytes))[::step]
     if step < 0:
         start += len(messages) - len(page)
     return MessagePage(messages=page, total=total, start=start, seq=seq)
@@ -110,10 +110,10 @@ def _range(total: int, query: MessagesQuery) -> tuple[int, int]:
     return max(0, stop - query.limit), stop
 
 
-def _siblings(found: dict[int, list[MessageVersion]], index: int) -> list[Sibling]:
+def _siblings(siblings: dict[int, list[MessageVersion]], index: int) -> list[Sibling]:
     return [
-        Sibling(branch_id=one.branch.id, branch_name=one.branch.name, message_id=one.message)
-        for one in found.get(index, ())
+        Sibling(branch_id=version.branch.id, branch_name=version.branch.name, message_id=version.message)
+        for version in siblings.get(index, ())
     ]
 
 
@@ -125,31 +125,31 @@ def _siblings(found: dict[int, list[MessageVersion]], index: int) -> list[Siblin
     answer=Added,
     status=201,
 )
-async def add_message(call: HTTPRequest) -> Added:
+async def add_message(request: HTTPRequest) -> Added:
     """Say something on a branch."""
-    given: NewMessage = call.body
-    where = call.path["session"], call.path["branch"]
-    if given.id is not None:
-        branch = await call.caller.branch(*where)  # it may have been said elsewhere
-        added = [await branch.session.aadd_message(_whole(branch.session, given), branches=branch)]
+    body: NewMessage = request.body
+    location = request.path["session"], request.path["branch"]
+    if body.id is not None:
+        branch = await request.caller.branch(*location)  # it may have been said elsewhere
+        added = [await branch.session.aadd_message(_whole(branch.session, body), branches=branch)]
         return _shown(branch, added)
-    if isinstance(given.parts, list):
-        call.check_count(len(given.parts), call.limits.parts, "parts")
-        parts = await call.build(len(given.parts), _parts, given)
+    if isinstance(body.parts, list):
+        request.check_count(len(body.parts), request.limits.parts, "parts")
+        parts = await request.build(len(body.parts), _parts, body)
     else:
-        parts = _parts(given)
-    seen = call.caller.seen_branch(*where)
-    if seen is not None:
+        parts = _parts(body)
+    cached = request.caller.seen_branch(*location)
+    if cached is not None:
         with suppress(NotFoundError):  # it was removed; another one may go by that name by now
-            return await _said(call, seen, parts)
-    return await _said(call, await call.caller.branch(*where), parts)
+            return await _said(request, cached, parts)
+    return await _said(request, await request.caller.branch(*location), parts)
 
 
-async def _said(call: HTTPRequest, branch: Branch, parts: list[Any]) -> Added:
-    given: NewMessage = call.body
-    if call.is_large or len(parts) > FEW:
-        return await call.server.work.run(call.caller, _said_now, branch, given.role, parts)
-    group = await branch.session.aadd_message(given.role, parts, branches=branch)
+async def _said(request: HTTPRequest, branch: Branch, parts: list[Any]) -> Added:
+    body: NewMessage = request.body
+    if request.is_large or len(parts) > FEW:
+        return await request.server.work.run(request.caller, _said_now, branch, body.role, parts)
+    group = await branch.session.aadd_message(body.role, parts, branches=branch)
     return _shown(branch, group.messages)
 
 
@@ -159,25 +159,25 @@ def _said_now(branch: Branch, role: Literal["user", "assistant"], parts: list[An
 
 
 def _shown(branch: Branch, added: Sequence[Message]) -> Added:
-    return Added(messages=[message_shape(one, branch.index(one.id)) for one in added])
+    return Added(messages=[message_shape(message, branch.index(message.id)) for message in added])
 
 
-def _parts(given: NewMessage) -> list[Any]:
-    if isinstance(given.text, str) and given.parts is UNSET:
-        return [TextPart(given.text)]
-    if isinstance(given.parts, list) and given.text is UNSET:
-        return [part_from_dict(one) for one in given.parts]
+def _parts(body: NewMessage) -> list[Any]:
+    if isinstance(body.text, str) and body.parts is UNSET:
+        return [TextPart(body.text)]
+    if isinstance(body.parts, list) and body.text is UNSET:
+        return [part_from_dict(part) for part in body.parts]
     raise ValidationError("Pass either a text or parts.")
 
 
-def _whole(session: SessionCore, given: NewMessage) -> Message:
+def _whole(session: SessionCore, body: NewMessage) -> Message:
     """A message under the id its author made for it."""
-    if not isinstance(given.text, str) or given.parts is not UNSET:
+    if not isinstance(body.text, str) or body.parts is not UNSET:
         raise ValidationError(
             "An id can be set only for a message with a text; parts have their own ids."
         )
-    if given.role == "user":
-        content = InstructionContent(instruction=given.text)
-        return Message(content, sender=session.user, id=given.id)
-    content = AssistantResponseContent(assistant_response=given.text)
-    return Message(content, sender=session.agent, id=given.id)
+    if body.role == "user":
+        content = InstructionContent(instruction=body.text)
+        return Message(content, sender=session.user, id=body.id)
+    content = AssistantResponseContent(assistant_response=body.text)
+    return Message(content, sender=session.agent, id=body.id)

@@ -88,24 +88,24 @@ class RecalledList(ResponseModel):
     summary="What was added to the prompts on a branch, by instruction",
     answer=RecalledList,
 )
-async def recalled(call: HTTPRequest) -> RecalledList:
+async def recalled(request: HTTPRequest) -> RecalledList:
     """List what was added to the prompts on a branch, for its latest instructions."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     return await to_thread(_recalled_on, branch)
 
 
 def _recalled_on(branch: Branch) -> RecalledList:
-    found: dict[UUID, RecalledShape] = {}
+    recalled: dict[UUID, RecalledShape] = {}
     for runs in _journals(branch):
-        told: dict[UUID, EventRecord] = {}
+        latest: dict[UUID, EventRecord] = {}
         for event in runs.all_events(max(0, runs.last_seq() - _EVENTS_READ)):
             if event.message is not None and is_stored_as(event, ContextAdded):
-                told[event.message] = event
-        for uid in told.keys() - found.keys():
+                latest[event.message] = event
+        for uid in latest.keys() - recalled.keys():
             if uid in branch:
-                items = [item_shape(Injection(*one)) for one in loads(told[uid].body)[1]]
-                found[uid] = RecalledShape(message_id=uid, items=items)
-    return RecalledList(recalled=list(found.values()))
+                items = [item_shape(Injection(*item)) for item in loads(latest[uid].body)[1]]
+                recalled[uid] = RecalledShape(message_id=uid, items=items)
+    return RecalledList(recalled=list(recalled.values()))
 
 
 @routes.get(
@@ -114,36 +114,36 @@ def _recalled_on(branch: Branch) -> RecalledList:
     summary="What the model saw when it gave this answer",
     answer=Seen,
 )
-async def seen(call: HTTPRequest) -> Seen:
+async def seen(request: HTTPRequest) -> Seen:
     """Return the prompt behind an answer; raises HTTPError 422 for any other message."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    uid = message_id(call.path["message"])
-    return await to_thread(_seen, call.caller.client, branch, uid, call.server.tools)
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    uid = message_id(request.path["message"])
+    return await to_thread(_seen, request.caller.client, branch, uid, request.server.tools)
 
 
 def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> Seen:
     with branch.session.lock:  # a run may go on with the branch, or rewrite it
         messages = branch.messages
-        place = branch.index(uid)
-        first, end = _turn(messages, place)
-        shown = sent_at(branch, first)
-    answer = messages[place]
+        index = branch.index(uid)
+        first, end = _turn(messages, index)
+        prompt = sent_at(branch, first)
+    answer = messages[index]
     if answer.role is not MessageRole.ASSISTANT:
-        told = (
+        message = (
             f"Message {uid} is from the {answer.role.value}; only answers of a model have a prompt."
         )
-        raise HTTPError(422, "invalid", told, param="message")
-    notes, added = _journal(branch, uid)
-    parts = [_said(one) for one in shown]
-    parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
+        raise HTTPError(422, "invalid", message, param="message")
+    notes, injections = _journal(branch, uid)
+    parts = [_said(message) for message in prompt]
+    parts[-1:-1] = [_injected(client, *injection, answer.created_at) for injection in injections]
     if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
         parts.insert(0, _offered(offered))
-    used: dict[str, Any] = end.metadata.get("usage", {})
+    usage: dict[str, Any] = end.metadata.get("usage", {})
     return Seen(
         model=end.metadata.get("model") or notes.get("model") or _model_named(answer),
         parts=parts,
         tokens=sum(part.tokens for part in parts),
-        counted=used.get("input_tokens"),
+        counted=usage.get("input_tokens"),
     )
 
 
@@ -153,9 +153,9 @@ def _model_named(answer: Message) -> str:
     return "" if sender is None or isinstance(sender, MessageRole) else str(sender)
 
 
-def _turn(messages: list[Message], place: int) -> tuple[int, Message]:
+def _turn(messages: list[Message], index: int) -> tuple[int, Message]:
     """Return the start of the model's turn that contains a message, and its last message."""
-    first = last = place
+    first = last = index
     while first > 0 and _same_turn(messages[first - 1]):
         first -= 1
     while (
@@ -188,9 +188,9 @@ def _journal(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str 
             if is_stored_as(event, ContextAdded):
                 context[event.run] = event
             elif event.message == uid:
-                noted = next((one for one in runs.runs() if one.id == event.run), None)
-                told = context.get(event.run)
-                return {} if noted is None else loads(noted.body), _added(told)
+                record = next((run for run in runs.runs() if run.id == event.run), None)
+                event_record = context.get(event.run)
+                return {} if record is None else loads(record.body), _added(event_record)
     return {}, []
 
 
@@ -203,9 +203,9 @@ def _journals(branch: Branch) -> Iterator[RunRepository]:
     """The journals of a branch and of those it was forked from: one of them has the run."""
     yield RunRepository(branch)
     for origin in branch.lineage():
-        found = branch.session.get_branch(origin.branch_id, None)
-        if found is not None:
-            yield RunRepository(found)
+        parent = branch.session.get_branch(origin.branch_id, None)
+        if parent is not None:
+            yield RunRepository(parent)
 
 
 def _said(message: Message) -> SeenPart:
@@ -221,19 +221,19 @@ def _said(message: Message) -> SeenPart:
 
 
 def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> SeenPart:
-    place, kind = uri or "", recalled_kind(uri)
+    path, kind = uri or "", recalled_kind(uri)
     if kind == "recalled":
-        return _recalled(client, place, tokens)
-    return SeenPart(kind=kind, text=_text_at(client, place, at), tokens=tokens, uri=uri)
+        return _recalled(client, path, tokens)
+    return SeenPart(kind=kind, text=_text_at(client, path, at), tokens=tokens, uri=uri)
 
 
 def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
     """A message of elsewhere in a line, with its date; of a long one only a part was told."""
-    file, _, named = uri.partition("#")
-    uid, session = UUID(named), client.memory.realm.session_id(Uri.parse(file).names[0])
+    file, _, message_text = uri.partition("#")
+    uid, session = UUID(message_text), client.memory.realm.session_id(Uri.parse(file).names[0])
     try:
-        said = client.session(session, create=False).messages.get(uid)
-        text = f"[{said.created_at:%Y-%m-%d}] {abstract_of(said.content.words)}"
+        message = client.session(session, create=False).messages.get(uid)
+        text = f"[{message.created_at:%Y-%m-%d}] {abstract_of(message.content.words)}"
     except NotFoundError:
         text = None
     return SeenPart(
@@ -245,7 +245,7 @@ def _text_at(client: Client, uri: str, at: datetime) -> str | None:
     """Return the text of a file at that time; for other files, the present text."""
     try:
         if not uri.startswith("viking://session"):
-            versions = [one for one in client.memory.history(uri) if one.learnt_at <= at]
+            versions = [version for version in client.memory.history(uri) if version.learnt_at <= at]
             return versions[-1].text if versions else None
         return client.fs.abstract(uri.partition("#")[0])
     except (NotFoundError, ValidationError):
@@ -254,6 +254,6 @@ def _text_at(client: Client, uri: str, at: datetime) -> str | None:
 
 def _offered(tools: list[Tool]) -> SeenPart:
     schemas = [tool.schema for tool in tools]
-    letters = sum(letters_in((one.name, one.description, one.parameters)) for one in schemas)
-    text = "\n".join(f"{one.name}: {one.description}" for one in schemas)
+    letters = sum(letters_in((schema.name, schema.description, schema.parameters)) for schema in schemas)
+    text = "\n".join(f"{schema.name}: {schema.description}" for schema in schemas)
     return SeenPart(kind="tools", text=text, tokens=tokens_in(letters))

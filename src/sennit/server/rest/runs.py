@@ -149,17 +149,17 @@ class SteerResult(ResponseModel):
 _PROVIDER_FIELDS = ("extra_body", "extra_headers")
 
 
-def _params(call: HTTPRequest, given: Mapping[str, Any]) -> dict[str, Any]:
+def _params(request: HTTPRequest, values: Mapping[str, Any]) -> dict[str, Any]:
     """Check the params of a run; raises HTTPError 403 for fields of the provider's with a token.
 
     They are sent as they are with the operator's key, so they could name another model or account.
     """
-    params = checked_params(given)
-    if call.caller.token is not None:
+    params = checked_params(values)
+    if request.caller.token is not None:
         for name in _PROVIDER_FIELDS:
             if name in params:
-                told = f"{name!r} is allowed only for the local user; leave it out."
-                raise HTTPError(403, "params", told, param=f"params.{name}")
+                message = f"{name!r} is allowed only for the local user; leave it out."
+                raise HTTPError(403, "params", message, param=f"params.{name}")
     return params
 
 
@@ -187,25 +187,25 @@ class Plan:
         return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
 
 
-def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
+def _plan(request: HTTPRequest, body: RunRequest) -> Plan:
     """Validate a run request; raises HTTPError 422 for unknown names."""
-    server = call.server
-    server.runs.check(call.caller)  # before there is a fork to run on
-    model = ask.model or next(iter(server.models))
+    server = request.server
+    server.runs.check(request.caller)  # before there is a fork to run on
+    model = body.model or next(iter(server.models))
     if model not in server.models:
-        there = ", ".join(map(repr, server.models))
-        raise HTTPError(422, "model", f"No model {model!r}; there are: {there}.", param="model")
-    tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
-    remembers = server.settings.memory if ask.memory is UNSET else ask.memory
-    memory = call.caller.client.memory
+        names = ", ".join(map(repr, server.models))
+        raise HTTPError(422, "model", f"No model {model!r}; there are: {names}.", param="model")
+    tools = [*server.tools.values()] if body.tools is UNSET else _tools(request, body.tools or [])
+    use_memory = server.settings.memory if body.memory is UNSET else body.memory
+    memory = request.caller.client.memory
     return Plan(
         server.models[model],
         tools,
-        [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
-        MemoryOptions(recalled=remembers, other_sessions=ask.other_sessions),
-        _params(call, ask.params or {}),
-        _options(SessionOptions, ask.options, "options"),
-        _options(StreamingOptions, ask.streaming, "streaming"),
+        [MemoryContext(memory, other_sessions=body.other_sessions)] if use_memory else [],
+        MemoryOptions(recalled=use_memory, other_sessions=body.other_sessions),
+        _params(request, body.params or {}),
+        _options(SessionOptions, body.options, "options"),
+        _options(StreamingOptions, body.streaming, "streaming"),
     )
 
 
@@ -217,56 +217,56 @@ def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
     answer=Started,
     status=202,
 )
-async def start(call: HTTPRequest) -> Started:
+async def start(request: HTTPRequest) -> Started:
     """Start a run on a branch; raises HTTPError 409 if one is under way."""
-    ask: RunRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await _start(call, branch, _plan(call, ask), _said(branch, ask))
+    body: RunRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    return await _start(request, branch, _plan(request, body), _said(branch, body))
 
 
-async def _start(call: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
+async def _start(request: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
     conversation = await plan.conversation(branch)
-    event = await call.server.runs.start(
-        conversation, plan.options, plan.streaming, caller=call.caller, say=say
+    event = await request.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=request.caller, say=say
     )
     return _started(branch, event)
 
 
-def _said(branch: Branch, ask: RunRequest) -> Message | None:
+def _said(branch: Branch, body: RunRequest) -> Message | None:
     """Return the first message of a run; raises ExistsError if it was added before."""
-    uid = ask.id
-    if ask.text is None:
+    uid = body.id
+    if body.text is None:
         if uid is not None:
             raise HTTPError(422, "invalid", "An id needs a text.", param="id")
         return None
     if uid is not None and uid in branch.session.messages:
         raise ExistsError(f"Message {uid} already exists; read the branch's messages.")
-    return Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=uid)
+    return Message(InstructionContent(instruction=body.text), sender=branch.session.user, id=uid)
 
 
 def _started(branch: Branch, event: RunStarted) -> Started:
-    where = f"/api/sessions/{branch.session.id}/branches/{branch.id}/events"
+    path = f"/api/sessions/{branch.session.id}/branches/{branch.id}/events"
     return Started(
         run=StartedRun(id=event.run_id, branch_id=branch.id, state="running"),
         after=event.seq - 1,
-        events=f"{where}?after={event.seq - 1}",
+        events=f"{path}?after={event.seq - 1}",
     )
 
 
-def _tools(call: HTTPRequest, names: list[str]) -> list[Tool]:
-    known = call.server.tools
-    if unknown := [name for name in names if name not in known]:
-        there = ", ".join(map(repr, known)) or "none"
-        told = f"No tool {unknown[0]!r}; there are: {there}."
-        raise HTTPError(422, "tool", told, param="tools")
-    return [known[name] for name in names]
+def _tools(request: HTTPRequest, names: list[str]) -> list[Tool]:
+    tools = request.server.tools
+    if unknown := [name for name in names if name not in tools]:
+        available = ", ".join(map(repr, tools)) or "none"
+        message = f"No tool {unknown[0]!r}; there are: {available}."
+        raise HTTPError(422, "tool", message, param="tools")
+    return [tools[name] for name in names]
 
 
-def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
+def _options(kind: Any, values: dict[str, Any] | None, name: str) -> Any:
     """The options that are meant; raises HTTPError 422 for one there is not."""
-    if given is None:
+    if values is None:
         return None
-    fields = dict(given)
+    fields = dict(values)
     try:
         if isinstance(fields.get("budget"), dict):
             fields["budget"] = Budget(**fields["budget"])
@@ -274,9 +274,9 @@ def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
     except ValidationError as error:
         raise HTTPError(422, "invalid", str(error), param=name) from None
     except TypeError:
-        known = ", ".join(kind.__slots__)
-        told = f"Unknown option in {name}; expected: {known}."
-        raise HTTPError(422, "invalid", told, param=name) from None
+        expected = ", ".join(kind.__slots__)
+        message = f"Unknown option in {name}; expected: {expected}."
+        raise HTTPError(422, "invalid", message, param=name) from None
 
 
 @routes.post(
@@ -287,15 +287,15 @@ def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
     answer=Forked,
     status=201,
 )
-async def edit(call: HTTPRequest) -> Forked:
+async def edit(request: HTTPRequest) -> Forked:
     """Say a message otherwise, on a fork."""
-    ask: EditRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    body: EditRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
 
     async def fork() -> Branch:
-        return await branch.aedit(ask.message, ask.text, name=ask.name)
+        return await branch.aedit(body.message, body.text, name=body.name)
 
-    return await _forked(call, branch, ask.run, fork)
+    return await _forked(request, branch, body.run, fork)
 
 
 @routes.post(
@@ -306,29 +306,29 @@ async def edit(call: HTTPRequest) -> Forked:
     answer=Forked,
     status=201,
 )
-async def regenerate(call: HTTPRequest) -> Forked:
+async def regenerate(request: HTTPRequest) -> Forked:
     """Have an answer given anew, on a fork."""
-    ask: RegenerateRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    body: RegenerateRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
 
     async def fork() -> Branch:
-        old = last_answer(branch) if ask.message is None else ask.message
-        return await branch.aregenerate(old, name=ask.name)
+        old = last_answer(branch) if body.message is None else body.message
+        return await branch.aregenerate(old, name=body.name)
 
-    return await _forked(call, branch, ask.run, fork)
+    return await _forked(request, branch, body.run, fork)
 
 
 async def _forked(
-    call: HTTPRequest, branch: Branch, ask: RunRequest | None, make: Callable[[], Awaitable[Branch]]
+    request: HTTPRequest, branch: Branch, body: RunRequest | None, make: Callable[[], Awaitable[Branch]]
 ) -> Forked:
     """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
-    if ask is None:
+    if body is None:
         fork, run = await make(), None
     else:
-        call.caller.require("run")
-        plan, say = _plan(call, ask), _said(branch, ask)
+        request.caller.require("run")
+        plan, say = _plan(request, body), _said(branch, body)
         fork = await make()
-        run = await _start(call, fork, plan, say)
+        run = await _start(request, fork, plan, say)
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
@@ -339,10 +339,10 @@ async def _forked(
     query=RunsQuery,
     answer=RunList,
 )
-async def list_runs(call: HTTPRequest) -> RunList:
+async def list_runs(request: HTTPRequest) -> RunList:
     """The runs of a branch."""
-    query: RunsQuery = call.query
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    query: RunsQuery = request.query
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     return RunList(runs=await to_thread(run_shapes, branch, query.limit))
 
 
@@ -354,18 +354,18 @@ async def list_runs(call: HTTPRequest) -> RunList:
     answer=EventShape,
     media=MEDIA,
 )
-async def watch(call: HTTPRequest) -> EventStreamResponse:
+async def watch(request: HTTPRequest) -> EventStreamResponse:
     """The events of a branch past a number."""
-    query: EventsQuery = call.query
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    query: EventsQuery = request.query
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     after = query.after
-    if (seen := call.header("last-event-id")) is not None:
-        if not seen.isdecimal() or len(seen) > 18:
-            told = f"Last-Event-ID is the number of an event, got {seen[:50]!r}."
-            raise HTTPError(422, "invalid", told, param="Last-Event-ID")
-        after = int(seen)
-    server = call.server
-    call.open_stream()
+    if (last_id := request.header("last-event-id")) is not None:
+        if not last_id.isdecimal() or len(last_id) > 18:
+            message = f"Last-Event-ID is the number of an event, got {last_id[:50]!r}."
+            raise HTTPError(422, "invalid", message, param="Last-Event-ID")
+        after = int(last_id)
+    server = request.server
+    request.open_stream()
     return EventStreamResponse(
         branch,
         after,
@@ -384,18 +384,18 @@ async def watch(call: HTTPRequest) -> EventStreamResponse:
     status=202,
     stops=True,
 )
-async def cancel(call: HTTPRequest) -> Cancelled:
+async def cancel(request: HTTPRequest) -> Cancelled:
     """Stop the run that is under way here; raises HTTPError 409 if it is in another program."""
-    ask: CancelRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    running = call.server.runs.on(branch)
+    body: CancelRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    running = request.server.runs.on(branch)
     if running is None:
         shape = await to_thread(branch_shape, branch)
         if shape.running:
-            told = "The run belongs to another server process; only that process can stop it."
-            raise HTTPError(409, "elsewhere", told)
+            message = "The run belongs to another server process; only that process can stop it."
+            raise HTTPError(409, "elsewhere", message)
         return Cancelled(cancelled=False)
-    running.cancel(ask.mode)
+    running.cancel(body.mode)
     return Cancelled(cancelled=True)
 
 
@@ -407,17 +407,17 @@ async def cancel(call: HTTPRequest) -> Cancelled:
     answer=SteerResult,
     status=202,
 )
-async def steer(call: HTTPRequest) -> SteerResult:
+async def steer(request: HTTPRequest) -> SteerResult:
     """Say something that a run under way takes in before it asks the model again."""
-    ask: SteerRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    running = call.server.runs.on(branch)
-    said = Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=ask.id)
+    body: SteerRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    running = request.server.runs.on(branch)
+    message = Message(InstructionContent(instruction=body.text), sender=branch.session.user, id=body.id)
     # The run may end just now; what it does not take in is said to nobody yet.
-    if running and await running.asteer_run(said):
-        return SteerResult(message=message_shape(said), running=True)
-    [message] = await branch.session.aadd_messages([said], branches=branch)
-    return SteerResult(message=message_shape(message, branch.index(message.id)), running=False)
+    if running and await running.asteer_run(message):
+        return SteerResult(message=message_shape(message), running=True)
+    [added] = await branch.session.aadd_messages([message], branches=branch)
+    return SteerResult(message=message_shape(added, branch.index(added.id)), running=False)
 
 
 @routes.post(
@@ -428,39 +428,39 @@ async def steer(call: HTTPRequest) -> SteerResult:
     answer=Started,
     status=202,
 )
-async def resume(call: HTTPRequest) -> Started:
+async def resume(request: HTTPRequest) -> Started:
     """Go on with a run that was interrupted or waits."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    ask: RunRequest = call.body
-    if ask.text is not None or ask.id is not None:
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    body: RunRequest = request.body
+    if body.text is not None or body.id is not None:
         raise HTTPError(422, "invalid", "resume takes no text; start a run to send a message.")
-    plan = await as_before(call, branch, ask)
-    return await go_on(call, plan, await plan.conversation(branch))
+    plan = await as_before(request, branch, body)
+    return await go_on(request, plan, await plan.conversation(branch))
 
 
-async def go_on(call: HTTPRequest, plan: Plan, conversation: ConversationSession) -> Started:
+async def go_on(request: HTTPRequest, plan: Plan, conversation: ConversationSession) -> Started:
     """Let a run go on that was interrupted or waited."""
-    event = await call.server.runs.start(
-        conversation, plan.options, plan.streaming, caller=call.caller, resume=True
+    event = await request.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=request.caller, resume=True
     )
     return _started(conversation.request.branch, event)
 
 
-async def as_before(call: HTTPRequest, branch: Branch, ask: RunRequest) -> Plan:
+async def as_before(request: HTTPRequest, branch: Branch, body: RunRequest) -> Plan:
     """The last run again as it was asked for, with what of its model and tools is still here."""
     last = await to_thread(RunRepository(branch).last)
     notes: dict[str, Any] = {} if last is None else loads(last.body)
-    server = call.server
-    if ask.model is None and notes.get("model") in server.models:
-        ask = msgspec.structs.replace(ask, model=notes["model"])
-    had = [name for name in notes.get("tools", ()) if name in server.tools]
-    if ask.params is None and (params := notes.get("params")):
-        if ask.tools is not UNSET or had != notes.get("tools"):  # it chooses among other tools
+    server = request.server
+    if body.model is None and notes.get("model") in server.models:
+        body = msgspec.structs.replace(body, model=notes["model"])
+    tools = [name for name in notes.get("tools", ()) if name in server.tools]
+    if body.params is None and (params := notes.get("params")):
+        if body.tools is not UNSET or tools != notes.get("tools"):  # it chooses among other tools
             params.pop("tool_choice", None)
-        ask = msgspec.structs.replace(ask, params=params)
-    if ask.tools is UNSET:
-        ask = msgspec.structs.replace(ask, tools=had)
-    if ask.memory is UNSET and (memory := notes.get("memory")):
+        body = msgspec.structs.replace(body, params=params)
+    if body.tools is UNSET:
+        body = msgspec.structs.replace(body, tools=tools)
+    if body.memory is UNSET and (memory := notes.get("memory")):
         other = memory["other_sessions"]
-        ask = msgspec.structs.replace(ask, memory=memory["recalled"], other_sessions=other)
-    return _plan(call, ask)
+        body = msgspec.structs.replace(body, memory=memory["recalled"], other_sessions=other)
+    return _plan(request, body)

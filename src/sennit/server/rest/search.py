@@ -89,14 +89,14 @@ class SearchedShape(ResponseModel):
     query=FindQuery,
     answer=Matches,
 )
-async def find(call: HTTPRequest) -> Matches:
+async def find(request: HTTPRequest) -> Matches:
     """Memories and messages that fit a question."""
-    query: FindQuery = call.query
+    query: FindQuery = request.query
     categories = None if query.category is None else query.category.split(",")
-    found = await call.caller.client.afind(
+    matches = await request.caller.client.afind(
         query.q, query.target_uri, query.limit, explain=query.explain, category=categories
     )
-    return Matches(matches=await _shown(call, found))
+    return Matches(matches=await _shown(request, matches))
 
 
 @routes.get(
@@ -106,35 +106,35 @@ async def find(call: HTTPRequest) -> Matches:
     query=SearchQuery,
     answer=SearchedShape,
 )
-async def search(call: HTTPRequest) -> SearchedShape:
+async def search(request: HTTPRequest) -> SearchedShape:
     """The same for a question that leans on a conversation."""
-    query: SearchQuery = call.query
-    client = call.caller.client
-    found = await client.asearch(query.q, query.session, query.limit, branch=query.branch)
+    query: SearchQuery = request.query
+    client = request.caller.client
+    results = await client.asearch(query.q, query.session, query.limit, branch=query.branch)
     return SearchedShape(
-        queries=[QueryShape(text=one.text, category=one.category) for one in found.queries],
-        matches=await _shown(call, found.matches),
+        queries=[QueryShape(text=search_query.text, category=search_query.category) for search_query in results.queries],
+        matches=await _shown(request, results.matches),
     )
 
 
-async def _shown(call: HTTPRequest, found: Sequence[Match]) -> list[MatchShape]:
-    sources = sum(len(one.evidence) for one in found)
-    return await call.build(sources, lambda: [_match(one) for one in found])
+async def _shown(request: HTTPRequest, matches: Sequence[Match]) -> list[MatchShape]:
+    sources = sum(len(match.evidence) for match in matches)
+    return await request.build(sources, lambda: [_match(match) for match in matches])
 
 
-def _match(one: Match) -> MatchShape:
-    sources = [SourceShape(session=str(s.session), message=str(s.message)) for s in one.evidence]
-    itself = sources[0] if one.category == MESSAGE and sources else None
-    more: dict[str, Any] = {"explained": dict(one.explained)} if one.explained else {}
+def _match(match: Match) -> MatchShape:
+    sources = [SourceShape(session=str(s.session), message=str(s.message)) for s in match.evidence]
+    source = sources[0] if match.category == MESSAGE and sources else None
+    optional: dict[str, Any] = {"explained": dict(match.explained)} if match.explained else {}
     return MatchShape(
-        uri=one.uri,
-        category=one.category,
-        abstract=one.abstract,
-        score=one.score,
+        uri=match.uri,
+        category=match.category,
+        abstract=match.abstract,
+        score=match.score,
         evidence=sources,
-        created_at=iso(one.created_at),
-        session=None if itself is None else itself.session,
-        message=None if itself is None else itself.message,
-        speaker=one.speaker or None,
-        **more,
+        created_at=iso(match.created_at),
+        session=None if source is None else source.session,
+        message=None if source is None else source.message,
+        speaker=match.speaker or None,
+        **optional,
     )

@@ -111,19 +111,19 @@ class Tree(ResponseModel):
     query=SessionsQuery,
     answer=SessionList,
 )
-async def list_sessions(call: HTTPRequest) -> SessionList:
+async def list_sessions(request: HTTPRequest) -> SessionList:
     """A page of the caller's sessions."""
-    query: SessionsQuery = call.query
-    return await to_thread(_page, call.caller, query)
+    query: SessionsQuery = request.query
+    return await to_thread(_page, request.caller, query)
 
 
 def _page(caller: Caller, query: SessionsQuery) -> SessionList:
     before = None if query.before is None else cursor(query.before)
     # One more than asked for says whether there is another page.
-    found = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
-    page = found[: query.limit]
-    last = as_cursor(page[-1]) if len(found) > query.limit else None
-    return SessionList(sessions=[_listed(caller, one) for one in page], next=last)
+    infos = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
+    page = infos[: query.limit]
+    last = as_cursor(page[-1]) if len(infos) > query.limit else None
+    return SessionList(sessions=[_listed(caller, info) for info in page], next=last)
 
 
 def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
@@ -145,10 +145,10 @@ def title_of(caller: Caller, info: SessionInfo) -> str:
         return info.key
     try:
         # Held open, so that the next look at the list finds it read.
-        asked = _first_asked(caller.open.hold(caller.client.session(info.id, create=False)))
+        question = _first_asked(caller.open.hold(caller.client.session(info.id, create=False)))
     except NotFoundError:  # deleted meanwhile
-        asked = ""
-    return asked or f"{info.created_at:%Y-%m-%d %H:%M}"
+        question = ""
+    return question or f"{info.created_at:%Y-%m-%d %H:%M}"
 
 
 def _first_asked(session: Session) -> str:
@@ -168,16 +168,16 @@ def _first_asked(session: Session) -> str:
     answer=SessionWithBranches,
     status=201,
 )
-async def create_session(call: HTTPRequest) -> SessionWithBranches:
+async def create_session(request: HTTPRequest) -> SessionWithBranches:
     """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
-    given: NewSession = call.body
-    key: str | UUID = new_id() if given.key is None else given.key
-    said = given.system
-    system = None if said is None else Message(SystemContent(system_message=said))
-    begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
-    if begun is None:
+    body: NewSession = request.body
+    key: str | UUID = new_id() if body.key is None else body.key
+    text = body.system
+    system = None if text is None else Message(SystemContent(system_message=text))
+    branch = await request.caller.client.abegin(key, system=system, metadata=body.metadata)
+    if branch is None:
         raise _taken(key)
-    return await to_thread(_whole, call.caller, begun.session)
+    return await to_thread(_whole, request.caller, branch.session)
 
 
 def _taken(key: str | UUID) -> ExistsError:
@@ -190,10 +190,10 @@ def _taken(key: str | UUID) -> ExistsError:
     summary="A session and its branches",
     answer=SessionWithBranches,
 )
-async def get_session(call: HTTPRequest) -> SessionWithBranches:
+async def get_session(request: HTTPRequest) -> SessionWithBranches:
     """A session and its branches."""
-    session = await call.caller.session(call.path["session"])
-    return await to_thread(_whole, call.caller, session)
+    session = await request.caller.session(request.path["session"])
+    return await to_thread(_whole, request.caller, session)
 
 
 def _listed_now(caller: Caller, session: UUID) -> SessionShape:
@@ -213,12 +213,12 @@ def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
     body=Description,
     answer=SessionShape,
 )
-async def describe_session(call: HTTPRequest) -> SessionShape:
+async def describe_session(request: HTTPRequest) -> SessionShape:
     """Give a session other metadata."""
-    given: Description = call.body
-    session = await call.caller.session(call.path["session"])
-    await session.adescribe(given.metadata)
-    return await to_thread(_listed_now, call.caller, session.id)
+    body: Description = request.body
+    session = await request.caller.session(request.path["session"])
+    await session.adescribe(body.metadata)
+    return await to_thread(_listed_now, request.caller, session.id)
 
 
 @routes.delete(
@@ -227,12 +227,12 @@ async def describe_session(call: HTTPRequest) -> SessionShape:
     summary="Erase a session and all that is in it",
     status=204,
 )
-async def delete_session(call: HTTPRequest) -> None:
+async def delete_session(request: HTTPRequest) -> None:
     """Erase a session for good; raises NotFoundError."""
-    session = await call.caller.session(call.path["session"])
-    await call.server.runs.stop_on(session.branches)
-    call.caller.open.drop(session.id)
-    await call.caller.client.adelete_session(session.id)
+    session = await request.caller.session(request.path["session"])
+    await request.server.runs.stop_on(session.branches)
+    request.caller.open.drop(session.id)
+    await request.caller.client.adelete_session(session.id)
 
 
 @routes.get(
@@ -241,20 +241,20 @@ async def delete_session(call: HTTPRequest) -> None:
     summary="Branches whose last run was cut off, in the sessions changed last",
     answer=InterruptedList,
 )
-async def interrupted(call: HTTPRequest) -> InterruptedList:
+async def interrupted(request: HTTPRequest) -> InterruptedList:
     """The branches whose last run was cut off, in the sessions changed last."""
-    return await to_thread(_interrupted, call.caller.client)
+    return await to_thread(_interrupted, request.caller.client)
 
 
 def _interrupted(client: Client) -> InterruptedList:
-    found: list[InterruptedBranch] = []
+    branches: list[InterruptedBranch] = []
     for info in client.sessions(limit=_RECENT):
         with suppress(NotFoundError):  # deleted meanwhile
             session = client.session(info.id, create=False)
             shapes = branch_shapes(list(session.branches))
-            cut_off = (fields_of(one) for one in shapes if one.interrupted)
-            found += [InterruptedBranch(**one, session=info.id) for one in cut_off]
-    return InterruptedList(branches=found)
+            cut_off = (fields_of(shape) for shape in shapes if shape.interrupted)
+            branches += [InterruptedBranch(**branch, session=info.id) for branch in cut_off]
+    return InterruptedList(branches=branches)
 
 
 @routes.get(
@@ -263,18 +263,18 @@ def _interrupted(client: Client) -> InterruptedList:
     summary="The branches of a session as a tree of forks",
     answer=Tree,
 )
-async def tree(call: HTTPRequest) -> Tree:
+async def tree(request: HTTPRequest) -> Tree:
     """The branches as a tree of forks."""
-    session = await call.caller.session(call.path["session"])
+    session = await request.caller.session(request.path["session"])
     return await to_thread(_tree, session)
 
 
 def _tree(session: Session) -> Tree:
-    drawn = list(session.tree())
-    parents = {child.branch.id: node.branch.id for node in drawn for child in node.children}
-    shapes = branch_shapes([node.branch for node in drawn])
-    pairs = zip(drawn, shapes, strict=True)
-    return Tree(branches=[_node(node, one, parents.get(one.id)) for node, one in pairs])
+    nodes = list(session.tree())
+    parents = {child.branch.id: node.branch.id for node in nodes for child in node.children}
+    shapes = branch_shapes([node.branch for node in nodes])
+    pairs = zip(nodes, shapes, strict=True)
+    return Tree(branches=[_node(node, shape, parents.get(shape.id)) for node, shape in pairs])
 
 
 def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> TreeNode:

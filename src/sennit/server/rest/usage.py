@@ -94,10 +94,10 @@ class _Sum:
     query=UsageQuery,
     answer=UsageShape,
 )
-async def usage(call: HTTPRequest) -> UsageShape:
+async def usage(request: HTTPRequest) -> UsageShape:
     """Return the usage of the last days."""
-    query: UsageQuery = call.query
-    return await call.server.work.run(call.caller, _usage, call.caller, query)
+    query: UsageQuery = request.query
+    return await request.server.work.run(request.caller, _usage, request.caller, query)
 
 
 def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
@@ -106,15 +106,15 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
     by_day: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
     by_session: dict[UUID, tuple[SessionInfo, _Sum]] = {}
     before = None if query.before is None else cursor(query.before)
-    found = list(islice(_changed_since(client, since, before), query.limit))
-    for info in found:
+    infos = list(islice(_changed_since(client, since, before), query.limit))
+    for info in infos:
         cancellation.check()
         for message, used in _answers(client, info, since):
             date = clock.to_iso(message.created_us)[:10]
             model = message.metadata.get("model") or str(message.sender or "")
             by_day[date, model].add(used)
             by_session.setdefault(info.id, (info, _Sum()))[1].add(used)
-    told = [
+    days = [
         DayUsage(date=date, model=model, **by_day[date, model].fields())
         for date, model in sorted(by_day, reverse=True)
     ]
@@ -122,9 +122,9 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
         SessionUsage(id=info.id, key=info.key, title=title_of(caller, info), **total.fields())
         for info, total in by_session.values()
     ]
-    sessions.sort(key=lambda one: (-one.cost, -one.output_tokens))
-    more = as_cursor(found[-1]) if query.limit is not None and len(found) == query.limit else None
-    return UsageShape(days=told, sessions=sessions, next=more)
+    sessions.sort(key=lambda session: (-session.cost, -session.output_tokens))
+    next_page = as_cursor(infos[-1]) if query.limit is not None and len(infos) == query.limit else None
+    return UsageShape(days=days, sessions=sessions, next=next_page)
 
 
 def _changed_since(client: Client, since: int, last: SessionInfo | None) -> Iterator[SessionInfo]:
