@@ -61,13 +61,13 @@ def endpoints() -> list[Endpoint]:
 
 
 @asynccontextmanager
-async def _watching(auth: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
-    """Look at the token file at every heartbeat, so that streams end also when nobody asks."""
+async def _watch_tokens(auth: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
+    """Check the token file at every heartbeat, so that streams of revoked tokens end."""
 
     async def watch() -> None:
         while True:
             await sleep(limits.heartbeat)
-            with suppress(SennitError):  # told to whoever sends the next request
+            with suppress(SennitError):  # reported to the next request
                 auth.check_tokens()
 
     task = create_task(watch(), name="token file")
@@ -78,7 +78,7 @@ async def _watching(auth: AuthMiddleware, limits: Limits) -> AsyncGenerator[None
 
 
 class _App(Starlette):
-    """The app without Starlette's own middleware: the dispatcher and uvicorn answer errors."""
+    """A Starlette app without its error middleware: the router and uvicorn handle errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
         app: ASGIApp = self.router
@@ -88,12 +88,12 @@ class _App(Starlette):
 
 
 def create_app(settings: ServerSettings) -> Starlette:
-    """The server as an ASGI app; its `state.server` is what all requests share."""
+    """Return the ASGI app of a server; its `state.server` is the ServerState."""
     server = ServerState(settings)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        async with server.running(), mcp.running(), _watching(auth, server.settings.limits):
+        async with server.running(), mcp.running(), _watch_tokens(auth, server.settings.limits):
             yield
 
     mcp = McpApp(server)
@@ -102,7 +102,7 @@ def create_app(settings: ServerSettings) -> Starlette:
     public = [*studio.PUBLIC, *(endpoint.path for endpoint in table if endpoint.scope is None)]
     auth = AuthMiddleware(server, Router(server, table, mounts), public=public)
     app = _App(lifespan=lifespan)
-    app.router.default = auth  # no route of Starlette's own, which would answer before the gate
+    app.router.default = auth  # Starlette's own routes would bypass authentication
     app.router.redirect_slashes = False
     app.state.server = server
     return app

@@ -1,4 +1,4 @@
-"""The OpenAPI description, generated from the table of endpoints."""
+"""The OpenAPI document, generated from the endpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
 
 _REF = "#/components/schemas/{name}"
-_BRACES = re.compile(r"{(\w+)}")
+_PATH_PARAM = re.compile(r"{(\w+)}")
 
 
 class ErrorBody(ResponseModel):
@@ -27,20 +27,25 @@ class ErrorBody(ResponseModel):
 
 
 class ErrorShape(ResponseModel):
-    """The body of every answer that is an error."""
+    """The body of every error response."""
 
     error: ErrorBody
 
 
 def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
-    """The description of all endpoints."""
-    kinds = [ErrorShape, *(kind for endpoint in table for kind in (endpoint.body, endpoint.answer) if kind)]
+    """Return the OpenAPI document of endpoints."""
+    kinds = [
+        ErrorShape,
+        *(kind for endpoint in table for kind in (endpoint.body, endpoint.answer) if kind),
+    ]
     models = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
     schemas, components = msgspec.json.schema_components(models, ref_template=_REF)
     schemas_by_model = dict(zip(models, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in table:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas_by_model)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
+            endpoint, schemas_by_model
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Sennit", "version": version("sennit")},
@@ -55,12 +60,12 @@ def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
 def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
-        "operationId": _id(endpoint),
-        "parameters": [*_in_path(endpoint), *_in_query(endpoint)],
+        "operationId": _operation_id(endpoint),
+        "parameters": [*_path_params(endpoint), *_query_params(endpoint)],
         "responses": {
-            str(endpoint.status): _answer(endpoint, schemas),
+            str(endpoint.status): _response(endpoint, schemas),
             "default": {
-                "description": "Something went wrong.",
+                "description": "An error.",
                 "content": {"application/json": {"schema": schemas[ErrorShape]}},
             },
         },
@@ -73,27 +78,31 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     return operation
 
 
-def _id(endpoint: Endpoint) -> str:
+def _operation_id(endpoint: Endpoint) -> str:
     words = re.findall(r"\w+", f"{endpoint.method.lower()} {endpoint.path}")
     return "_".join(words)
 
 
-def _answer(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
+def _response(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {"description": endpoint.summary}
     if endpoint.status != 204:
-        schema = schemas.get(endpoint.answer, {}) if isinstance(endpoint.answer, type) else {"type": "object"}
+        schema = (
+            schemas.get(endpoint.answer, {})
+            if isinstance(endpoint.answer, type)
+            else {"type": "object"}
+        )
         response["content"] = {endpoint.media: {"schema": schema}}
     return response
 
 
-def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _path_params(endpoint: Endpoint) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _BRACES.findall(endpoint.path)
+        for name in _PATH_PARAM.findall(endpoint.path)
     ]
 
 
-def _in_query(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _query_params(endpoint: Endpoint) -> list[dict[str, Any]]:
     if endpoint.query is None:
         return []
     schema = msgspec.json.schema(endpoint.query)
@@ -110,20 +119,20 @@ def _needs_body(kind: type) -> bool:
 
 
 def endpoint(table: Sequence[Endpoint]) -> Endpoint:
-    """The route of the description of a table, of which it may be a part itself."""
+    """Return the endpoint of the OpenAPI document of a table, which may contain it."""
 
     @cache
-    def described() -> dict[str, Any]:
+    def document() -> dict[str, Any]:
         return openapi(table)
 
     async def describe(_request: HTTPRequest) -> dict[str, Any]:
-        return await to_thread(described)
+        return await to_thread(document)
 
     return Endpoint(
         method="GET",
         path="/openapi.json",
         handle=describe,
         scope=None,
-        summary="This description",
+        summary="This OpenAPI document",
         answer=dict[str, Any],
     )

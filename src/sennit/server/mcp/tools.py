@@ -1,8 +1,8 @@
 """MCP tools: search, read, write, fork and continue sessions.
 
-Each tool is one line of a table: what it takes, checked before it runs, what it gives, and which
-scope it needs. An answer is bounded: a model's window is small, so long texts and lists come in
-pieces, each of which says how to get the next one. Nothing here knows the protocol.
+Each tool is an entry of `TOOLS`: its validated arguments, its scope and its function. Results are
+bounded, since a model's context window is small: long texts and lists are paginated, and each page
+says how to get the next. This module does not depend on the MCP protocol.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sennit.services.models.protocol import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 
-LETTERS = 24_000
-"""How long the texts of one answer are at most, all together."""
-_MESSAGE = 6_000
-"""How long one message is shown at most."""
-_ENTRIES = 500
+MAX_ANSWER_CHARS = 24_000
+"""The maximum length of all texts in one result."""
+_MAX_MESSAGE_CHARS = 6_000
+"""The length at which a message is cut."""
+_MAX_ENTRIES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class McpScope:
     client: Client
     scopes: frozenset[Scope]
     model: Model | None = None
-    """Who continues a session; None if nobody can."""
+    """The model of continue_session; None if there is none."""
     runs: ActiveRuns = field(default_factory=ActiveRuns)
-    """Where runs are known that are suspended when the server stops."""
+    """The registry of runs to suspend when the server stops."""
     check_quota: Callable[[], Awaitable[None]] | None = None
-    """Called before a tool stores something; raises Problem if the user has stored too much."""
+    """Called before a tool stores something; raises HTTPError if the quota is exhausted."""
 
     def may(self, scope: Scope) -> bool:
         """Return whether the caller may use tools of a scope."""
@@ -150,14 +150,14 @@ class ContinueSession(ToolArguments):
 
 
 async def search(access: McpScope, args: Search) -> dict[str, Any]:
-    """Memories and messages that fit, the best first."""
+    """Return matching memories and messages, best first."""
     categories = {"all": None, "messages": "message", "memories": list(Category)}[args.kind]
     matches = await access.client.afind(args.query, args.within, args.limit, category=categories)
     return {"found": [match.to_dict() for match in matches]}
 
 
 async def list_sessions(access: McpScope, args: ListSessions) -> dict[str, Any]:
-    """Sessions, the one changed last first."""
+    """Return a page of sessions, last changed first."""
     before = None if args.before is None else cursor(args.before)
     infos = await access.client.asessions(contains=args.contains, before=before, limit=args.limit)
     sessions = [
@@ -168,11 +168,14 @@ async def list_sessions(access: McpScope, args: ListSessions) -> dict[str, Any]:
         }
         for info in infos
     ]
-    return {"sessions": sessions, "next": as_cursor(infos[-1]) if len(infos) == args.limit else None}
+    return {
+        "sessions": sessions,
+        "next": as_cursor(infos[-1]) if len(infos) == args.limit else None,
+    }
 
 
 async def read_session(access: McpScope, args: ReadSession) -> dict[str, Any]:
-    """Messages of a branch, by default the last ones, and the names of all branches."""
+    """Return a page of a branch's messages, by default the last, and all branch names."""
     session = await access.client.asession(args.session, create=False)
     return await to_thread(_page, session, args)
 
@@ -185,9 +188,9 @@ def _page(session: Session, args: ReadSession) -> dict[str, Any]:
         messages = session.messages.pick(branch[start:stop])
         names = [other.name for other in session.branches]
     shown: list[dict[str, Any]] = []
-    remaining = LETTERS
+    remaining = MAX_ANSWER_CHARS
     for index, message in zip(range(stop - 1, start - 1, -1), reversed(messages), strict=True):
-        item = _shown(index, message)
+        item = _message_dict(index, message)
         remaining -= len(item["text"])
         if remaining < 0 and shown:
             start = index + 1
@@ -195,29 +198,31 @@ def _page(session: Session, args: ReadSession) -> dict[str, Any]:
         shown.append(item)
     return {
         "branch": branch.name,
-        "branches": names[:_ENTRIES],
+        "branches": names[:_MAX_ENTRIES],
         "messages": shown[::-1],
         "total": len(branch),
         "before": start or None,
     }
 
 
-def _shown(index: int, message: Message) -> dict[str, Any]:
+def _message_dict(index: int, message: Message) -> dict[str, Any]:
     shape = message_shape(message, index)
     return {
         "index": index,
         "id": str(shape.id),
         "role": shape.role,
         "kind": shape.kind,
-        "text": _cut(shape.text, _MESSAGE),
+        "text": _cut(shape.text, _MAX_MESSAGE_CHARS),
     }
 
 
 async def list_files(access: McpScope, args: ListFiles) -> dict[str, Any]:
     """List a folder."""
     entries = await access.client.fs.als(args.uri)
-    result: dict[str, Any] = {"entries": [_entry(entry) for entry in entries[:_ENTRIES]]}
-    return result | ({"left_out": len(entries) - _ENTRIES} if len(entries) > _ENTRIES else {})
+    result: dict[str, Any] = {"entries": [_entry(entry) for entry in entries[:_MAX_ENTRIES]]}
+    return result | (
+        {"left_out": len(entries) - _MAX_ENTRIES} if len(entries) > _MAX_ENTRIES else {}
+    )
 
 
 def _entry(entry: FileEntry) -> dict[str, Any]:
@@ -230,25 +235,25 @@ async def read_file(access: McpScope, args: ReadFile) -> dict[str, Any]:
     text = await access.client.fs.aread(args.uri)
     if args.offset > len(text):
         raise OutOfRangeError(
-            f"{args.uri!r} has {len(text)} characters; offset is {args.offset}."
+            f"{args.uri!r} has {len(text)} characters, got the offset {args.offset}."
         )
-    end = args.offset + LETTERS
+    end = args.offset + MAX_ANSWER_CHARS
     result = {"uri": args.uri, "text": text[args.offset : end], "letters": len(text)}
     return result | ({"next_offset": end} if end < len(text) else {})
 
 
 async def write_file(access: McpScope, args: WriteFile) -> dict[str, Any]:
-    """Let a file say something."""
+    """Write a file; raise AccessError for a shared file without the scope "admin"."""
     if Uri.parse(args.uri).is_shared and not access.may("admin"):
         raise AccessError(
-            "Writing what all users of the tenant share needs a token with the scope 'admin'."
+            "Writing a file that the tenant shares needs a token with the scope 'admin'."
         )
     entry = await access.client.fs.awrite(args.uri, args.text)
     return {"uri": entry.uri, "version": entry.version, "size": entry.size}
 
 
 async def add_message(access: McpScope, args: AddMessage) -> dict[str, Any]:
-    """Put something on a branch without asking a model."""
+    """Append a message to a branch, without calling a model."""
     session = await access.client.asession(args.session)
     branch = None if args.branch is None else session.get_branch(args.branch)
     group = await session.aadd_message(args.role, args.text, branches=branch)
@@ -262,7 +267,7 @@ async def add_message(access: McpScope, args: AddMessage) -> dict[str, Any]:
 
 
 async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
-    """A new branch that shares what was said."""
+    """Fork a branch, sharing its history."""
     session = await access.client.asession(args.session, create=False)
     source = _branch(session, args.branch)
     fork = await session.afork(
@@ -272,30 +277,28 @@ async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
 
 
 async def continue_session(access: McpScope, args: ContinueSession) -> dict[str, Any]:
-    """Say something, and have the model answer."""
+    """Append a user message, and let the model answer."""
     if access.model is None:
-        raise ValidationError(
-            "This server has no model; add the answer of your own with add_message."
-        )
+        raise ValidationError("This server has no model; add an answer with add_message.")
     session = await access.client.asession(args.session, create=False)
     branch = _branch(session, args.branch)
     conversation = session.conversation(
         branch, model=access.model, contexts=[MemoryContext(session.memory)]
     )
-    with access.runs.including(conversation):
+    with access.runs.tracking(conversation):
         result = (await conversation.say(args.text)).raise_for_error()
     if result.stop_reason == "suspended":
         raise ConflictError("The server is shutting down; the run is suspended and can be resumed.")
     return {
         "branch": branch.name,
-        "answer": _cut(result.answer, LETTERS),
+        "answer": _cut(result.answer, MAX_ANSWER_CHARS),
         "stop_reason": str(result.stop_reason),
         "total": len(branch),
     }
 
 
 def _branch(session: Session, name: str | None) -> Branch:
-    """The branch that is meant; looking at a session makes none. Raises NotFoundError."""
+    """Return a branch by name, else main or the first; raise NotFoundError if there is none."""
     if name is not None:
         return session.get_branch(name)
     branch = session.get_branch(DEFAULT_BRANCH, None)
@@ -307,16 +310,20 @@ def _branch(session: Session, name: str | None) -> Branch:
 
 
 def _cut(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else f"{text[:max_chars]}… ({len(text) - max_chars} letters more)"
+    return (
+        text
+        if len(text) <= max_chars
+        else f"{text[:max_chars]}… ({len(text) - max_chars} letters more)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
-    """One tool."""
+    """A tool and the function that runs it."""
 
     name: str
-    about: str
-    takes: type[ToolArguments]
+    description: str
+    arguments: type[ToolArguments]
     scope: Scope
     run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
 
@@ -326,69 +333,69 @@ class McpTool:
         return self.scope == "read"
 
 
-OFFERS: dict[str, McpTool] = {
-    one.name: one
-    for one in (
+TOOLS: dict[str, McpTool] = {
+    tool.name: tool
+    for tool in (
         McpTool(
             name="search",
-            about="Search what is remembered of the user and everything said in past sessions.",
-            takes=Search,
+            description="Search the memories of the user and all messages of past sessions.",
+            arguments=Search,
             scope="read",
             run=search,
         ),
         McpTool(
             name="list_sessions",
-            about="List past sessions, the one changed last first; more with `before`.",
-            takes=ListSessions,
+            description="List past sessions, the one changed last first; more with `before`.",
+            arguments=ListSessions,
             scope="read",
             run=list_sessions,
         ),
         McpTool(
             name="read_session",
-            about="Read messages of a session. Gives the last ones; go back with `before`.",
-            takes=ReadSession,
+            description="Read messages of a session. Gives the last ones; go back with `before`.",
+            arguments=ReadSession,
             scope="read",
             run=read_session,
         ),
         McpTool(
             name="list_files",
-            about="List a folder of memories, skills, resources or sessions, by viking:// URI.",
-            takes=ListFiles,
+            description="List a folder of memories, skills, resources or sessions by its URI.",
+            arguments=ListFiles,
             scope="read",
             run=list_files,
         ),
         McpTool(
             name="read_file",
-            about="Read a memory or another file. Long ones come in pieces: see next_offset.",
-            takes=ReadFile,
+            description="Read a memory or another file. Long ones come in pieces: see next_offset.",
+            arguments=ReadFile,
             scope="read",
             run=read_file,
         ),
         McpTool(
             name="write_file",
-            about="Write a memory or another file; what it said before stays in its history.",
-            takes=WriteFile,
+            description="Write a memory or another file; what it said before stays in its history.",
+            arguments=WriteFile,
             scope="write",
             run=write_file,
         ),
         McpTool(
             name="add_message",
-            about="Put a message at the end of a session, without asking a model.",
-            takes=AddMessage,
+            description="Put a message at the end of a session, without asking a model.",
+            arguments=AddMessage,
             scope="write",
             run=add_message,
         ),
         McpTool(
             name="fork_session",
-            about="Fork a session at a message, to try another way; nothing is copied or lost.",
-            takes=ForkSession,
+            description="Fork a session at a message, to try another way; the original stays.",
+            arguments=ForkSession,
             scope="write",
             run=fork_session,
         ),
         McpTool(
             name="continue_session",
-            about="Say something in a session and have the model of this server answer.",
-            takes=ContinueSession,
+            description="Say something in a session and have the model of this server answer.",
+            arguments=ContinueSession,
             scope="run",
             run=continue_session,
         ),
@@ -396,10 +403,10 @@ OFFERS: dict[str, McpTool] = {
 }
 
 
-def offered(access: McpScope) -> list[McpTool]:
-    """The tools a caller may use."""
+def allowed_tools(access: McpScope) -> list[McpTool]:
+    """Return the tools that a caller may use."""
     return [
         tool
-        for tool in OFFERS.values()
+        for tool in TOOLS.values()
         if access.may(tool.scope) and (tool.run is not continue_session or access.model is not None)
     ]

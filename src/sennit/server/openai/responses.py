@@ -12,48 +12,58 @@ from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.output_schema import ModelSchema
-from sennit.server.http.disconnects import while_there
+from sennit.server.http.disconnects import cancel_on_disconnect
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat import answer_in, where
-from sennit.server.openai.chat_schemas import JsonObjectFormat, bad, checked, refuse_unsupported
+from sennit.server.openai.chat import answer_of, location_headers
+from sennit.server.openai.chat_schemas import (
+    JsonObjectFormat,
+    bad_param,
+    checked_values,
+    refuse_unsupported,
+)
 from sennit.server.openai.conversations import (
     find_conversation,
     is_conversation_id,
-    lasting_on,
-    main_of,
-    session_named,
+    lasting_system,
+    main_branch,
+    session_name,
 )
-from sennit.server.openai.event_stream import ChunkStream, told
+from sennit.server.openai.event_stream import ChunkStream, encode_events
 from sennit.server.openai.item_schemas import (
     ResponsesRequest,
     SchemaFormat,
     answer_format,
-    sent_items,
+    parse_input,
 )
-from sennit.server.openai.locate import BranchLocation, NamedSession, anchored, place_of
+from sennit.server.openai.locate import BranchLocation, NamedSession, locate, with_first_id
 from sennit.server.openai.pagination import ItemsQuery, page
-from sennit.server.openai.request_metadata import IdempotentRequest, named_by, once_of, remembers
-from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, asked_for
+from sennit.server.openai.request_metadata import (
+    IdempotentRequest,
+    idempotent_request,
+    named_session,
+    wants_memory,
+)
+from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, echoed_params
 from sennit.server.openai.stored_responses import (
     StoredResponse,
-    copied_after,
-    copied_on,
+    copy_branch,
+    copy_response,
     delete_response,
     find_response,
-    place_after,
-    place_again,
+    locate_next,
+    locate_retry,
     response_id,
 )
 from sennit.server.openai.translate import (
     ClientMessages,
     ModelAnswer,
-    offered,
-    schema_form,
-    wanted_form,
+    client_tools,
+    output_schema,
+    schema_of,
 )
-from sennit.server.openai.turn import TurnOptions, answered, known_model, watched
+from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
 
@@ -61,111 +71,126 @@ routes = Routes()
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A response that is to be answered, or was."""
+class _PreparedResponse:
+    """A response to generate, or with its stored answer."""
 
     head: ResponseHead
-    place: BranchLocation
+    location: BranchLocation
     answer: ModelAnswer | None = None
 
 
 @routes.post(
     "/v1/responses",
     scope="run",
-    summary="Answer, as OpenAI's responses do",
+    summary="Create a response, as in OpenAI's API",
     body=ResponsesRequest,
-    misfit=400,
+    validation_status=400,
     answer=dict[str, Any],
 )
 async def create(request: HTTPRequest) -> Response:
-    """Answer, whole or as a stream of events."""
+    """Answer, in one response or as a stream of events."""
     body: ResponsesRequest = request.body
-    _refuse(body)
+    _check_supported(body)
     if not isinstance(body.input, str):
         request.check_count(len(body.input), request.limits.items, "input")
-    streams = known_model(request.server, body.model).streams
-    options, idempotent, limits = _wanted(request, body), once_of(request), request.limits
+    streams = find_model(request.server, body.model).streams
+    options, idempotent, limits = (
+        _turn_options(request, body),
+        idempotent_request(request),
+        request.limits,
+    )
     if body.stream:
         request.open_stream()
     async with AsyncExitStack() as stack:
         if idempotent is not None:
             await stack.enter_async_context(idempotent.lock)
-        prepared = await _begun(request, body, idempotent)
+        prepared = await _prepare(request, body, idempotent)
         answer = prepared.answer
         if answer is None and not (body.stream and streams):
-            location, result = await while_there(request.receive, answered(prepared.place, options))
-            answer = answer_in(result, location)
+            location, result = await cancel_on_disconnect(
+                request.receive, run_turn(prepared.location, options)
+            )
+            answer = answer_of(result, location)
         if answer is not None and not body.stream:
-            return ok(prepared.head.answered(answer))
+            return ok(prepared.head.with_answer(answer))
         events = ResponseEvents(prepared.head)
         if answer is not None:
-            pieces = _at_once(events, answer)
+            pieces = _stream_answer(events, answer)
         else:
-            pieces = told(watched(prepared.place, options), events.encoded, events.failed)
-        return ChunkStream(pieces, stack.pop_all(), limits, where(prepared.place))
+            pieces = encode_events(
+                stream_turn(prepared.location, options), events.encode, events.encode_failure
+            )
+        return ChunkStream(pieces, stack.pop_all(), limits, location_headers(prepared.location))
 
 
-async def _at_once(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
-    yield b"".join(events.encoded_answer(answer))
+async def _stream_answer(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
+    yield b"".join(events.encode_answer(answer))
 
 
-def _refuse(body: ResponsesRequest) -> None:
+def _check_supported(body: ResponsesRequest) -> None:
     refuse_unsupported(body)
     if body.previous_response_id is not None and body.conversation is not None:
-        raise bad("conversation", "Name a 'conversation' or a 'previous_response_id', not both.")
+        raise bad_param("conversation", "Send 'conversation' or 'previous_response_id', not both.")
     if body.text is not None and body.text.verbosity not in (None, "medium"):
-        raise bad("text.verbosity", "'text.verbosity' is not supported here.", "unsupported")
+        raise bad_param(
+            "text.verbosity", "'text.verbosity' is not supported; leave it out.", "unsupported"
+        )
     if "message.output_text.logprobs" in (body.include or ()):
-        raise bad("include", "There are no logprobs here.", "unsupported")
+        raise bad_param(
+            "include", "Logprobs are not supported; leave them out of 'include'.", "unsupported"
+        )
 
 
-def _wanted(request: HTTPRequest, body: ResponsesRequest) -> TurnOptions:
+def _turn_options(request: HTTPRequest, body: ResponsesRequest) -> TurnOptions:
     functions = [] if body.tool_choice == "none" else body.tools or ()
     return TurnOptions(
-        model=known_model(request.server, body.model),
-        tools=tuple(offered(functions)),
-        form=_form(body),
-        params=checked(body.params),
-        remembers=body.store is not False and remembers(request, body),
+        model=find_model(request.server, body.model),
+        tools=tuple(client_tools(functions)),
+        schema=_output_schema(body),
+        params=checked_values(body.params),
+        use_memory=body.store is not False and wants_memory(request, body),
     )
 
 
-def _form(body: ResponsesRequest) -> ModelSchema | None:
+def _output_schema(body: ResponsesRequest) -> ModelSchema | None:
     format = answer_format(body)
     if isinstance(format, SchemaFormat):
-        return schema_form(format)
-    return wanted_form(format if isinstance(format, JsonObjectFormat) else None)
+        return schema_of(format)
+    return output_schema(format if isinstance(format, JsonObjectFormat) else None)
 
 
-async def _begun(
+async def _prepare(
     request: HTTPRequest, body: ResponsesRequest, idempotent: IdempotentRequest | None
-) -> _Begun:
-    """Return the location of a new response, and its id."""
+) -> _PreparedResponse:
+    """Locate a new response, or find the stored one of an idempotent request."""
     previous = await _previous(request, body)
     conversation = await _conversation(request, body)
     lasting = None if previous is None else previous.lasting
     if conversation is not None:
-        lasting = lasting_on(conversation)
-    sent = await request.build(_count(body), sent_items, body.input, body.instructions, lasting)
+        lasting = lasting_system(conversation)
+    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
     if body.store is False:
-        client, main = request.caller.client, None if conversation is None else main_of(conversation)
+        client, main = (
+            request.caller.client,
+            None if conversation is None else main_branch(conversation),
+        )
         if main is not None:
-            return _new(body, sent, copied_on(client, main, main.tail.total, sent), None)
-        return _new(body, sent, copied_after(client, previous, sent), None)
-    if conversation is not None:  # what was told for the response before is over
+            return _new_response(body, sent, copy_branch(client, main, main.tail.total, sent), None)
+        return _new_response(body, sent, copy_response(client, previous, sent), None)
+    if conversation is not None:  # instructions of earlier responses do not apply
         sent = replace(sent, system=sent.system or "")
-    named = _named(request, body, previous)
+    named = _named_session(request, body, previous)
     if idempotent is not None:
-        stored = await idempotent.kept(sent, named)
+        stored = await idempotent.find_stored(sent, named)
         if stored is not None:
-            return await to_thread(_again, stored)
+            return await to_thread(_repeat, stored)
     if previous is not None:
-        location = await place_after(request.caller, previous, sent)
+        location = await locate_next(request.caller, previous, sent)
     else:
-        location = await place_of(request.caller, sent, named, always_append=True)
+        location = await locate(request.caller, sent, named, always_append=True)
     if idempotent is not None:
-        idempotent.note(location.session.id)
-    return _new(body, sent, location, idempotent)
+        idempotent.record(location.session.id)
+    return _new_response(body, sent, location, idempotent)
 
 
 def _count(body: ResponsesRequest) -> int:
@@ -178,73 +203,75 @@ async def _previous(request: HTTPRequest, body: ResponsesRequest) -> StoredRespo
         return None
     stored = await find_response(request.caller, name)
     if stored is None:
-        message = f"There is no response {name[:100]!r}; it may have been deleted, or never kept."
-        raise bad("previous_response_id", message, "previous_response_not_found")
+        message = f"There is no response {name[:100]!r}; it was deleted, or not stored."
+        raise bad_param("previous_response_id", message, "previous_response_not_found")
     return stored
 
 
 async def _conversation(request: HTTPRequest, body: ResponsesRequest) -> Session | None:
-    """The conversation that is named, if it is there; raises HTTPError 404 if it has to be."""
+    """Return the conversation of a request; raise HTTPError 404 for a missing conversation id."""
     name = body.conversation_id
     if name is None:
         return None
     if not name:
-        raise bad("conversation", "The id of a conversation must not be empty.")
+        raise bad_param("conversation", "The id of a conversation must not be empty.")
     return await find_conversation(request.caller, name, required=is_conversation_id(name))
 
 
-def _named(
+def _named_session(
     request: HTTPRequest, body: ResponsesRequest, previous: StoredResponse | None
 ) -> NamedSession | None:
     if previous is not None:
         return NamedSession(session=str(previous.session.id))
     if (conversation := body.conversation_id) is not None:
-        return NamedSession(session=session_named(conversation), history="new")
-    return named_by(request, body)
+        return NamedSession(session=session_name(conversation), history="new")
+    return named_session(request, body)
 
 
-def _new(
+def _new_response(
     body: ResponsesRequest,
     sent: ClientMessages,
     location: BranchLocation,
     idempotent: IdempotentRequest | None,
-) -> _Begun:
+) -> _PreparedResponse:
     uid = new_id() if idempotent is None else idempotent.uid
-    params = asked_for(body)
+    params = echoed_params(body)
     notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
     if sent.lasting is not None:
         notes["lasting"] = sent.lasting
     head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
-    return _Begun(head, anchored(location, uid, notes))
+    return _PreparedResponse(head, with_first_id(location, uid, notes))
 
 
-def _again(stored: StoredResponse) -> _Begun:
-    """A response that was asked for before; one that came to nothing is tried again."""
-    if stored.answer.whole:
-        return _Begun(stored.head, BranchLocation(stored.branch, (), stored.end), stored.answer)
-    return _Begun(stored.head, place_again(stored))
+def _repeat(stored: StoredResponse) -> _PreparedResponse:
+    """Return the stored response to an idempotent request; retry one without an answer."""
+    if stored.answer.is_complete:
+        return _PreparedResponse(
+            stored.head, BranchLocation(stored.branch, (), stored.end), stored.answer
+        )
+    return _PreparedResponse(stored.head, locate_retry(stored))
 
 
 @routes.get(
     "/v1/responses/{response}",
     scope="read",
-    summary="A response that is kept",
+    summary="Read a stored response",
     answer=dict[str, Any],
 )
 async def retrieve(request: HTTPRequest) -> dict[str, Any]:
-    """A response that is kept."""
+    """Return a stored response; raise HTTPError 404 if there is none."""
     if b"stream=true" in request.http["query_string"].lower():
-        raise bad("stream", "A kept response is not streamed again; leave 'stream' out.")
-    stored = await _kept(request)
+        raise bad_param("stream", "A stored response is not streamed; leave 'stream' out.")
+    stored = await _find_stored(request)
     answer = stored.answer
     if answer.messages:
-        return stored.head.answered(answer)
+        return stored.head.with_answer(answer)
     if await to_thread(is_under_way, RunRepository(stored.branch)):
-        return stored.head.told("in_progress", [])
-    return stored.head.failed(HTTPError(502, "server_error", "The model did not answer."), [])
+        return stored.head.build("in_progress", [])
+    return stored.head.fail(HTTPError(502, "server_error", "The model did not answer."), [])
 
 
-async def _kept(request: HTTPRequest) -> StoredResponse:
+async def _find_stored(request: HTTPRequest) -> StoredResponse:
     name = request.path["response"]
     stored = await find_response(request.caller, name)
     if stored is None:
@@ -253,7 +280,7 @@ async def _kept(request: HTTPRequest) -> StoredResponse:
 
 
 class DeletedResponse(ResponseModel):
-    """That a response is gone."""
+    """The confirmation that a response was deleted."""
 
     id: str
     object: str = "response"
@@ -265,7 +292,7 @@ class DeletedResponse(ResponseModel):
 )
 async def delete(request: HTTPRequest) -> DeletedResponse:
     """Erase a response."""
-    stored = await _kept(request)
+    stored = await _find_stored(request)
     await to_thread(delete_response, request.caller, stored)
     return DeletedResponse(id=request.path["response"])
 
@@ -273,11 +300,13 @@ async def delete(request: HTTPRequest) -> DeletedResponse:
 @routes.get(
     "/v1/responses/{response}/input_items",
     scope="read",
-    summary="What was said for a response",
+    summary="List the input items of a response",
     query=ItemsQuery,
     answer=dict[str, Any],
 )
 async def input_items(request: HTTPRequest) -> dict[str, Any]:
     """List the input items of a response, page by page."""
     max_bytes = request.limits.answer_bytes
-    return await to_thread(page, (await _kept(request)).said, request.query, max_bytes)
+    return await to_thread(
+        page, (await _find_stored(request)).input_messages, request.query, max_bytes
+    )

@@ -19,7 +19,7 @@ from sennit.turns import events
 from sennit.turns.result import Metrics, Notice, Return
 from sennit.turns.subscription import is_under_way
 
-_PLAIN = (
+_COPIED_FIELDS = (
     "model",
     "resumed",
     "turn",
@@ -33,7 +33,7 @@ _PLAIN = (
 
 
 class NoticeShape(ResponseModel):
-    """Something to know about a run."""
+    """A notice or warning of a run."""
 
     severity: str
     code: str
@@ -69,7 +69,7 @@ RecalledKind: TypeAlias = Literal["memory", "profile", "summary", "recalled"]
 
 
 class ItemShape(ResponseModel):
-    """Something that was added to a prompt."""
+    """Text that was added to a prompt."""
 
     source: str
     kind: RecalledKind
@@ -78,7 +78,7 @@ class ItemShape(ResponseModel):
 
 
 class EventShape(ResponseModel):
-    """Something that happened in a run; what is there besides the first three depends on `kind`."""
+    """An event of a run; the fields after the first three depend on `kind`."""
 
     seq: int
     run_id: UUID
@@ -104,19 +104,19 @@ class RunShape(ResponseModel):
     id: UUID
     branch_id: UUID
     state: str
-    """running, suspended (it waits for a person or to be resumed), interrupted, or ended."""
+    """running, suspended (waits for approval or to be resumed), interrupted, or ended."""
     model: str
     created_at: str
     updated_at: str
     after: int
-    """The number of the last event before it: from there on, its events tell all it has said."""
+    """The sequence number of the last event before it: read its events from there."""
     result: ResultShape | None = None
 
 
 def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
-    """An event of a branch as clients see it."""
+    """Return an event of a branch as its schema."""
     fields: dict[str, Any] = {}
-    for name in _PLAIN:
+    for name in _COPIED_FIELDS:
         if hasattr(event, name):
             fields[name] = getattr(event, name)
     match event:
@@ -134,14 +134,14 @@ def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
 
 
 def item_shape(item: events.Injection) -> ItemShape:
-    """An addition to a prompt as clients see it."""
+    """Return an addition to a prompt as its schema."""
     return ItemShape(
         source=item.source, kind=recalled_kind(item.uri), uri=item.uri, tokens=item.tokens
     )
 
 
 def recalled_kind(uri: str | None) -> RecalledKind:
-    """The kind of an addition to a prompt, told by its address."""
+    """Return the kind of an addition to a prompt, by its URI."""
     path = uri or ""
     if "messages.jsonl#" in path:
         return "recalled"
@@ -156,7 +156,7 @@ def _index(branch: Branch, message: Message) -> int | None:
 
 
 def result_shape(result: Return) -> ResultShape:
-    """The end of a run as clients see it."""
+    """Return the result of a run as its schema."""
     return ResultShape(
         stop_reason=result.stop_reason or "",
         success=result.success,
@@ -186,17 +186,19 @@ def _metrics(metrics: Metrics) -> MetricsShape:
 
 
 def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
-    """The runs of a branch, the newest first; it reads the store, so not in the loop."""
+    """Return the runs of a branch, newest first; reads the store, so call it in a thread."""
     runs = RunRepository(branch)
     records = runs.runs()[:limit]
-    results = _ends(runs, records)
+    results = _results(runs, records)
     return [_run(record, results.get(record.id), runs) for record in records]
 
 
-def _ends(runs: RunRepository, records: list[RunRecord]) -> dict[UUID, Return]:
-    """Return the results of runs, read together; of a resumed run, the last one."""
+def _results(runs: RunRepository, records: list[RunRecord]) -> dict[UUID, Return]:
+    """Return the results of runs in one read; the last one of a resumed run."""
     first = min((loads(record.body).get("after", 0) for record in records), default=0)
-    ended = (event for event in runs.all_events(first) if events.is_stored_as(event, events.RunEnded))
+    ended = (
+        event for event in runs.all_events(first) if events.is_stored_as(event, events.RunEnded)
+    )
     parsed = (events.from_record(event, runs.message) for event in ended)
     return {event.run_id: event.result for event in parsed if isinstance(event, events.RunEnded)}
 

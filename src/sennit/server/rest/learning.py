@@ -17,18 +17,18 @@ from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
-from sennit.server.rest.branches import ONE
+from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.schemas import iso
 
 routes = Routes()
 
-_LABEL = ONE + "/messages/{message}/label"
-_LINES = "application/jsonl"
-_AT_ONCE = 65_536  # bytes
+_LABEL_PATH = BRANCH_PATH + "/messages/{message}/label"
+_JSONL = "application/jsonl"
+_CHUNK_BYTES = 65_536  # bytes
 
 
 class LabelRequest(RequestModel):
-    """A judgement: a score or a thumb."""
+    """A label: a score or a thumb."""
 
     score: float | UnsetType = UNSET
     thumb: Literal["up", "down"] | UnsetType = UNSET
@@ -36,13 +36,13 @@ class LabelRequest(RequestModel):
 
 
 class LabelQuery(RequestModel):
-    """The judge of a label."""
+    """The author of a label."""
 
     by: str = "user"
 
 
 class LabelShape(ResponseModel):
-    """A judgement of a message."""
+    """A label of a message."""
 
     message: UUID
     score: float
@@ -51,33 +51,33 @@ class LabelShape(ResponseModel):
 
 
 class LabelsQuery(RequestModel):
-    """The judge of labels; without a name, every judge."""
+    """The author of labels; by default all authors."""
 
     by: str | None = None
 
 
 class LabelList(ResponseModel):
-    """The judgements of a session's messages, the oldest first."""
+    """The labels of a session's messages, oldest first."""
 
     labels: list[LabelShape]
 
 
 class ExportQuery(RequestModel):
-    """In which form: messages as they are ("jsonl"), or as training tools read them."""
+    """The format: messages as stored ("jsonl"), or a training format."""
 
     format: str = "jsonl"
 
 
 @routes.post(
-    _LABEL,
+    _LABEL_PATH,
     scope="write",
-    summary="Judge a message by a score or a thumb",
+    summary="Label a message with a score or a thumb",
     body=LabelRequest,
     answer=LabelShape,
     status=201,
 )
 async def label(request: HTTPRequest) -> LabelShape:
-    """Judge a message; judging again replaces it."""
+    """Label a message; a new label replaces the old one."""
     body: LabelRequest = request.body
     if (body.score is UNSET) == (body.thumb is UNSET):
         raise ValidationError("Pass either a score or a thumb.")
@@ -97,35 +97,35 @@ def _shape(label: Label) -> LabelShape:
 @routes.get(
     "/api/sessions/{session}/labels",
     scope="read",
-    summary="The judgements of a session's messages",
+    summary="List the labels of a session's messages",
     query=LabelsQuery,
     answer=LabelList,
 )
 async def list_labels(request: HTTPRequest) -> LabelList:
-    """The judgements of a session's messages."""
+    """List the labels of a session's messages."""
     query: LabelsQuery = request.query
     session = await request.caller.session(request.path["session"])
     labels = await session.alabels(by=query.by)
     return LabelList(labels=[_shape(label) for label in labels])
 
 
-@routes.delete(_LABEL, scope="write", summary="Take a judgement back", query=LabelQuery, status=204)
+@routes.delete(_LABEL_PATH, scope="write", summary="Remove a label", query=LabelQuery, status=204)
 async def unlabel(request: HTTPRequest) -> None:
-    """Take a judgement back."""
+    """Remove a label."""
     query: LabelQuery = request.query
     session, uid = await _message(request)
     await session.aunlabel(uid, by=query.by)
 
 
 async def _message(request: HTTPRequest) -> tuple[Session, UUID]:
-    """The session and the message that are meant, which must stand on the branch."""
+    """Return the session and the message id; raise NotFoundError if the branch lacks it."""
     session = await request.caller.session(request.path["session"])
     branch = session.get_branch(request.path["branch"])
     return session, branch[branch.index(message_id(request.path["message"]))]
 
 
 def message_id(text: str) -> UUID:
-    """The id of a message; raises HTTPError 404 for what can be none."""
+    """Parse the id of a message; raise HTTPError 404 if it is invalid."""
     try:
         return UUID(text)
     except ValueError:
@@ -135,33 +135,33 @@ def message_id(text: str) -> UUID:
 @routes.get(
     "/api/sessions/{session}/export",
     scope="read",
-    summary="A session as lines of JSON: as it is, or for training",
+    summary="Export a session as JSON lines: as stored, or for training",
     query=ExportQuery,
-    media=_LINES,
+    media=_JSONL,
 )
 async def export(request: HTTPRequest) -> StreamingResponse:
-    """A session as lines of JSON, sent as they are made.
+    """Stream a session as JSON lines.
 
-    A header counts what the training formats leave out of the first 64 KiB, by the reason.
+    For training formats a header counts what was left out of the first 64 KiB, by reason.
     """
     query: ExportQuery = request.query
     session = await request.caller.session(request.path["session"])
     name = f"session-{session.id}.{query.format}.jsonl"
     headers = {**PRIVATE, "content-disposition": f'attachment; filename="{name}"'}
     if query.format == "jsonl":
-        body = _pieces(request, _messages(session))
+        body = _chunks(request, _messages(session))
     else:
         options = ExportOptions(format=query.format)
         training = request.caller.client.training_lines
         lines = await request.server.work.run(request.caller, training, session.id, options)
-        first = await request.server.work.run(request.caller, _piece, lines)
+        first = await request.server.work.run(request.caller, _next_chunk, lines)
         headers["x-sennit-left-out"] = dumps(dict(lines.left_out)).decode()
-        body = _pieces(request, lines, first)
-    return StreamingResponse(body, headers=headers, media_type=_LINES)
+        body = _chunks(request, lines, first)
+    return StreamingResponse(body, headers=headers, media_type=_JSONL)
 
 
 def _messages(session: Session) -> Iterator[bytes]:
-    """Every message once, branch by branch, with the first branch it stands on."""
+    """Yield every message once, with the name of its first branch."""
     seen: set[UUID] = set()
     for branch in session.branches:
         for message in branch.messages:
@@ -171,23 +171,23 @@ def _messages(session: Session) -> Iterator[bytes]:
                 yield dumps(fields) + b"\n"
 
 
-def _piece(lines: Iterator[bytes]) -> bytes:
-    """The next lines, about 64 KiB of them."""
+def _next_chunk(lines: Iterator[bytes]) -> bytes:
+    """Return the next lines, about 64 KiB."""
     chunk: list[bytes] = []
     size = 0
-    while size < _AT_ONCE and (line := next(lines, None)) is not None:
+    while size < _CHUNK_BYTES and (line := next(lines, None)) is not None:
         cancellation.check()
         chunk.append(line)
         size += len(line)
     return b"".join(chunk)
 
 
-async def _pieces(
+async def _chunks(
     request: HTTPRequest, lines: Iterator[bytes], first: bytes | None = None
 ) -> AsyncGenerator[bytes]:
-    """Lines, some at a time, made in a thread when it is the owner's turn."""
+    """Yield lines in chunks, produced in the thread pool."""
     run = request.server.work.run
-    chunk = await run(request.caller, _piece, lines) if first is None else first
+    chunk = await run(request.caller, _next_chunk, lines) if first is None else first
     while chunk:
         yield chunk
-        chunk = await run(request.caller, _piece, lines)
+        chunk = await run(request.caller, _next_chunk, lines)

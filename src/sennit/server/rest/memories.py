@@ -22,11 +22,11 @@ from sennit.server.rest.sessions import Limit
 
 routes = Routes()
 
-_SESSIONS = 100  # looked through for commits when none is named
+_MAX_SESSIONS_READ = 100  # when no session is named
 
 
 class EvidenceShape(ResponseModel):
-    """A message that a memory came from; without a text if it is no longer kept."""
+    """A message that a memory is based on; without a text if it was erased."""
 
     session: str
     message: str
@@ -36,7 +36,7 @@ class EvidenceShape(ResponseModel):
 
 
 class MemoryShape(ResponseModel):
-    """A memory, as it is or as it was."""
+    """A version of a memory."""
 
     uri: str
     category: str | None
@@ -62,7 +62,7 @@ class DecisionShape(ResponseModel):
 
 
 class MemoryItem(ResponseModel):
-    """A memory with all that is known of it."""
+    """A memory with its history and the decisions of its commit."""
 
     memory: MemoryShape
     history: list[MemoryShape]
@@ -85,7 +85,7 @@ class MemoriesQuery(RequestModel):
 
 
 class UriQuery(RequestModel):
-    """An address."""
+    """A URI."""
 
     uri: str
 
@@ -99,7 +99,7 @@ class CommitRequest(RequestModel):
 
 
 class CommitShape(ResponseModel):
-    """A commit, what became of it, and what it decided."""
+    """A commit, its result and its decisions."""
 
     id: str
     session: str
@@ -116,7 +116,7 @@ class CommitList(ResponseModel):
 
 
 class CommitsQuery(RequestModel):
-    """Of which session; otherwise of those changed last."""
+    """The session; by default those changed last."""
 
     session: str | None = None
 
@@ -146,19 +146,22 @@ class ForgetShape(ResponseModel):
 @routes.post(
     "/api/sessions/{session}/commit",
     scope="write",
-    summary="Archive what is new in a session, and remember what matters of it",
+    summary="Commit a session: archive new messages and extract memories",
     body=CommitRequest,
     answer=dict[str, Any],
 )
 async def commit(request: HTTPRequest) -> dict[str, Any]:
-    """Archive what is new, and remember what matters of it."""
+    """Commit a session: archive its new messages and extract memories."""
     body: CommitRequest = request.body
     session = await request.caller.session(request.path["session"])
     return await session.acommit(body.branch, wait=body.wait, keep_recent=body.keep_recent)
 
 
 @routes.get(
-    "/api/tasks/{task}", scope="read", summary="How far a commit has come", answer=dict[str, Any]
+    "/api/tasks/{task}",
+    scope="read",
+    summary="Read the progress of a commit",
+    answer=dict[str, Any],
 )
 async def task(request: HTTPRequest) -> dict[str, Any]:
     """Return the progress of a commit."""
@@ -168,23 +171,23 @@ async def task(request: HTTPRequest) -> dict[str, Any]:
 @routes.post(
     "/api/commits/{commit}/undo",
     scope="admin",
-    summary="Take back what a commit has written to memory",
+    summary="Undo the memory changes of a commit",
     answer=UndoShape,
 )
 async def undo(request: HTTPRequest) -> UndoShape:
-    """Take back what a commit has written."""
+    """Undo the memory changes of a commit."""
     return UndoShape(**asdict(await request.caller.client.aundo_commit(request.path["commit"])))
 
 
 @routes.get(
     "/api/commits",
     scope="read",
-    summary="Commits with all they decided, the newest first",
+    summary="List commits and their decisions, newest first",
     query=CommitsQuery,
     answer=CommitList,
 )
 async def list_commits(request: HTTPRequest) -> CommitList:
-    """The commits of a session, or of the sessions changed last."""
+    """List the commits of a session, or of the sessions changed last."""
     query: CommitsQuery = request.query
     return await to_thread(_commits, request.caller.client, query.session)
 
@@ -198,7 +201,7 @@ def _commits(client: Client, session: str | None) -> CommitList:
 
 
 def _recent(client: Client) -> Iterable[CommitStatus]:
-    for info in client.sessions(limit=_SESSIONS):
+    for info in client.sessions(limit=_MAX_SESSIONS_READ):
         try:
             yield from client.memory.commits(client.session(info.id, create=False))
         except NotFoundError:  # deleted meanwhile
@@ -219,12 +222,12 @@ def _commit(status: CommitStatus) -> CommitShape:
 @routes.get(
     "/api/memories",
     scope="read",
-    summary="What is remembered, and what was said that it rests on",
+    summary="List memories with their evidence",
     query=MemoriesQuery,
     answer=MemoryList,
 )
 async def list_memories(request: HTTPRequest) -> MemoryList:
-    """A page of what is remembered, with what was said that it rests on."""
+    """Return a page of memories with their evidence."""
     query: MemoriesQuery = request.query
     return await to_thread(_page, request.caller.client, query)
 
@@ -247,7 +250,7 @@ def _category(name: str | None) -> str | None:
     names = [category.value for category in Category]
     if name is None or name in names:
         return name
-    message = f"{name[:100]!r} is not a category; there are: {', '.join(names)}."
+    message = f"Unknown category {name[:100]!r}; expected one of: {', '.join(names)}."
     raise HTTPError(422, "invalid", message, param="category")
 
 
@@ -264,12 +267,12 @@ def _evidence(source: EvidenceSource, quote: QuotedMessage | None) -> dict[str, 
 @routes.get(
     "/api/memories/item",
     scope="read",
-    summary="One memory with its evidence, history and decisions",
+    summary="Read a memory with its evidence, history and decisions",
     query=UriQuery,
     answer=MemoryItem,
 )
 async def get_memory(request: HTTPRequest) -> MemoryItem:
-    """One memory with its evidence, its history, and what its commit decided."""
+    """Return a memory with its evidence, its history and the decisions of its commit."""
     query: UriQuery = request.query
     return await to_thread(_item, request.caller.client, query.uri)
 
@@ -280,7 +283,11 @@ def _item(client: Client, uri: str) -> MemoryItem:
     decisions: list[dict[str, Any]] = []
     if record.commit_id is not None:
         all_decisions = client.memory.committed(record.commit_id).decisions
-        decisions = [decision for decision in all_decisions if decision["uri"].partition("#")[0] == record.uri]
+        decisions = [
+            decision
+            for decision in all_decisions
+            if decision["uri"].partition("#")[0] == record.uri
+        ]
     return MemoryItem(
         memory=_memory(record, quotes),
         history=[_memory(version, quotes) for version in history],
@@ -291,12 +298,12 @@ def _item(client: Client, uri: str) -> MemoryItem:
 @routes.post(
     "/api/forget",
     scope="admin",
-    summary="Erase a memory, a folder or a session, with all that rests on it",
+    summary="Erase a memory, a folder or a session, and all that is derived from it",
     body=ForgetRequest,
     answer=ForgetShape,
 )
 async def forget(request: HTTPRequest) -> ForgetShape:
-    """Erase for good, with all that rests on it."""
+    """Erase a URI or a session, and all that is derived from it."""
     body: ForgetRequest = request.body
     if (body.uri is None) == (body.session is None):
         raise HTTPError(422, "invalid", "Pass either a uri or a session.")
