@@ -393,7 +393,7 @@ def test_a_call_without_its_result_is_refused() -> None:
     with served() as chat:
         with pytest.raises(BadRequestError, match="c1"):
             chat.ask(USER, asked, user("Never mind."))
-        with pytest.raises(BadRequestError, match="answers no call"):
+        with pytest.raises(BadRequestError, match="belongs to no open call"):
             chat.ask(USER, {"role": "tool", "tool_call_id": "c2", "content": "x"})
         assert chat.sessions() == []
 

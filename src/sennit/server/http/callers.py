@@ -74,10 +74,7 @@ class Caller:
         return self.open.hold(await self.client.asession(key, create=False))
 
     async def branch(self, session: str, branch: str) -> Branch:
-        """Return a branch by the id or key of its session and its own id or name.
-
-        Raises NotFoundError if there is none.
-        """
+        """Return a branch by id or name, of a session by id or key; raise NotFoundError."""
         return (await self.session(session)).get_branch(branch)
 
     def cached_branch(self, session: str, branch: str) -> Branch | None:

@@ -94,9 +94,7 @@ class HTTPRequest:
     def check_count(self, count: int, limit: int, unit: str) -> None:
         """Raise HTTPError 413 if a request has more items than the limit."""
         if count > limit:
-            message = (
-                f"A request may have at most {limit:,} {unit}, got {count:,}; send fewer at a time."
-            )
+            message = f"A request may have {limit:,} {unit}, got {count:,}; send fewer at a time."
             raise HTTPError(413, "too_many", message, param=unit)
 
     def open_stream(self) -> None:

@@ -66,11 +66,9 @@ class ActiveCounts:
         keys = _keys(caller)
         for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
             if self._counts[key] >= self._limit * factor:
-                message = f"This {whose} has {self._limit * factor} {self._unit}, the maximum"
-                code = self._unit.replace(" ", "_")
-                raise HTTPError(
-                    429, code, f"{message}; end some of them first.", headers=_RETRY_AFTER
-                )
+                reached = f"This {whose} has {self._limit * factor} {self._unit}, the maximum"
+                message, code = f"{reached}; end some of them first.", self._unit.replace(" ", "_")
+                raise HTTPError(429, code, message, headers=_RETRY_AFTER)
 
     def add(self, caller: Caller) -> None:
         """Count one more; raise HTTPError 429 at the limit."""

@@ -34,18 +34,13 @@ class ErrorShape(ResponseModel):
 
 def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the OpenAPI document of endpoints."""
-    kinds = [
-        ErrorShape,
-        *(kind for endpoint in table for kind in (endpoint.body, endpoint.answer) if kind),
-    ]
+    kinds = [ErrorShape, *(kind for entry in table for kind in (entry.body, entry.answer))]
     models = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
-    schemas, components = msgspec.json.schema_components(models, ref_template=_REF)
-    schemas_by_model = dict(zip(models, schemas, strict=True))
+    parts, components = msgspec.json.schema_components(models, ref_template=_REF)
+    schemas = dict(zip(models, parts, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in table:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
-            endpoint, schemas_by_model
-        )
+    for entry in table:
+        paths.setdefault(entry.path, {})[entry.method.lower()] = _operation(entry, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Sennit", "version": version("sennit")},

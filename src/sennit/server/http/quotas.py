@@ -78,7 +78,6 @@ def _quota_message(quota: str) -> str:
 
 def _count_storage(caller: Caller) -> _UsedStorage:
     realm = caller.client.memory.realm
-    totals = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
-    return _UsedStorage(
-        sum(total[0] for total in totals), sum(total[1] for total in totals), clock.monotonic()
-    )
+    counts = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
+    sessions, size = sum(count[0] for count in counts), sum(count[1] for count in counts)
+    return _UsedStorage(sessions, size, clock.monotonic())

@@ -166,9 +166,7 @@ def _decode_segment(segment: str) -> str:
     try:
         text = unquote_to_bytes(segment).decode()
     except UnicodeError:
-        raise HTTPError(
-            400, "malformed", f"{segment[:200]!r} in the path is not valid UTF-8."
-        ) from None
+        raise HTTPError(400, "malformed", f"{segment[:200]!r} in the path is not UTF-8.") from None
     if "\0" in text:
         raise HTTPError(400, "malformed", "A path must not contain NUL.")
     return text

@@ -168,10 +168,8 @@ async def list_sessions(access: McpScope, args: ListSessions) -> dict[str, Any]:
         }
         for info in infos
     ]
-    return {
-        "sessions": sessions,
-        "next": as_cursor(infos[-1]) if len(infos) == args.limit else None,
-    }
+    more = as_cursor(infos[-1]) if len(infos) == args.limit else None
+    return {"sessions": sessions, "next": more}
 
 
 async def read_session(access: McpScope, args: ReadSession) -> dict[str, Any]:
@@ -220,9 +218,8 @@ async def list_files(access: McpScope, args: ListFiles) -> dict[str, Any]:
     """List a folder."""
     entries = await access.client.fs.als(args.uri)
     result: dict[str, Any] = {"entries": [_entry(entry) for entry in entries[:_MAX_ENTRIES]]}
-    return result | (
-        {"left_out": len(entries) - _MAX_ENTRIES} if len(entries) > _MAX_ENTRIES else {}
-    )
+    left_out = len(entries) - _MAX_ENTRIES
+    return result | ({"left_out": left_out} if left_out > 0 else {})
 
 
 def _entry(entry: FileEntry) -> dict[str, Any]:
@@ -310,11 +307,8 @@ def _branch(session: Session, name: str | None) -> Branch:
 
 
 def _cut(text: str, max_chars: int) -> str:
-    return (
-        text
-        if len(text) <= max_chars
-        else f"{text[:max_chars]}… ({len(text) - max_chars} letters more)"
-    )
+    more = len(text) - max_chars
+    return text if more <= 0 else f"{text[:max_chars]}… ({more} letters more)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,9 +256,8 @@ def _add_items(caller: Caller, session: Session, sent: ClientMessages) -> dict[s
         main = main_branch(session)
         if main is None:
             main = new_branch(session, None)
-        check_calls(
-            sent.messages, [ToolCall.of(message).id for message in pending(main)], may_wait=True
-        )
+        open_calls = [ToolCall.of(message).id for message in pending(main)]
+        check_calls(sent.messages, open_calls, may_wait=True)
         system: list[Message] = []
         if sent.system is not None:
             texts = (text for text in (lasting_system(session), sent.system) if text)

@@ -257,9 +257,7 @@ def _decode_item(item: Mapping[str, Any]) -> msgspec.Struct:
     kind = item.get("type", "message")
     shape = _KINDS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        raise ValidationError(
-            f"The type of an item must be one of {', '.join(_KINDS)}, got {kind!r}."
-        )
+        raise ValidationError(f"'type' must be one of {', '.join(_KINDS)}, got {kind!r}.")
     return msgspec.convert(item, shape)
 
 

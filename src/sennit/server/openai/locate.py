@@ -115,19 +115,16 @@ async def locate(
         cached = None if always_append else _locate_cached(caller, sent, named)
         if cached is None:
             return await to_thread(_locate_named, caller, sent, named, always_append)
-        return replace(
-            cached, relocate=partial(_locate_again, caller, sent, named, always_append, cached)
-        )
+        relocate = partial(_locate_again, caller, sent, named, always_append, cached)
+        return replace(cached, relocate=relocate)
     history = await _request_history(caller, sent)
     if not history.turns:
         raise bad_param("messages", "'messages' must contain at least one message with content.")
     target = history.turns[:-1] if always_append else history.turns
+    shared = len(target)
     location = await _fork_conversation(caller, sent, history.turns, target)
-    location, shared = (
-        (location, len(target))
-        if location is not None
-        else await _locate_history(caller, sent, history.turns, target)
-    )
+    if location is None:
+        location, shared = await _locate_history(caller, sent, history.turns, target)
     history.assign(location.branch, history.turns[shared:])
     relocate = partial(_locate_again, caller, sent, named, always_append, location)
     return replace(location, history=history, relocate=relocate)
@@ -165,10 +162,8 @@ async def _locate_history(
     target: Sequence[HistoryTurn],
 ) -> tuple[BranchLocation, int]:
     """Return where a history continues, and how many of the target turns its branch has."""
-    key, derived = (
-        caller.branch_cache.find(caller.client, target),
-        DerivedSessions(caller, turns[0].digest),
-    )
+    key = caller.branch_cache.find(caller.client, target)
+    derived = DerivedSessions(caller, turns[0].digest)
     match = None if key is None else _match_open_branch(caller, key, target)
     if match is not None and match.turns >= len(turns) - 1:
         with suppress(ConflictError, NotFoundError):  # changed by another process: read the store
@@ -222,9 +217,8 @@ async def _fork_conversation(
     if (0 if match is None else match.turns) < len(target):
         return None
     at, matched = (0, 0) if match is None else (match.at, match.message_count)
-    location = BranchLocation(
-        main, sent.messages[matched:], at, system=_optional_system(sent.system)
-    )
+    system = _optional_system(sent.system)
+    location = BranchLocation(main, sent.messages[matched:], at, system=system)
     return await afork_at(location, _reuse_system(main, sent.system))
 
 

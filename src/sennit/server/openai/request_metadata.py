@@ -50,9 +50,8 @@ def named_session(request: HTTPRequest, body: CommonRequest) -> NamedSession | N
     session, branch = _parameter(request, body, "session"), _parameter(request, body, "branch")
     history = _parameter(request, body, "history")
     if history not in (None, "whole", "new"):
-        raise bad_param(
-            "metadata.history", f"'history' must be 'whole' or 'new', got {history[:100]!r}."
-        )
+        message = f"'history' must be 'whole' or 'new', got {history[:100]!r}."
+        raise bad_param("metadata.history", message)
     if session is None:
         if branch is not None or history is not None:
             raise bad_param("metadata.session", "'branch' and 'history' need a 'session'.")
@@ -104,9 +103,8 @@ class IdempotentRequest:
 
         Raises HTTPError 422 if the key was used for another request.
         """
-        if (
-            record := self.caller.branch_cache.find_request(self.caller.client, self.uid)
-        ) is not None:
+        record = self.caller.branch_cache.find_request(self.caller.client, self.uid)
+        if record is not None:
             self.check(record[1])
         ended = False
         while True:
@@ -148,6 +146,5 @@ def idempotent_request(request: HTTPRequest) -> IdempotentRequest | None:
     lock = _locks.setdefault((id(request.server), uid), Lock())
     headers = [request.header(f"x-sennit-{name}") for name in _METADATA_KEYS]
     payload = msgspec.json.encode([headers, request.body] if any(headers) else request.body)
-    return IdempotentRequest(
-        uid, blake2b(payload, digest_size=16).hexdigest(), lock, request.caller
-    )
+    digest = blake2b(payload, digest_size=16).hexdigest()
+    return IdempotentRequest(uid, digest, lock, request.caller)

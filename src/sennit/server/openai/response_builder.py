@@ -215,9 +215,8 @@ class ResponseEvents:
                 if item["type"] == "function_call":
                     yield from self._tool_call(message)
                 else:
-                    yield from self._append_text(
-                        item["type"], message.id.hex, item["content"][0]["text"]
-                    )
+                    text = item["content"][0]["text"]
+                    yield from self._append_text(item["type"], message.id.hex, text)
                     yield from self._close()
         yield self._end(answer.finish_reason, answer.usage)
 
@@ -256,9 +255,7 @@ class ResponseEvents:
         else:
             yield self._in_part("response.reasoning_text.done", text=self._text)
         yield self._part("response.content_part.done", self._text)
-        item = (
-            text_item(name, self._text) if kind == "message" else reasoning_item(name, self._text)
-        )
+        item = (text_item if kind == "message" else reasoning_item)(name, self._text)
         self._open = None
         yield self._done(item)
 

@@ -117,9 +117,8 @@ async def create(request: HTTPRequest) -> Response:
         if answer is not None:
             pieces = _stream_answer(events, answer)
         else:
-            pieces = encode_events(
-                stream_turn(prepared.location, options), events.encode, events.encode_failure
-            )
+            turn = stream_turn(prepared.location, options)
+            pieces = encode_events(turn, events.encode, events.encode_failure)
         return ChunkStream(pieces, stack.pop_all(), limits, location_headers(prepared.location))
 
 
@@ -170,10 +169,8 @@ async def _prepare(
         lasting = lasting_system(conversation)
     sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
     if body.store is False:
-        client, main = (
-            request.caller.client,
-            None if conversation is None else main_branch(conversation),
-        )
+        client = request.caller.client
+        main = None if conversation is None else main_branch(conversation)
         if main is not None:
             return _new_response(body, sent, copy_branch(client, main, main.tail.total, sent), None)
         return _new_response(body, sent, copy_response(client, previous, sent), None)
@@ -246,9 +243,8 @@ def _new_response(
 def _repeat(stored: StoredResponse) -> _PreparedResponse:
     """Return the stored response to an idempotent request; retry one without an answer."""
     if stored.answer.is_complete:
-        return _PreparedResponse(
-            stored.head, BranchLocation(stored.branch, (), stored.end), stored.answer
-        )
+        location = BranchLocation(stored.branch, (), stored.end)
+        return _PreparedResponse(stored.head, location, stored.answer)
     return _PreparedResponse(stored.head, locate_retry(stored))
 
 
@@ -306,7 +302,5 @@ async def delete(request: HTTPRequest) -> DeletedResponse:
 )
 async def input_items(request: HTTPRequest) -> dict[str, Any]:
     """List the input items of a response, page by page."""
-    max_bytes = request.limits.answer_bytes
-    return await to_thread(
-        page, (await _find_stored(request)).input_messages, request.query, max_bytes
-    )
+    messages = (await _find_stored(request)).input_messages
+    return await to_thread(page, messages, request.query, request.limits.answer_bytes)

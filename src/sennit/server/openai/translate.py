@@ -186,9 +186,7 @@ def check_calls(
 
 def _require_no_open_calls(waiting: set[str]) -> None:
     if waiting:
-        message = (
-            f"Every tool call needs a message with the role 'tool'; missing: {sorted(waiting)}."
-        )
+        message = f"Every tool call needs a message of the role 'tool'; missing: {sorted(waiting)}."
         raise bad_param("messages", message)
 
 
@@ -220,9 +218,7 @@ def client_tools(functions: Iterable[Function]) -> list[Tool]:
         except ValidationError as error:
             raise bad_param(f"tools[{at}]", str(error)) from None
         if tool.name in tools:
-            raise bad_param(
-                f"tools[{at}]", f"Duplicate tool name {tool.name!r}; rename one of the tools."
-            )
+            raise bad_param(f"tools[{at}]", f"Duplicate tool name {tool.name!r}; rename it.")
         tools[tool.name] = tool
     return list(tools.values())
 

@@ -112,11 +112,7 @@ async def get_branch(request: HTTPRequest) -> BranchShape:
 
 
 @routes.put(
-    BRANCH_PATH,
-    scope="write",
-    summary="Rename a branch",
-    body=BranchName,
-    answer=BranchShape,
+    BRANCH_PATH, scope="write", summary="Rename a branch", body=BranchName, answer=BranchShape
 )
 async def rename_branch(request: HTTPRequest) -> BranchShape:
     """Rename a branch."""
@@ -127,10 +123,7 @@ async def rename_branch(request: HTTPRequest) -> BranchShape:
 
 
 @routes.delete(
-    BRANCH_PATH,
-    scope="write",
-    summary="Remove a branch; messages that others share stay",
-    status=204,
+    BRANCH_PATH, scope="write", summary="Remove a branch; shared messages stay", status=204
 )
 async def remove_branch(request: HTTPRequest) -> None:
     """Remove a branch; messages that other branches share stay."""

@@ -95,9 +95,8 @@ class EventStreamResponse(Response):
                     continue
                 if not (events := upcoming.result()):
                     return
-                await self._send_chunk(
-                    send, b"".join(frame(event, self._branch) for event in events)
-                )
+                chunk = b"".join(frame(event, self._branch) for event in events)
+                await self._send_chunk(send, chunk)
                 upcoming = create_task(self._subscription.batch())
         finally:
             upcoming.cancel()

@@ -105,12 +105,10 @@ class Removed(ResponseModel):
 async def look(request: HTTPRequest) -> FilesResult:
     """List, read or search files."""
     query: FilesQuery = request.query
-    limits = request.limits
+    fs, limits = request.caller.client.fs, request.limits
     if query.op in ("tree", "glob", "grep"):  # recursive, so possibly long
-        return await request.server.work.run(
-            request.caller, _read, request.caller.client.fs, query, limits
-        )
-    return await to_thread(_read, request.caller.client.fs, query, limits)
+        return await request.server.work.run(request.caller, _read, fs, query, limits)
+    return await to_thread(_read, fs, query, limits)
 
 
 def _read(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
@@ -191,9 +189,7 @@ def _texts_from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, s
             yield entry.uri, 0 if reached else int(number), read()
             reached = True
     if not reached:
-        raise ValidationError(
-            f"The file {shown(last)} no longer exists; search again from the beginning."
-        )
+        raise ValidationError(f"The file {shown(last)} is gone; search again without 'after'.")
 
 
 def _cut(line: str, hit: re.Match[str], max_chars: int) -> str:

@@ -158,10 +158,7 @@ async def commit(request: HTTPRequest) -> dict[str, Any]:
 
 
 @routes.get(
-    "/api/tasks/{task}",
-    scope="read",
-    summary="Read the progress of a commit",
-    answer=dict[str, Any],
+    "/api/tasks/{task}", scope="read", summary="Read a commit's progress", answer=dict[str, Any]
 )
 async def task(request: HTTPRequest) -> dict[str, Any]:
     """Return the progress of a commit."""
@@ -282,12 +279,8 @@ def _item(client: Client, uri: str) -> MemoryItem:
     quotes = client.memory.evidence([record, *history])
     decisions: list[dict[str, Any]] = []
     if record.commit_id is not None:
-        all_decisions = client.memory.committed(record.commit_id).decisions
-        decisions = [
-            decision
-            for decision in all_decisions
-            if decision["uri"].partition("#")[0] == record.uri
-        ]
+        decided = client.memory.committed(record.commit_id).decisions
+        decisions = [item for item in decided if item["uri"].partition("#")[0] == record.uri]
     return MemoryItem(
         memory=_memory(record, quotes),
         history=[_memory(version, quotes) for version in history],

@@ -236,9 +236,7 @@ def _first_message(branch: Branch, body: RunRequest) -> Message | None:
     uid = body.id
     if body.text is None:
         if uid is not None:
-            raise HTTPError(
-                422, "invalid", "'id' is the id of a message; send it with a 'text'.", param="id"
-            )
+            raise HTTPError(422, "invalid", "Send 'id' only with a 'text'.", param="id")
         return None
     if uid is not None and uid in branch.session.messages:
         raise ExistsError(f"Message {uid} already exists; read the branch's messages.")
