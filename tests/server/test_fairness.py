@@ -123,7 +123,7 @@ def test_grep_finds_the_same_however_little_it_searches_at_once(
         expected = [n for n, line in enumerate(text.splitlines(), 1) if "knot" in line.lower()]
         assert [one["number"] for one in at_once] == expected
         for size in (1, 2, 3, 7):
-            monkeypatch.setattr(files, "_AT_ONCE", size)
+            monkeypatch.setattr(files, "_BLOCK_CHARS", size)
             assert server.get("/api/files", params=query).json()["lines"] == at_once
 
 

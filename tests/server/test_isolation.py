@@ -19,7 +19,7 @@ import pytest
 from sennit.memory.retrieval.prompt_context import SHARED_PREFIX
 from sennit.server.http.endpoint import Endpoint
 from sennit.server.http.tokens import SCOPES, USUAL_SCOPES, add_token, new_token
-from sennit.server.mcp.tools import OFFERS
+from sennit.server.mcp.tools import TOOLS
 from sennit.server.settings import Limits
 from sennit.services.models.request import ModelRequest
 from tests.postgres_server import Server
@@ -278,7 +278,7 @@ def test_no_tool_leads_to_what_another_user_said(users: Users, kind: str) -> Non
         "add_message": [{"session": one, "role": "user", "text": ABOUT} for one in sessions],
         "continue_session": [{"session": one, "text": ABOUT} for one in sessions],
     }
-    assert given.keys() == OFFERS.keys()
+    assert given.keys() == TOOLS.keys()
 
     async def talk() -> None:
         async with over_http(users.server.url, secret) as client:

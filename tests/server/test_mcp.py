@@ -208,7 +208,7 @@ def test_a_page_from_elsewhere_cannot_use_it(server: Running) -> None:
         ("write_file", {"uri": "viking://session/knots/x", "text": "x"}, "session"),
         ("write_file", {"uri": "viking://user/memories/x.md", "text": "a\0b"}, "NUL"),
         ("add_message", {"session": "k", "role": "system", "text": "x"}, "role: Input should be"),
-        ("erase_all", {}, "There is no tool 'erase_all'; there are: search, list_sessions"),
+        ("erase_all", {}, "There is no tool 'erase_all'; available: search, list_sessions"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_told_in_words_that_help(

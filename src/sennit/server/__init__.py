@@ -1,6 +1,6 @@
-"""The server: REST, events and more over HTTP, for programs and browsers; decides nothing itself.
+"""The HTTP server: REST, server-sent events, OpenAI's API and MCP over the library.
 
-What it is made of (Starlette, uvicorn) is the extra `server`.
+Starlette and uvicorn come with the extra `server`.
 """
 
 from typing import TYPE_CHECKING

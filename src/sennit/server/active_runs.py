@@ -1,7 +1,7 @@
-"""Runs of this server, as tasks that no connection owns.
+"""Active runs of this process, as tasks independent of connections.
 
-A run goes on whoever listens; its events are in the store, so whoever comes back reads on from
-there. When the server ends, each run is suspended, and any server can go on with it.
+A run continues when its client disconnects; its events are in the store, where a client that
+reconnects reads on. At shutdown each run is suspended, and any process can resume it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError, log_unforeseen
+from sennit.server.http.errors import HTTPError, log_unexpected
 from sennit.server.http.limits import ActiveCounts
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
@@ -33,19 +33,19 @@ from sennit.turns.options import SessionOptions, StreamingOptions
 
 _log = logging.getLogger(__name__)
 
-# What a run that was not begun says of why, and which status that is.
-_REFUSED = {"busy": 409, "access": 403}
-_PATIENCE = 5.0  # seconds for runs to end on what is deleted; a tool may not let itself be stopped
+# The HTTP status of a run that was rejected, by the code of its notice.
+_REJECTION_STATUSES = {"busy": 409, "access": 403}
+_CANCEL_TIMEOUT_SECONDS = 5.0  # a tool may not be cancellable
 
 
 class ActiveRuns:
-    """The runs that are under way here."""
+    """The runs that are active in this process."""
 
     def __init__(self, counts: ActiveCounts | None = None) -> None:
-        """`counts` limits the runs of each token and each user."""
+        """Start without runs; `counts` limits those of each token and user."""
         self._counts = counts
         self._tasks: dict[Task[Any], ConversationSession] = {}
-        self._by_place: dict[Hashable, ConversationSession] = {}
+        self._by_branch: dict[Hashable, ConversationSession] = {}
         self._stopping = False
 
     def check(self, caller: Caller) -> None:
@@ -54,8 +54,8 @@ class ActiveRuns:
             self._counts.check(caller)
 
     def on(self, branch: Branch) -> ConversationSession | None:
-        """The conversation that runs on a branch, if one does so here."""
-        return self._by_place.get(RunRepository(branch).place)
+        """Return the conversation that is running on a branch; None if none is, in this process."""
+        return self._by_branch.get(RunRepository(branch).place)
 
     async def start(
         self,
@@ -67,63 +67,63 @@ class ActiveRuns:
         say: str | Message | None = None,
         resume: bool = False,
     ) -> RunStarted:
-        """Start a run, or go on with one; raises Problem if it is refused."""
+        """Start or resume a run; raise HTTPError if it is rejected."""
         model = conversation.request.model
-        # Whether a model streams is known once it is connected, which may take a while.
-        pieces = await to_thread(lambda: model.streams)
-        began: Future[AnyEvent] = get_running_loop().create_future()
-        if self._stopping:  # whoever came in before that must not begin after it
+        # Reading `streams` may connect to the model, which may block.
+        streams = await to_thread(lambda: model.streams)
+        started: Future[AnyEvent] = get_running_loop().create_future()
+        if self._stopping:  # may be set since the request was accepted
             raise _stopping()
-        how: dict[str, Any] = {"say": say, "resume": resume, "pieces": pieces}
+        arguments: dict[str, Any] = {"say": say, "resume": resume, "pieces": streams}
         if self._counts is not None:
             self._counts.add(caller)
-        task = create_task(self._run(conversation, began, options, streaming, how))
+        task = create_task(self._run(conversation, started, options, streaming, arguments))
         self._tasks[task] = conversation
         task.add_done_callback(self._tasks.pop)
         if self._counts is not None:
             counts = self._counts
-            task.add_done_callback(lambda _: counts.take_off(caller))
-        event = await shield(began)  # the run goes on if whoever asked for it is gone
+            task.add_done_callback(lambda _: counts.remove(caller))
+        event = await shield(started)  # the run continues if the request is cancelled
         if isinstance(event, RunEnded):
-            raise _refused(event)
+            raise _rejection(event)
         assert isinstance(event, RunStarted)
         return event
 
     async def _run(
         self,
         conversation: ConversationSession,
-        began: Future[AnyEvent],
+        started: Future[AnyEvent],
         options: SessionOptions | None,
         streaming: StreamingOptions | None,
-        how: dict[str, Any],
+        arguments: dict[str, Any],
     ) -> None:
-        place = RunRepository(conversation.request.branch).place
+        key = RunRepository(conversation.request.branch).place
         try:
-            async with conversation.events(options, streaming, **how) as events:
+            async with conversation.events(options, streaming, **arguments) as events:
                 async for event in events:
-                    if not began.done():
+                    if not started.done():
                         if isinstance(event, RunStarted):
-                            self._by_place[place] = conversation
-                        began.set_result(event)
-                    if isinstance(event, RunEnded):  # who hears that acts on it at once
-                        self._leave(place, conversation)
+                            self._by_branch[key] = conversation
+                        started.set_result(event)
+                    if isinstance(event, RunEnded):  # subscribers may start the next run at once
+                        self._remove(key, conversation)
         except Exception as error:
-            if not began.done():
-                began.set_exception(error)
-            else:  # nobody waits for it; the run is found as after a crash
-                log_unforeseen(_log, "a run", error)
+            if not started.done():
+                started.set_exception(error)
+            else:  # no one awaits it; the run is recovered as after a crash
+                log_unexpected(_log, "a run", error)
         finally:
-            self._leave(place, conversation)
-            if not began.done():
-                began.cancel()
+            self._remove(key, conversation)
+            if not started.done():
+                started.cancel()
 
-    def _leave(self, place: Hashable, conversation: ConversationSession) -> None:
-        if self._by_place.get(place) is conversation:
-            del self._by_place[place]
+    def _remove(self, key: Hashable, conversation: ConversationSession) -> None:
+        if self._by_branch.get(key) is conversation:
+            del self._by_branch[key]
 
     @contextmanager
-    def including(self, conversation: ConversationSession) -> Generator[None]:
-        """A run of the task that is running now counts as one of these: it is suspended too."""
+    def tracking(self, conversation: ConversationSession) -> Generator[None]:
+        """Track a run of the current task, so that it is suspended at shutdown."""
         task = current_task()
         assert task is not None
         self._tasks[task] = conversation
@@ -133,15 +133,15 @@ class ActiveRuns:
             self._tasks.pop(task, None)
 
     async def stop_on(self, branches: Iterable[Branch]) -> None:
-        """Cancel the runs that are under way on branches, and wait until they have ended."""
-        running = {one for branch in branches if (one := self.on(branch)) is not None}
+        """Cancel the runs on branches, and wait until they have ended or a timeout passes."""
+        running = set(filter(None, map(self.on, branches)))
         for conversation in running:
             conversation.cancel("now")
-        if ending := [task for task, one in self._tasks.items() if one in running]:
-            await wait(ending, timeout=_PATIENCE)
+        if ending := [task for task, active in self._tasks.items() if active in running]:
+            await wait(ending, timeout=_CANCEL_TIMEOUT_SECONDS)
 
     async def suspend_all(self, seconds: float) -> None:
-        """Suspend all runs, and wait until that is durable, but no longer than that."""
+        """Suspend all runs, and wait at most so many seconds until they have ended."""
         self._stopping = True
         for conversation in list(self._tasks.values()):
             conversation.suspend()
@@ -149,13 +149,13 @@ class ActiveRuns:
             await wait(self._tasks, timeout=seconds)
 
 
-def _refused(event: RunEnded) -> HTTPError:
+def _rejection(event: RunEnded) -> HTTPError:
     notice = event.result.messages[0]
     if event.result.stop_reason == "cancelled":
         return _stopping()
     if event.result.stop_reason == "error":
         return HTTPError(503, notice.code, notice.text)
-    return HTTPError(_REFUSED.get(notice.code, 422), notice.code, notice.text)
+    return HTTPError(_REJECTION_STATUSES.get(notice.code, 422), notice.code, notice.text)
 
 
 def _stopping() -> HTTPError:
@@ -163,16 +163,16 @@ def _stopping() -> HTTPError:
 
 
 class MemoryOptions(TypedDict):
-    """The parts of memory that a run puts into its prompts."""
+    """The use of memory in the prompts of a run."""
 
     recalled: bool
     other_sessions: bool
 
 
 def run_notes(params: Mapping[str, Any], memory: MemoryOptions) -> dict[str, Any]:
-    """Return what a run records so that it is resumed as it was asked for.
+    """Return the options that a run stores, to be resumed with the same.
 
-    Headers are left out: they may hold a credential.
+    Extra headers are omitted, since they may contain credentials.
     """
-    kept = {name: value for name, value in params.items() if name != "extra_headers"}
-    return {"memory": memory, **({"params": kept} if kept else {})}
+    stored_params = {name: value for name, value in params.items() if name != "extra_headers"}
+    return {"memory": memory, **({"params": stored_params} if stored_params else {})}

@@ -61,14 +61,14 @@ def endpoints() -> list[Endpoint]:
 
 
 @asynccontextmanager
-async def _watching(gate: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
-    """Look at the token file at every heartbeat, so that streams end also when nobody asks."""
+async def _watch_tokens(auth: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
+    """Check the token file at every heartbeat, so that streams of revoked tokens end."""
 
     async def watch() -> None:
         while True:
             await sleep(limits.heartbeat)
-            with suppress(SennitError):  # told to whoever sends the next request
-                gate.check_tokens()
+            with suppress(SennitError):  # reported to the next request
+                auth.check_tokens()
 
     task = create_task(watch(), name="token file")
     try:
@@ -78,31 +78,31 @@ async def _watching(gate: AuthMiddleware, limits: Limits) -> AsyncGenerator[None
 
 
 class _App(Starlette):
-    """The app without Starlette's own middleware: the dispatcher and uvicorn answer errors."""
+    """A Starlette app without its error middleware: the router and uvicorn handle errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
         app: ASGIApp = self.router
-        for kind, given, named in reversed(self.user_middleware):
-            app = kind(app, *given, **named)
+        for kind, args, kwargs in reversed(self.user_middleware):
+            app = kind(app, *args, **kwargs)
         return app
 
 
 def create_app(settings: ServerSettings) -> Starlette:
-    """The server as an ASGI app; its `state.server` is what all requests share."""
+    """Return the ASGI app of a server; its `state.server` is the ServerState."""
     server = ServerState(settings)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        async with server.running(), mcp.running(), _watching(gate, server.settings.limits):
+        async with server.running(), mcp.running(), _watch_tokens(auth, server.settings.limits):
             yield
 
     mcp = McpApp(server)
     mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio.StudioFiles()}
     table = endpoints()
-    public = [*studio.PUBLIC, *(one.path for one in table if one.scope is None)]
-    gate = AuthMiddleware(server, Router(server, table, mounts), public=public)
+    public = [*studio.PUBLIC, *(endpoint.path for endpoint in table if endpoint.scope is None)]
+    auth = AuthMiddleware(server, Router(server, table, mounts), public=public)
     app = _App(lifespan=lifespan)
-    app.router.default = gate  # no route of Starlette's own, which would answer before the gate
+    app.router.default = auth  # Starlette's own routes would bypass authentication
     app.router.redirect_slashes = False
     app.state.server = server
     return app

@@ -1,8 +1,7 @@
 """The uvicorn server and its graceful shutdown.
 
-uvicorn waits for open requests before it tells the app to stop, and a stream of events would never
-end; so the app is told first. It takes nothing new in, suspends what runs and ends its streams, and
-what remains is quick.
+uvicorn waits for open requests before it shuts the app down, and event streams would never end. So
+the app is drained first: it rejects new requests, suspends its runs and ends its streams.
 """
 
 from __future__ import annotations
@@ -17,49 +16,48 @@ from sennit.server.http.starlette_imports import Starlette
 from sennit.server.http.uvicorn_protocol import HeaderTimeoutProtocol, uvicorn
 from sennit.server.settings import ServerSettings
 
-_GRACE = 10
+_SHUTDOWN_TIMEOUT_SECONDS = 10
 _BACKLOG = 2048
-# Objects made before the new ones are looked through for cycles, how often that happens before
-# those that stayed are looked through again, and how often that happens before all are.
-_COLLECT = (3_000, 2, 500)
-_SWITCH = 0.0005  # seconds that a thread may compute before another one has its turn
+# Allocations per collection of generation 0, and collections of it per one of generations 1 and 2.
+_GC_THRESHOLDS = (3_000, 2, 500)
+_SWITCH_INTERVAL_SECONDS = 0.0005  # after which a thread yields the GIL
 
 
 class Server(uvicorn.Server):
-    """A server whose app is told that it ends before anyone waits for it."""
+    """A uvicorn server that drains the app before it waits for open requests."""
 
     def __init__(self, app: Starlette, settings: ServerSettings) -> None:
         limits = settings.limits
-        patience = {"head_seconds": limits.head_seconds, "send_seconds": limits.send_seconds}
+        timeouts = {"head_seconds": limits.head_seconds, "send_seconds": limits.send_seconds}
         config = uvicorn.Config(
             app,
             host=settings.host,
             port=settings.port,
-            http=type("Protocol", (HeaderTimeoutProtocol,), patience),
+            http=type("Protocol", (HeaderTimeoutProtocol,), timeouts),
             ws="none",
             lifespan="on",
             log_level="warning",
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=_GRACE,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_SECONDS,
         )
         super().__init__(config)
         self._state = app.state.server
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open what the app needs first, so that whoever started it hears what is wrong."""
+        """Open the app's resources first, so that their errors reach the caller."""
         await self._state.open()
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End: the app first, then the connections."""
+        """Drain the app, then close the connections."""
         await self._state.drain()
         await super().shutdown(sockets)
 
 
-def check(settings: ServerSettings) -> None:
-    """Raise ValidationError for what would let strangers in."""
+def check_address(settings: ServerSettings) -> None:
+    """Raise ValidationError for a public address without tokens."""
     guarded = settings.tokens is not None and settings.tokens.exists()
     if not settings.on_loopback and not guarded:
         raise ValidationError(
@@ -69,11 +67,11 @@ def check(settings: ServerSettings) -> None:
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """The socket to listen at, so that what is wrong with the address is said before anything."""
-    check(settings)
+    """Return a listening socket; raise ValidationError if the address cannot be used."""
+    check_address(settings)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Connections have the protocol of their listener, and only to those that say TCP does asyncio
-    # send at once what it is given; otherwise an answer waits for 40 ms.
+    # asyncio sets TCP_NODELAY only if the protocol, which connections inherit from the listener, is
+    # IPPROTO_TCP; without it Nagle's algorithm delays responses by 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -90,7 +88,7 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 
 def serve(settings: ServerSettings, listener: socket.socket) -> None:
-    """Serve until a signal says that it is enough; the process is the server's alone."""
+    """Serve until a signal arrives; tunes the interpreter for the whole process."""
     with listener:
         server = Server(create_app(settings), settings)
         tune()
@@ -98,14 +96,13 @@ def serve(settings: ServerSettings, listener: socket.socket) -> None:
 
 
 def tune() -> None:
-    """Set the interpreter up for a server, which has the process to itself.
+    """Tune garbage collection and thread switching for a server process.
 
-    What is there by now stays, and most of what a request makes is gone before the next few
-    hundred: to look through it as often as by default takes a sixth of the processor time. While
-    objects are looked through nothing else runs, so it is done a few thousand at a time, in 1 or 2
-    ms. And a thread that computes for one tenant must not keep the event loop of all waiting for 5
-    ms at every turn.
+    Objects loaded so far are permanent, and most objects of a request are short-lived: the default
+    thresholds would take a sixth of the CPU time. A collection stops all threads, so it is limited
+    to a few thousand objects, 1 or 2 ms. The shorter switch interval keeps a computing thread from
+    delaying the event loop by 5 ms at every switch.
     """
     gc.freeze()
-    gc.set_threshold(*_COLLECT)
-    sys.setswitchinterval(_SWITCH)
+    gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)

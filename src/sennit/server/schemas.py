@@ -58,9 +58,9 @@ class BranchShape(ResponseModel):
     forked_from: Origin | None
     running: bool
     waiting: int
-    """How many tool calls wait for a person."""
+    """The number of tool calls that wait for approval."""
     interrupted: bool
-    """Whether its last run was cut off, and can be resumed."""
+    """Whether its last run was interrupted and can be resumed."""
 
 
 class ToolCallShape(ResponseModel):
@@ -89,11 +89,11 @@ class Sibling(ResponseModel):
 
 
 class MessageShape(ResponseModel):
-    """A message where it stands on a branch."""
+    """A message and its index on a branch."""
 
     id: UUID
     index: int | None
-    """Its place on the branch, the system message's included; None if it stands on none."""
+    """The index on the branch, counting the system message; None if it is on none."""
     role: str
     kind: Kind
     text: str
@@ -101,33 +101,33 @@ class MessageShape(ResponseModel):
     created_at: str
     metadata: dict[str, Any]
     siblings: list[Sibling]
-    """All versions of it, its own included, oldest first; none if there is but one."""
+    """All versions of it, itself included, oldest first; empty if there is only one."""
     reasoning: str | UnsetType = UNSET
     call: ToolCallShape | UnsetType = UNSET
     result: ToolResultShape | UnsetType = UNSET
     images: list[str] | UnsetType = UNSET
     context: list[Any] | UnsetType = UNSET
     type: str | UnsetType = UNSET
-    """The name of a content that a program defined itself."""
+    """The name of an application-defined content type."""
 
 
 def fields_of(shape: ResponseModel) -> dict[str, Any]:
-    """The fields of a shape, for one that has more."""
+    """Return the fields of a model, to build one that extends it."""
     return {name: getattr(shape, name) for name in shape.__struct_fields__}
 
 
 def iso(moment: datetime) -> str:
-    """A time as text, in UTC."""
+    """Return a time in ISO 8601, in UTC."""
     return clock.to_iso(clock.from_datetime(moment))
 
 
 def branch_shape(branch: Branch) -> BranchShape:
-    """A branch as clients see it; it asks the store whether something runs, so not in the loop."""
+    """Return a branch as its schema; reads the store, so call it in a thread."""
     return _branch_shape(branch, RunRepository(branch).last())
 
 
 def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
-    """Tell of branches of one session; the store is asked once for all on which nothing runs."""
+    """Return branches of one session as schemas, with one read for their last runs."""
     last = last_runs(branches[0].session) if branches else {}
     return [_branch_shape(branch, last.get(branch.id)) for branch in branches]
 
@@ -136,7 +136,7 @@ def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
     runs = RunRepository(branch)
     state = "ended" if last is None else last.state
     running = state == "running" and is_under_way(runs)
-    asked = len(pending_approvals(branch)) if state == "suspended" else 0
+    waiting = len(pending_approvals(branch)) if state == "suspended" else 0
     return BranchShape(
         id=branch.id,
         name=branch.name,
@@ -144,78 +144,78 @@ def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
         message_count=len(branch),
         forked_from=_origin(branch),
         running=running,
-        waiting=asked,
-        interrupted=state != "ended" and not running and not asked,
+        waiting=waiting,
+        interrupted=state != "ended" and not running and not waiting,
     )
 
 
 def _origin(branch: Branch) -> Origin | None:
-    left = branch.forked_from
-    if left is None:
+    origin = branch.forked_from
+    if origin is None:
         return None
     return Origin(
-        branch_id=left.branch_id,
-        branch_name=left.branch_name,
-        message_count=left.message_count,
+        branch_id=origin.branch_id,
+        branch_name=origin.branch_name,
+        message_count=origin.message_count,
     )
 
 
 def message_shape(
     message: Message, index: int | None = None, siblings: list[Sibling] | None = None
 ) -> MessageShape:
-    """A message as clients see it."""
+    """Return a message as its schema."""
     content = message.content
     if (about := message.about) is not None:
         return _record_shape(message, about, index)
-    more: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     text = content.words
     match content:
         case AssistantResponseContent():
             if content.reasoning:
-                more["reasoning"] = content.reasoning
+                fields["reasoning"] = content.reasoning
         case InstructionContent():
             if content.images:
-                more["images"] = list(content.images)
+                fields["images"] = list(content.images)
             if content.context:
-                more["context"] = list(content.context)
+                fields["context"] = list(content.context)
         case ActionRequestContent():
-            text, more["call"] = "", _call(message, content)
+            text, fields["call"] = "", _tool_call(message, content)
         case ActionResponseContent():
-            text, more["result"] = "", _result(content)
+            text, fields["result"] = "", _tool_result(content)
         case SystemContent():
             pass
         case _:
-            more["type"] = content.kind
+            fields["type"] = content.kind
     return MessageShape(
         id=message.id,
         index=index,
         role=message.role.value,
         kind=_KINDS.get(content.kind, "custom"),
         text=text,
-        sender=_named(message.sender),
+        sender=_sender_name(message.sender),
         created_at=clock.to_iso(message.created_us),
         metadata=dict(message.metadata),
         siblings=siblings or [],
-        **more,
+        **fields,
     )
 
 
 def _record_shape(message: Message, text: str, index: int | None) -> MessageShape:
-    """Data that a program keeps on a branch: what it is, but none of it."""
+    """Return application data on a branch: its description, without its content."""
     return MessageShape(
         id=message.id,
         index=index,
         role=message.role.value,
         kind="record",
         text=text,
-        sender=_named(message.sender),
+        sender=_sender_name(message.sender),
         created_at=clock.to_iso(message.created_us),
         metadata={},
         siblings=[],
     )
 
 
-def _call(message: Message, content: ActionRequestContent) -> ToolCallShape:
+def _tool_call(message: Message, content: ActionRequestContent) -> ToolCallShape:
     return ToolCallShape(
         call_id=content.call_id or str(message.id),
         function=content.function or "",
@@ -223,32 +223,32 @@ def _call(message: Message, content: ActionRequestContent) -> ToolCallShape:
     )
 
 
-def _result(content: ActionResponseContent) -> ToolResultShape:
+def _tool_result(content: ActionResponseContent) -> ToolResultShape:
     request = content.request_id or ""
     if not content.success:
         return ToolResultShape(request_id=request, success=False, error=content.error or "")
-    given = None if content.result is Unset else content.result
-    return ToolResultShape(request_id=request, success=True, result=given)
+    value = None if content.result is Unset else content.result
+    return ToolResultShape(request_id=request, success=True, result=value)
 
 
-def _named(party: SenderRecipient | None) -> str | None:
+def _sender_name(party: SenderRecipient | None) -> str | None:
     if party is None:
         return None
     return party.value if isinstance(party, MessageRole) else str(party)
 
 
 def as_cursor(info: SessionInfo) -> str:
-    """The `next` of a page that ends with this session."""
+    """Return the cursor of a page that ends with this session."""
     return f"{clock.from_datetime(info.updated_at)}_{info.id}"
 
 
-def cursor(given: str) -> SessionInfo:
-    """The place that a `before` means; raises ValidationError."""
-    moment, _, uid = given.partition("_")
+def cursor(text: str) -> SessionInfo:
+    """Parse the cursor in `before`; raise ValidationError if it is invalid."""
+    moment, _, uid = text.partition("_")
     try:
         at = clock.to_datetime(int(moment))
         return SessionInfo(UUID(uid), None, at, at, {})
     except ValueError:
         raise ValidationError(
-            f"before must be the 'next' of the previous page, got {shown(given)}."
+            f"before must be the 'next' of the previous page, got {shown(text)}."
         ) from None

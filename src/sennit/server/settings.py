@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
-_OF_LOCAL_USER = {
+_LOCAL_USER_LIMITS = {
     "body_bytes": 8 * 1024 * 1024,
     "values": 100_000,
     "parts": 1_000,
@@ -90,34 +90,38 @@ class Limits:
                 raise ValidationError(f"{name} must be more than 0, got {shown(value)}.")
 
     def for_local_user(self) -> Limits:
-        """Return the limits of the local user, who keeps nobody waiting with a large request.
+        """Return the limits of the local user, whose large requests delay no one else.
 
         A limit that was set to another value than its default is the same for everyone.
         """
-        own = {one.name: _OF_LOCAL_USER[one.name] for one in fields(self) if self._is_usual(one)}
-        return replace(self, **own)
+        raised = {
+            limit.name: _LOCAL_USER_LIMITS[limit.name]
+            for limit in fields(self)
+            if self._has_default(limit)
+        }
+        return replace(self, **raised)
 
-    def _is_usual(self, one: Field[Any]) -> bool:
-        return one.name in _OF_LOCAL_USER and getattr(self, one.name) == one.default
+    def _has_default(self, limit: Field[Any]) -> bool:
+        return limit.name in _LOCAL_USER_LIMITS and getattr(self, limit.name) == limit.default
 
 
-def limits_named(given: Iterable[str], **more: Any) -> Limits:
-    """Limits from texts such as "parts=500" or "owner_bytes=none"; raises ValidationError."""
-    known = {one.name: one for one in fields(Limits)}
+def limits_named(texts: Iterable[str], **more: Any) -> Limits:
+    """Parse limits such as "parts=500" or "owner_bytes=none"; raise ValidationError."""
+    limits = {limit.name: limit for limit in fields(Limits)}
     values = dict(more)
-    for text in given:
+    for text in texts:
         name, _, value = text.partition("=")
-        if name not in known:
-            told = f"There is no limit {shown(name)}; there are: {', '.join(known)}."
-            raise ValidationError(told)
-        kind = str(known[name].type)
+        if name not in limits:
+            message = f"Unknown limit {shown(name)}; expected one of: {', '.join(limits)}."
+            raise ValidationError(message)
+        kind = str(limits[name].type)
         try:
             if value == "none" and "None" in kind:
                 values[name] = None
             else:
                 values[name] = float(value) if "float" in kind else int(value)
         except ValueError:
-            raise ValidationError(f"{name} is a number, got {shown(value)}.") from None
+            raise ValidationError(f"{name} must be a number, got {shown(value)}.") from None
     return Limits(**values)
 
 
@@ -131,28 +135,28 @@ class ServerSettings:
     """The address to listen at; any but loopback needs tokens."""
     port: int = PORT
     models: tuple[Model, ...] = ()
-    """Who answers; the first is asked unless another is named. None: the embedded model."""
+    """The models, the default first; if empty, the embedded model."""
     tools: tuple[Tool, ...] = ()
-    """What models may call."""
+    """The tools that models may call."""
     servers: tuple[MCPServer, ...] = ()
-    """MCP servers whose tools they may call too; connected when the server starts."""
+    """MCP servers whose tools models may call too; connected at startup."""
     tokens: Path | None = None
-    """The file of those who may come in; while there is none, everyone on this machine may."""
+    """The token file; without one, every local client is the local user."""
     allow_hosts: tuple[str, ...] = ()
-    """Names besides loopback's under which the server may be reached."""
+    """Host names, besides those of loopback, that requests may use."""
     memory: bool = True
-    """Whether models are told what is remembered, unless a run says otherwise."""
+    """Whether memories are added to prompts, unless a run overrides it."""
     shared_spaces: tuple[str, ...] = ()
     """Tenants whose users read what the tenant shares; a token with "admin" writes it."""
     limits: Limits = field(default_factory=Limits)
     embedder: Any = None
-    """With one, things are found by meaning too; see `sennit.open`."""
+    """The embedder for semantic search; see `sennit.open`."""
     retention: timedelta | None = None
     """How long removed messages are kept before they are erased; see `sennit.open`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise ValidationError(f"A port is a number from 0 to 65535, got {shown(self.port)}.")
+            raise ValidationError(f"The port must be from 0 to 65535, got {shown(self.port)}.")
 
     @property
     def on_loopback(self) -> bool:

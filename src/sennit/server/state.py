@@ -1,8 +1,7 @@
 """Shared state of a running server: store, clients, models and runs.
 
-It is opened when the server starts and closed when it ends, in this order at the end: nothing new
-is taken in, runs under way are suspended so that they can be gone on with, streams end, and the
-store is closed last.
+It is opened when the server starts. At shutdown new requests are rejected, active runs are
+suspended so that they can be resumed, event streams end, and the store is closed last.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from sennit.services.models.protocol import Model
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
 
-_THREADS = 32
-_HOUR = 3600.0
-_PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found as after a crash
+_EXECUTOR_THREADS = 32
+_PURGE_INTERVAL_SECONDS = 3600.0
+_SUSPEND_TIMEOUT_SECONDS = 5.0  # a run that takes longer is recovered as after a crash
 
 
 class OpenStream(Protocol):
@@ -64,18 +63,18 @@ class ServerState:
         self.draining = False
         """Whether the server is about to stop."""
         self.models: dict[str, Model] = {}
-        """Who may be asked, by name, the default first."""
+        """The models by name, the default first."""
         self.tools: dict[str, Tool] = {}
-        """What models may call, by name."""
+        """The tools that models may call, by name."""
 
     def limits_of(self, caller: Caller | None) -> Limits:
-        """Return the limits per request of a caller; the largest ones if nobody is named."""
+        """Return the limits per request of a caller; those of the local user for None."""
         local = caller is None or caller.token is None
         return self._local_limits if local else self.settings.limits
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Open what the server needs unless that is done, and close it at the end."""
+        """Open the resources unless they are open, and close them at the end."""
         await self.open()
         try:
             yield
@@ -83,14 +82,14 @@ class ServerState:
             await self._stack.aclose()
 
     async def open(self) -> None:
-        """Open what the server needs, once; raises what keeps it from that."""
+        """Open the store, the models and the tools, once; close them again on an error."""
         if self._open:
             return
         async with AsyncExitStack() as stack:
-            # What waits for the store, or is long to read, must not hold up what is quick.
-            threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sennit")
+            # Enough threads that slow store access does not delay short requests.
+            threads = ThreadPoolExecutor(_EXECUTOR_THREADS, thread_name_prefix="sennit")
             get_running_loop().set_default_executor(threads)
-            # It imports the rest of anyio when it is first used: not while others wait.
+            # Import the rest of anyio now, not during a request.
             async with anyio.create_task_group():
                 pass
             services = ServiceRegistry()
@@ -111,15 +110,15 @@ class ServerState:
             self._stack, self._open = stack.pop_all(), True
 
     async def check_store(self) -> None:
-        """Read from the database, once for all who ask meanwhile; raises StoreError if it fails."""
+        """Read from the database; concurrent callers share one read. Raises StoreError."""
         if self._checking is None or self._checking.done():
             self._checking = create_task(to_thread(self.clients.check))
         await shield(self._checking)
 
     async def drain(self) -> None:
-        """Take nothing new in, and bring what is under way to where it can be gone on with."""
+        """Reject new requests, suspend active runs and end event streams."""
         self.draining = True
-        await self.runs.suspend_all(_PATIENCE)
+        await self.runs.suspend_all(_SUSPEND_TIMEOUT_SECONDS)
         for stream in list(self.streams):
             stream.stop()
 
@@ -141,12 +140,12 @@ class ServerState:
 
 @asynccontextmanager
 async def _purging(clients: ClientPool) -> AsyncGenerator[None]:
-    """Erase what was removed long ago, now and every hour."""
+    """Erase removed messages whose retention has ended, now and every hour."""
 
     async def purge() -> None:
         while True:
             await to_thread(clients.purge)
-            await sleep(_HOUR)
+            await sleep(_PURGE_INTERVAL_SECONDS)
 
     purging = create_task(purge())
     try:

@@ -1,9 +1,8 @@
 """Static files of the studio.
 
-Only files that were there when the server started are served, from memory, by their exact names: no
-path is ever joined to a folder. The page may run the scripts that stand here and nothing else: no
-inline script or style, no eval, no other host, and no text becomes HTML unless DOMPurify made it so
-(trusted types).
+Only files that existed at startup are served, from memory, by their exact names: no request path is
+ever joined to a folder. The content security policy allows only these scripts: no inline script or
+style, no eval, no other host, and only DOMPurify may turn text into HTML (trusted types).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sennit.server.http.starlette_imports import HttpScope as Scope
 from sennit.studio import INDEX, MEDIA_TYPES, STATIC, files
 
 PUBLIC = ("/", "/studio/")
-"""What needs no token: the page asks for one, and holds no one's data."""
+"""The public paths: the page asks for a token and contains no user data."""
 
 POLICY = "; ".join(
     (
@@ -42,7 +41,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Asked for again each time, but sent again only when it has changed.
+    # Revalidated by ETag at every load.
     "cache-control": "no-cache",
 }
 
@@ -70,8 +69,8 @@ class StudioFiles:
         if file is None:
             return HTTPError(404, "not_found", f"There is nothing at {path[:200]!r}.").response()
         if scope["method"] not in ("GET", "HEAD"):
-            told = f"{scope['method']} is not allowed here; use GET."
-            return HTTPError(405, "method", told, headers={"allow": "GET, HEAD"}).response()
+            message = f"{scope['method']} is not allowed here; use GET."
+            return HTTPError(405, "method", message, headers={"allow": "GET, HEAD"}).response()
         headers = {**_HEADERS, "etag": file.etag}
         if file.etag in Headers(scope=scope).get("if-none-match", ""):
             return Response(status_code=304, headers=headers)

@@ -27,7 +27,7 @@ import sennit
 from sennit import ModelError
 from sennit.server.http.tokens import new_token, write_tokens
 from sennit.server.openai import derived_sessions
-from sennit.server.openai.derived_sessions import MOST_BRANCHES
+from sennit.server.openai.derived_sessions import MAX_BRANCHES
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
@@ -172,14 +172,14 @@ def test_a_conversation_is_found_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_conversations_that_begin_alike_fill_several_sessions() -> None:
-    count = MOST_BRANCHES + 3
+    count = MAX_BRANCHES + 3
     with served(*(f"Knot {number}." for number in range(count)), "More.") as chat:
         for _ in range(count):
             chat.ask(USER)
         full, last = sorted(
             (len(chat.branches(one["id"])) for one in chat.sessions()), reverse=True
         )
-        assert (full, last) == (MOST_BRANCHES, 3)
+        assert (full, last) == (MAX_BRANCHES, 3)
         chat.ask(USER, assistant("Knot 0."), user("Another."))  # stands in the first of them
         assert sum(len(chat.branches(one["id"])) for one in chat.sessions()) == count
 
@@ -187,7 +187,7 @@ def test_conversations_that_begin_alike_fill_several_sessions() -> None:
 def test_however_many_begin_alike_each_goes_on_where_it_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(derived_sessions, "MOST_BRANCHES", 2)
+    monkeypatch.setattr(derived_sessions, "MAX_BRANCHES", 2)
     count = 12  # which takes six sessions
     with served(*(f"Knot {number}." for number in range(2 * count))) as chat:
         for _ in range(count):
@@ -201,7 +201,7 @@ def test_however_many_begin_alike_each_goes_on_where_it_stands(
 def test_nothing_is_read_from_the_store_for_those_who_begin_alike(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(derived_sessions, "MOST_BRANCHES", 5)
+    monkeypatch.setattr(derived_sessions, "MAX_BRANCHES", 5)
     count, read = 12, list[str]()
     with served(*(f"Knot {number}." for number in range(count)), store=tmp_path / "s.db") as chat:
         chat.ask(USER)
@@ -383,7 +383,7 @@ def test_a_streamed_call_has_its_place_and_id() -> None:
 
 
 def test_a_history_in_which_nobody_says_anything_is_refused() -> None:
-    with served("The bowline.") as chat, pytest.raises(BadRequestError, match="says something"):
+    with served("The bowline.") as chat, pytest.raises(BadRequestError, match="with content"):
         chat.ask(assistant(" "))
 
 
@@ -393,7 +393,7 @@ def test_a_call_without_its_result_is_refused() -> None:
     with served() as chat:
         with pytest.raises(BadRequestError, match="c1"):
             chat.ask(USER, asked, user("Never mind."))
-        with pytest.raises(BadRequestError, match="answers no call"):
+        with pytest.raises(BadRequestError, match="belongs to no open call"):
             chat.ask(USER, {"role": "tool", "tool_call_id": "c2", "content": "x"})
         assert chat.sessions() == []
 
@@ -545,7 +545,7 @@ def test_a_request_that_is_sent_twice_is_answered_once() -> None:
 
 
 def test_a_key_is_for_one_request_wherever_that_belongs() -> None:
-    with served("The bowline.", "The sheet bend.", *["Hi."] * 5 * MOST_BRANCHES) as chat:
+    with served("The bowline.", "The sheet bend.", *["Hi."] * 5 * MAX_BRANCHES) as chat:
         key = {"Idempotency-Key": "k1"}
         first = chat.ask(USER, extra_headers=key)
         for other in (
@@ -556,7 +556,7 @@ def test_a_key_is_for_one_request_wherever_that_belongs() -> None:
             with pytest.raises(APIStatusError) as caught:
                 chat.openai.chat.completions.create(model="sage", **other)
             assert caught.value.status_code == 422
-        for number in range(5 * MOST_BRANCHES):  # more that begin alike than are looked through
+        for number in range(5 * MAX_BRANCHES):  # more that begin alike than are looked through
             chat.ask(USER, extra_headers={"Idempotency-Key": f"other {number}"})
         assert chat.ask(USER, extra_headers=key).id == first.id
 

@@ -107,7 +107,7 @@ def test_items_are_added_looked_at_and_erased() -> None:
             conversations.items.retrieve(added.last_id, conversation_id=made.id)
         kinds = [one.type for one in conversations.items.list(made.id)]
         assert kinds == ["function_call_output", "function_call", "message"]
-        with pytest.raises(BadRequestError, match="answers no call"):
+        with pytest.raises(BadRequestError, match="belongs to no open call"):
             conversations.items.create(made.id, items=[{**result, "call_id": "c2"}])
         with pytest.raises(BadRequestError) as caught:
             conversations.items.create(made.id, items=[KNOT, {"type": "surprise"}])

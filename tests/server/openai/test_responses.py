@@ -157,7 +157,7 @@ def test_a_response_that_is_not_stored_leaves_nothing() -> None:
         assert branch["message_count"] == 2
         with pytest.raises(NotFoundError):
             chat.openai.responses.retrieve(second.id)
-        with pytest.raises(BadRequestError, match="may have been deleted"):
+        with pytest.raises(BadRequestError, match="was deleted"):
             respond(chat, "More.", previous_response_id=second.id)
 
 

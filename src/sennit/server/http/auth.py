@@ -1,10 +1,9 @@
-"""Authentication: checks the host, the origin and the token of every request.
+"""Authentication middleware: checks the host, the origin and the token of every request.
 
-A page on another site could reach a server on this machine under a host name of its own choosing;
-so the Host must be one of ours, an Origin must be that very host, and Sec-Fetch-Site must not name
-another site. Browsers send both headers and pages cannot forge them. Then the token identifies the
-caller; without a token file it is the local user, and then only loopback is served. This is plain
-ASGI: nothing here waits or copies.
+A page on another site could reach a local server by DNS rebinding, so the Host must be one of ours,
+the Origin must equal it, and Sec-Fetch-Site must not name another site. Browsers set these headers
+and pages cannot forge them. Then the token identifies the caller; without a token file it is the
+local user, and the server listens on loopback only.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sennit.errors import SennitError
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError, problem_of
+from sennit.server.http.errors import HTTPError, error_for
 from sennit.server.http.limits import LimitsMiddleware
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _CLOSE = {"connection": "close"}
-_SOON = {"retry-after": "2"}
+_RETRY_AFTER = {"retry-after": "2"}
 _CHALLENGE = {"www-authenticate": 'Bearer realm="sennit"'}
-_API = ("/api/", "/v1/", "/mcp", "/openapi.json")
-_OURS = (None, b"same-origin", b"none")
-_POLICY = (b"cross-origin-resource-policy", b"same-origin")
-_CHECKED = {
+_API_PREFIXES = ("/api/", "/v1/", "/mcp", "/openapi.json")
+_SAME_SITE = (None, b"same-origin", b"none")
+_RESOURCE_POLICY = (b"cross-origin-resource-policy", b"same-origin")
+_SINGLE_HEADERS = {
     b"host": "Host",
     b"origin": "Origin",
     b"sec-fetch-site": "Sec-Fetch-Site",
@@ -38,16 +37,18 @@ _CHECKED = {
 
 
 class AuthMiddleware:
-    """Passes requests on to the app behind it, each with its Caller."""
+    """ASGI middleware that authenticates requests and passes them on with their Caller."""
 
     def __init__(self, server: ServerState, app: ASGIApp, *, public: Iterable[str]) -> None:
-        """`public` paths, and all below those that end in a slash, need no token."""
+        """Wrap an app; `public` paths, and all below those that end in a slash, need no token."""
         self._server = server
         self.limiter = LimitsMiddleware(app, server.settings.limits, server.tokens)
         self._version = server.tokens.version
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, *server.settings.allow_hosts))
         self._public = frozenset(public)
-        self._folders = tuple(one for one in self._public if one.endswith("/") and one != "/")
+        self._public_prefixes = tuple(
+            path for path in self._public if path.endswith("/") and path != "/"
+        )
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,7 +57,7 @@ class AuthMiddleware:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], _POLICY]
+                message["headers"] = [*message["headers"], _RESOURCE_POLICY]
             await send(message)
 
         try:
@@ -66,23 +67,23 @@ class AuthMiddleware:
             await problem.response()(scope, receive, answer)
 
     def _admit(self, scope: HttpScope) -> None:
-        """Note the caller; raises Problem if the request is not allowed."""
+        """Store the caller in the scope; raise HTTPError if the request is not allowed."""
         _check_framing(scope)
-        host, origin, site, bearer = _told(scope)
+        host, origin, site, bearer = _read_headers(scope)
         self._check_host(host)
         if origin is not None:
             _check_origin(origin, host)
-        if site not in _OURS and scope["path"].startswith(_API):
-            told = "A page on another site may not use this server."
-            raise HTTPError(403, "origin", told)
+        if site not in _SAME_SITE and scope["path"].startswith(_API_PREFIXES):
+            message = "Cross-site requests to this server are not allowed."
+            raise HTTPError(403, "origin", message)
         if self._server.draining:
-            told = "The server is shutting down; try again in a moment."
-            raise HTTPError(503, "stopping", told, headers=_SOON)
+            message = "The server is shutting down; try again in a moment."
+            raise HTTPError(503, "stopping", message, headers=_RETRY_AFTER)
         public = self._is_public(scope["path"])
         scope.setdefault("state", {})["caller"] = None if public else self._caller(bearer)
 
     def _is_public(self, path: str) -> bool:
-        return path in self._public or path.startswith(self._folders)
+        return path in self._public or path.startswith(self._public_prefixes)
 
     def _check_host(self, host: str) -> None:
         name = host.rpartition(":")[0] if _has_port(host) else host
@@ -90,20 +91,20 @@ class AuthMiddleware:
             raise HTTPError(
                 421,
                 "host",
-                f"The host {host[:200]!r} is not allowed; start the server with --allow-host to "
-                f"allow it.",
+                f"The host {host[:200]!r} is not allowed; to allow it, start the server with "
+                f"--allow-host.",
             )
 
     def _caller(self, bearer: str | None) -> Caller:
-        """The caller with this token; raises Problem, also if the token file cannot be read."""
+        """Return the caller with this token; raise HTTPError, also for an unreadable token file."""
         try:
             self.check_tokens()
-            return self._known(bearer)
+            return self._authenticate(bearer)
         except SennitError as error:
-            raise problem_of(error) from None
+            raise error_for(error) from None
 
     def check_tokens(self) -> None:
-        """Read the token file again if it has changed, and end the streams of revoked tokens.
+        """Reload the token file if it has changed, and end the streams of revoked tokens.
 
         Raises StoreError if it cannot be read.
         """
@@ -115,54 +116,56 @@ class AuthMiddleware:
                 self._version = tokens.version
                 self.limiter.end_revoked()
 
-    def _known(self, bearer: str | None) -> Caller:
+    def _authenticate(self, bearer: str | None) -> Caller:
         tokens = self._server.tokens
         if not tokens.guarded:
             return self._server.owners.local()
-        found = None if bearer is None else tokens.find(bearer)
-        if found is None:
-            what = "This token is not valid" if bearer else "A token is needed"
-            told = (
-                f"{what}; send 'Authorization: Bearer snt_…' (create one with sennit token create)."
-            )
-            raise HTTPError(401, "token", told, headers=_CHALLENGE)
-        return self._server.owners.holder(found)
+        token = None if bearer is None else tokens.find(bearer)
+        if token is None:
+            reason = "This token is not valid" if bearer else "A token is needed"
+            way_out = "send 'Authorization: Bearer snt_…' (create one with sennit token create)"
+            raise HTTPError(401, "token", f"{reason}; {way_out}.", headers=_CHALLENGE)
+        return self._server.owners.of_token(token)
 
 
 def _check_framing(scope: HttpScope) -> None:
-    """Raise HTTPError 400, and close the connection, for what a proxy may read in another way.
+    """Raise HTTPError 400 and close the connection if the framing is ambiguous.
 
-    With two lengths, a proxy in front and this server may disagree about where a request ends, and
-    the rest would be taken for a request of somebody else (RFC 9112, section 6.1).
+    With two lengths, a reverse proxy and this server may disagree about where a request ends, which
+    allows request smuggling (RFC 9112, section 6.1).
     """
     names = {name for name, _ in scope["headers"]}
     if b"transfer-encoding" in names and (
         b"content-length" in names or scope["http_version"] == "1.0"
     ):
-        told = "A request has a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
-        raise HTTPError(400, "malformed", told, headers=_CLOSE)
+        message = "Send a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
     if scope["http_version"] not in ("1.0", "1.1"):
-        told = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
-        raise HTTPError(400, "malformed", told, headers=_CLOSE)
+        message = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
     if not scope["path"].startswith("/"):
-        told = f"A request names a path that begins with '/', got {scope['path'][:200]!r}."
-        raise HTTPError(400, "malformed", told, headers=_CLOSE)
+        message = f"The path of a request must start with '/', got {scope['path'][:200]!r}."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
 
 
-def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
-    """Host, Origin, Sec-Fetch-Site and token of a request; raises HTTPError 400 for two of one."""
-    found: dict[bytes, bytes] = {}
+def _read_headers(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
+    """Return Host, Origin, Sec-Fetch-Site and bearer token; raise HTTPError 400 for duplicates."""
+    values: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in _CHECKED:
-            if name in found:
-                told = f"A request has one {_CHECKED[name]} header, got two; send one of them."
-                raise HTTPError(400, "malformed", told)
-            found[name] = value
-    host = found.get(b"host", b"").decode("latin-1").lower()
-    origin = found[b"origin"].decode("latin-1").lower() if b"origin" in found else None
-    site = found[b"sec-fetch-site"].lower() if b"sec-fetch-site" in found else None
-    given = found.get(b"authorization", b"")
-    bearer = given[7:].decode("latin-1").strip() if given[:7].lower() == b"bearer " else None
+        if name in _SINGLE_HEADERS:
+            if name in values:
+                message = f"A request has one {_SINGLE_HEADERS[name]} header, got two; send one."
+                raise HTTPError(400, "malformed", message)
+            values[name] = value
+    host = values.get(b"host", b"").decode("latin-1").lower()
+    origin = values[b"origin"].decode("latin-1").lower() if b"origin" in values else None
+    site = values[b"sec-fetch-site"].lower() if b"sec-fetch-site" in values else None
+    authorization = values.get(b"authorization", b"")
+    bearer = (
+        authorization[7:].decode("latin-1").strip()
+        if authorization[:7].lower() == b"bearer "
+        else None
+    )
     return host, origin, site, bearer
 
 
@@ -177,5 +180,5 @@ def _check_origin(origin: str, host: str) -> None:
     except ValueError:
         same = False
     if not same:
-        told = f"A page from {origin[:200]!r} may not use this server."
-        raise HTTPError(403, "origin", told)
+        message = f"Requests from the origin {origin[:200]!r} are not allowed."
+        raise HTTPError(403, "origin", message)

@@ -1,7 +1,7 @@
 """Callers: the owner behind a token, their client and their scopes.
 
-All that a route reaches it reaches through its Caller: other owners' things are not there at all,
-so they are not found, whatever id is named.
+Routes reach the store only through their Caller's client, which sees the data of one owner: another
+owner's session is not found, whatever id is sent.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from sennit.server.openai.branch_cache import BranchCache
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 
-_EVERYTHING = frozenset(SCOPES)
-_MOST_OPEN = 256
+_ALL_SCOPES = frozenset(SCOPES)
+_MAX_OPEN_SESSIONS = 256
 
 
 class OpenSessions:
-    """The sessions of a tenant used last, held so that the next request finds them open."""
+    """A tenant's part of the cache of recently used sessions, kept open for the next request."""
 
-    def __init__(self, tenant: str, held: FairCache[UUID, Session], lock: Lock) -> None:
-        self._tenant, self._held, self._lock = tenant, held, lock
+    def __init__(self, tenant: str, sessions: FairCache[UUID, Session], lock: Lock) -> None:
+        self._tenant, self._sessions, self._lock = tenant, sessions, lock
 
     def hold(self, session: Session) -> Session:
-        """Keep a session open for a while."""
+        """Cache a session, and return it."""
         with self._lock:
-            self._held.put(self._tenant, session.id, session)
+            self._sessions.put(self._tenant, session.id, session)
         return session
 
     def drop(self, session: UUID) -> None:
-        """Let go of a session."""
+        """Remove a session from the cache."""
         with self._lock:
-            self._held.pop(self._tenant, session)
+            self._sessions.pop(self._tenant, session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,71 +47,71 @@ class Caller:
     """The caller of a request, and its scopes."""
 
     client: Client
-    """Reaches what belongs to the owner, and nothing else."""
+    """The client for the data of the owner, and of no one else."""
     scopes: frozenset[Scope]
     name: str
-    """What they are counted under: the public id of their token."""
+    """The key of the caller's limits: the public id of the token."""
     open: OpenSessions
-    known: BranchCache
-    """Where the conversations of clients that name no session stand."""
+    branch_cache: BranchCache
+    """The branches of conversations whose client names no session."""
     token: Token | None = None
-    """The token they hold; None for the local user."""
+    """The token; None for the local user."""
 
-    def lose(self, session: UUID) -> None:
-        """Look for a session in the store when it is next asked for: it is not as it was."""
+    def evict(self, session: UUID) -> None:
+        """Remove a stale session from all caches, so that it is next read from the store."""
         self.open.drop(session)
         self.client.let_go(session)
 
     def require(self, scope: Scope) -> None:
-        """Raise HTTPError 403 unless they may do that; "admin" may do all."""
+        """Raise HTTPError 403 unless the caller has a scope; "admin" includes all."""
         if scope not in self.scopes and "admin" not in self.scopes:
-            has = ", ".join(one for one in SCOPES if one in self.scopes)
-            told = f"This needs a token with the scope {scope!r}; yours has: {has}."
-            raise HTTPError(403, "scope", told)
+            granted = ", ".join(name for name in SCOPES if name in self.scopes)
+            message = f"This request needs a token with the scope {scope!r}; yours has: {granted}."
+            raise HTTPError(403, "scope", message)
 
-    async def session(self, named: str) -> Session:
-        """The session with that id or key, as it is now; raises NotFoundError."""
-        return self.open.hold(await self.client.asession(named, create=False))
+    async def session(self, key: str) -> Session:
+        """Return a session by id or key, up to date; raise NotFoundError if there is none."""
+        return self.open.hold(await self.client.asession(key, create=False))
 
     async def branch(self, session: str, branch: str) -> Branch:
-        """A branch by the id or key of its session and its own id or name; NotFoundError."""
+        """Return a branch by id or name, of a session by id or key; raise NotFoundError."""
         return (await self.session(session)).get_branch(branch)
 
-    def seen_branch(self, session: str, branch: str) -> Branch | None:
-        """The same as it was last seen here, without asking the store; None if that is not sure.
+    def cached_branch(self, session: str, branch: str) -> Branch | None:
+        """Return a branch of an open session, without reading the store; None if unsure.
 
-        An id stays, and so does the name "main"; any other may be another branch's by now.
+        Ids and the name "main" are stable; any other name may have moved to another branch.
         """
-        opened = self.client.opened(session)
-        found = None if opened is None else opened.get_branch(branch, None)
-        if opened is None or found is None or branch not in (DEFAULT_BRANCH, str(found.id)):
+        cached = self.client.opened(session)
+        match = None if cached is None else cached.get_branch(branch, None)
+        if cached is None or match is None or branch not in (DEFAULT_BRANCH, str(match.id)):
             return None
-        self.open.hold(opened)
-        return found
+        self.open.hold(cached)
+        return match
 
 
 class CallerResolver:
-    """From tokens to callers."""
+    """Maps tokens to callers."""
 
     def __init__(self, clients: ClientPool) -> None:
         self._clients = clients
-        self._held, self._lock = FairCache[UUID, Session](_MOST_OPEN), Lock()
-        self._known = BranchCache()
+        self._sessions, self._lock = FairCache[UUID, Session](_MAX_OPEN_SESSIONS), Lock()
+        self._branch_cache = BranchCache()
         self._local: Caller | None = None
 
     def local(self) -> Caller:
-        """Whoever sits at this machine: the owner that the command line has too."""
+        """Return the local user: the same owner as on the command line."""
         if self._local is None:
             client = self._clients.of()
-            opened = self._open(client)
-            self._local = Caller(client, _EVERYTHING, "local", opened, self._known)
+            sessions = self._open(client)
+            self._local = Caller(client, _ALL_SCOPES, "local", sessions, self._branch_cache)
         return self._local
 
-    def holder(self, token: Token) -> Caller:
-        """Whoever holds a token."""
+    def of_token(self, token: Token) -> Caller:
+        """Return the caller with a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        opened = self._open(client)
-        return Caller(client, token.scopes, token.id, opened, self._known, token)
+        sessions = self._open(client)
+        return Caller(client, token.scopes, token.id, sessions, self._branch_cache, token)
 
     def _open(self, client: Client) -> OpenSessions:
-        return OpenSessions(client.tenant, self._held, self._lock)
+        return OpenSessions(client.tenant, self._sessions, self._lock)

@@ -1,6 +1,6 @@
 """Cancellation of a request's work when its client disconnects.
 
-A coroutine is cancelled. Work in a thread is told, and ends where it looks: see `cancellation`.
+A coroutine is cancelled. Work in a thread polls a flag and ends there: see `cancellation`.
 """
 
 from __future__ import annotations
@@ -13,56 +13,54 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Receive
 
 _T = TypeVar("_T")
-_SOON = 0.25  # seconds after which it is looked whether whoever asked is still there
+_DISCONNECT_POLL_DELAY = 0.25  # seconds before watching for a client disconnect
 
 
-async def while_there(receive: Receive, work: Awaitable[_T]) -> _T:
-    """Return the result of the work; if the client disconnects, cancel it and raise HTTPError
-    499.
-    """
-    leaving = _Leaving(receive)
+async def cancel_on_disconnect(receive: Receive, work: Awaitable[_T]) -> _T:
+    """Return the result of the work; on a disconnect cancel it and raise HTTPError 499."""
+    watcher = _DisconnectWatcher(receive)
     try:
         return await work
     except CancelledError:
-        if not leaving.left:
+        if not watcher.disconnected:
             raise
-        leaving.task.uncancel()
+        watcher.task.uncancel()
         raise HTTPError(
             499, "gone", ("The client disconnected; the request was cancelled.")
         ) from None
     finally:
-        leaving.stop()
+        watcher.stop()
 
 
-class _Leaving:
-    """Cancels the task it is made in if the client goes away; at first it is only a timer."""
+class _DisconnectWatcher:
+    """Cancels the current task if the client disconnects; starts watching after a delay."""
 
     def __init__(self, receive: Receive) -> None:
-        here = current_task()
-        assert here is not None
-        self.task, self.left = here, False
+        task = current_task()
+        assert task is not None
+        self.task, self.disconnected = task, False
         self._receive = receive
-        self._watching: Task[None] | None = None
-        self._timer = get_running_loop().call_later(_SOON, self._watch)
+        self._watch_task: Task[None] | None = None
+        self._timer = get_running_loop().call_later(_DISCONNECT_POLL_DELAY, self._watch)
 
     def stop(self) -> None:
-        """It does not matter any more."""
+        """Stop watching."""
         self._timer.cancel()
-        if self._watching is not None:
-            self._watching.remove_done_callback(self._leave)
-            self._watching.cancel()
+        if self._watch_task is not None:
+            self._watch_task.remove_done_callback(self._cancel)
+            self._watch_task.cancel()
 
     def _watch(self) -> None:
-        self._watching = create_task(gone(self._receive))
-        self._watching.add_done_callback(self._leave)
+        self._watch_task = create_task(wait_for_disconnect(self._receive))
+        self._watch_task.add_done_callback(self._cancel)
 
-    def _leave(self, watching: Task[None]) -> None:
-        if not watching.cancelled():
-            self.left = True
+    def _cancel(self, watch_task: Task[None]) -> None:
+        if not watch_task.cancelled():
+            self.disconnected = True
             self.task.cancel()
 
 
-async def gone(receive: Receive) -> None:
-    """Wait until the client has gone away."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,8 +1,8 @@
 """Endpoints: a route with its method, scope, request and response models.
 
-A handler is decorated with all of them, and the checks, the OpenAPI description and the
-documentation are made from that one place, so they cannot disagree. The handler gets an HTTPRequest
-whose query and body are validated already, and returns a value or a Response.
+The decorator of a handler declares all of them; validation, the OpenAPI document and the docs are
+generated from it, so they cannot disagree. The handler gets an HTTPRequest with a validated query
+and body, and returns a value or a Response.
 """
 
 from __future__ import annotations
@@ -38,71 +38,71 @@ if TYPE_CHECKING:
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 _T = TypeVar("_T")
 _A = TypeVarTuple("_A")
-FEW = 64
-SMALL = 16_384
-"""Bytes of a body up to which it is decoded on the event loop."""
+MAX_INLINE_ITEMS = 64
+MAX_INLINE_BYTES = 16_384
+"""The size up to which a body is decoded on the event loop."""
 
 _encoder = msgspec.json.Encoder()
-# A string that does not end reaches to the end of the body. If the closing quote were required, the
-# search would start again at each quote inside: in quadratic time, with the interpreter locked.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{,])', re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+# The closing quote is optional: an unterminated string then matches to the end of the body instead
+# of being retried at each quote inside, in quadratic time and with the GIL held.
+_JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{,])', re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class ResponseModel(msgspec.Struct):
-    """Something that is answered; a field that is UNSET is left out."""
+    """A JSON response, or a part of one; fields that are UNSET are omitted."""
 
 
 class RequestModel(msgspec.Struct, forbid_unknown_fields=True):
-    """Something that is asked: a body or a query. What it does not name is refused."""
+    """A request body or query, or a part of one; unknown fields are rejected."""
 
 
 @dataclass(slots=True)
 class HTTPRequest:
-    """One request, as a handler sees it."""
+    """A request, as a handler gets it."""
 
     server: ServerState
     caller: Caller
     path: dict[str, str]
-    """What stands in the braces of the path, decoded."""
+    """The path parameters, decoded."""
     query: Any
-    """The query, as the endpoint's `query` says."""
+    """The query, as the endpoint's `query` model."""
     body: Any
-    """The body, as the endpoint's `body` says."""
+    """The body, as the endpoint's `body` model."""
     http: HttpScope
     receive: Receive
     headers: dict[bytes, bytes]
-    """The headers by their names in small letters; of several the first."""
+    """The headers by their lowercase names; the first of duplicates."""
 
     @property
     def limits(self) -> Limits:
-        """The limits per request of whoever asks."""
+        """The limits per request of the caller."""
         return self.server.limits_of(self.caller)
 
     @property
     def is_large(self) -> bool:
-        """True if the body is too large to be worked on by the event loop."""
-        told = self.header("content-length")
-        return told is None or not told.isdigit() or int(told) > SMALL
+        """True if the body is too large, or of unknown size, to process on the event loop."""
+        length = self.header("content-length")
+        return length is None or not length.isdigit() or int(length) > MAX_INLINE_BYTES
 
     async def build(self, size: int, work: Callable[[*_A], _T], *args: *_A) -> _T:
-        """Do work on that many things: at once if they are few, else in a thread."""
-        if size <= FEW:
+        """Do work on `size` items: directly if they are few, else in a thread."""
+        if size <= MAX_INLINE_ITEMS:
             return work(*args)
         return await self.server.work.run(self.caller, work, *args)
 
-    def check_count(self, count: int, most: int, what: str) -> None:
-        """Raise HTTPError 413 for a request with too many of something."""
-        if count > most:
-            told = f"A request may have {most:,} {what}, got {count:,}; send fewer at a time."
-            raise HTTPError(413, "too_many", told, param=what)
+    def check_count(self, count: int, limit: int, unit: str) -> None:
+        """Raise HTTPError 413 if a request has more items than the limit."""
+        if count > limit:
+            message = f"A request may have {limit:,} {unit}, got {count:,}; send fewer at a time."
+            raise HTTPError(413, "too_many", message, param=unit)
 
     def open_stream(self) -> None:
-        """Take one of the caller's places for event streams; raises HTTPError 429."""
+        """Count an event stream of the caller; raise HTTPError 429 if it has too many."""
         self.http["state"]["share"].open_stream()
 
     def header(self, name: str) -> str | None:
-        """A header, if it was sent."""
+        """Return the value of a header; None if it was not sent."""
         value = self.headers.get(name.lower().encode())
         return None if value is None else value.decode("latin-1")
 
@@ -113,29 +113,29 @@ _H = TypeVar("_H", bound=Handler)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A method and a path, who may use it, what it takes and what it gives."""
+    """A method and a path, with the scope, the models and the handler."""
 
     method: Method
     path: str
     handle: Handler
     scope: Scope | None
-    """What a token must allow; None if nobody has to say who they are."""
+    """The scope that a token needs; None for a public endpoint."""
     summary: str
-    """What it does, in a few words."""
+    """The summary in the OpenAPI document."""
     query: type[RequestModel] | None = None
     body: type[RequestModel] | None = None
-    misfit: int = 422
-    """The status for a body that is JSON but does not fit."""
+    validation_status: int = 422
+    """The status for a body that is JSON but does not match the model."""
     answer: Any = None
-    """The type of what it gives; None if that is nothing, or no JSON."""
+    """The type of the response; None if there is no body, or it is not JSON."""
     status: int = 200
     media: str = JSON
     stops: bool = False
-    """Whether it only stops something, which a full quota must not prevent."""
+    """Whether it only stops something, so an exhausted quota must not prevent it."""
 
     @property
     def adds(self) -> bool:
-        """True if it may store something, for which the caller's quota is asked."""
+        """True if it may store something, so the caller's quota is checked."""
         changes = self.scope in ("write", "run") and self.method in ("POST", "PUT")
         return changes and not self.stops
 
@@ -147,7 +147,7 @@ class EndpointOptions(TypedDict, total=False):
     summary: Required[str]
     query: type[RequestModel]
     body: type[RequestModel]
-    misfit: int
+    validation_status: int
     answer: Any
     status: int
     media: str
@@ -182,61 +182,61 @@ class Routes(list[Endpoint]):
 
 
 def ok(value: Any, status: int = 200, headers: Mapping[str, str] = PRIVATE) -> Response:
-    """A value as JSON."""
+    """Return a JSON response."""
     return Response(_encoder.encode(value), status, headers, JSON)
 
 
-def within(values: Iterable[_T], most: int) -> Iterator[_T]:
-    """As many values as fit into an answer of so many bytes, and at least one."""
-    left = most
+def fitting(values: Iterable[_T], max_bytes: int) -> Iterator[_T]:
+    """Yield as many values as fit into `max_bytes` of JSON, and at least one."""
+    remaining = max_bytes
     for number, value in enumerate(values):
-        left -= len(_encoder.encode(value))
-        if left < 0 and number:
+        remaining -= len(_encoder.encode(value))
+        if remaining < 0 and number:
             return
         yield value
 
 
-def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
-    """Parse the body; raises HTTPError 400 for invalid JSON, `misfit` if it does not fit."""
+def decode_json(data: bytes, kind: type[_T], status: int = 422) -> _T:
+    """Decode a body; raise HTTPError 400 for invalid JSON, `status` for another structure."""
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise _does_not_fit(error, misfit) from None
+        raise _validation_error(error, status) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise HTTPError(400, "malformed", f"The body is not JSON: {error}.") from None
     except RecursionError:
         raise HTTPError(400, "too_deep", "The body is nested too deeply.") from None
 
 
-def read_large(data: bytes, kind: type[_T], misfit: int, most: int) -> _T:
-    """The same for a body of any size; raises HTTPError 413 for one with too many JSON values."""
-    check_values(data, most)
-    return read_json(data, kind, misfit)
+def decode_large(data: bytes, kind: type[_T], status: int, max_values: int) -> _T:
+    """Decode a body of any size; raise HTTPError 413 if it has too many JSON values."""
+    check_value_count(data, max_values)
+    return decode_json(data, kind, status)
 
 
-def check_values(data: bytes, most: int) -> None:
+def check_value_count(data: bytes, max_values: int) -> None:
     """Raise HTTPError 413 for JSON with too many values, without decoding it."""
-    # Counting all separators is quick; only if there are many, those in strings are left out.
-    if sum(map(data.count, (b"{", b"[", b","))) > most:
-        separators = (found for found in _TOKEN.finditer(data) if found[1])
-        if next(islice(separators, most, None), None) is not None:
-            told = f"A body may hold {most:,} JSON values; send fewer at a time."
-            raise HTTPError(413, "too_many", told, param="values")
+    # Counting all separators is fast; only if there are many, those in strings are excluded.
+    if sum(map(data.count, (b"{", b"[", b","))) > max_values:
+        separators = (match for match in _JSON_TOKEN.finditer(data) if match[1])
+        if next(islice(separators, max_values, None), None) is not None:
+            message = f"A body may have at most {max_values:,} JSON values; send fewer at a time."
+            raise HTTPError(413, "too_many", message, param="values")
 
 
-def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
-    """The query as a shape; raises HTTPError 422 for what does not fit."""
+def decode_query(params: dict[str, Any], kind: type[_T]) -> _T:
+    """Convert the query to its model; raise HTTPError 422 if it does not match."""
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(params, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _does_not_fit(error) from None
+        raise _validation_error(error) from None
 
 
-def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> HTTPError:
-    told, _, where = str(error).partition(" - at `$")
-    param = where.rstrip("`").lstrip(".") or None
-    if (unknown := _UNKNOWN.fullmatch(told)) is not None:
-        name = ".".join(one for one in (param, unknown[1]) if one)
+def _validation_error(error: msgspec.ValidationError, status: int = 422) -> HTTPError:
+    reason, _, path = str(error).partition(" - at `$")
+    param = path.rstrip("`").lstrip(".") or None
+    if (unknown := _UNKNOWN_FIELD.fullmatch(reason)) is not None:
+        name = ".".join(part for part in (param, unknown[1]) if part)
         return HTTPError(status, "invalid", f"Unknown field {name!r}.", param=name)
-    said = f"{told} in {param!r}." if param else f"{told}."
-    return HTTPError(status, "invalid", said, param=param)
+    message = f"{reason} in {param!r}." if param else f"{reason}."
+    return HTTPError(status, "invalid", message, param=param)

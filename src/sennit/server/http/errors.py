@@ -2,8 +2,8 @@
 
     {"error": {"message": "…", "type": "…", "code": "…", "param": null}}
 
-`message` is a sentence for people, `code` a word for programs, `type` who has to act, `param` the
-field that is meant. An error of Sennit's own knows its sentence already; here it gets its status.
+`message` is for people, `code` for programs; `type` is the class of the error and `param` the field
+that caused it. Sennit's exceptions bring their message and get their status here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sennit.server.http.starlette_imports import Response
 
 JSON = "application/json"
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-"""What goes with every answer: it is for whoever asked, and it is what it says it is."""
+"""The headers of every response: it is not cached, and its media type is not guessed."""
 
 _TYPES = {
     401: "authentication_error",
@@ -42,7 +42,7 @@ _TYPES = {
     409: "conflict_error",
     429: "rate_limit_error",
 }
-# The nearest class counts, so a kind of error stands before what it is a kind of.
+# The first match counts, so a subclass comes before its base.
 _STATUSES: tuple[tuple[type[SennitError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
     (OutOfRangeError, 404, "out_of_range"),
@@ -58,7 +58,7 @@ _STATUSES: tuple[tuple[type[SennitError], int, str], ...] = (
 
 
 class HTTPError(Exception):
-    """A request that is answered with an error."""
+    """An error that is sent as the response."""
 
     def __init__(
         self,
@@ -75,46 +75,46 @@ class HTTPError(Exception):
 
     @property
     def type(self) -> str:
-        """The error type: who has to act."""
-        known = _TYPES.get(self.status)
-        return known or ("server_error" if self.status >= 500 else "invalid_request_error")
+        """The class of the error, from its status."""
+        name = _TYPES.get(self.status)
+        return name or ("server_error" if self.status >= 500 else "invalid_request_error")
 
     def to_dict(self) -> dict[str, Any]:
-        """The body of the answer."""
-        told = {
+        """Return the body of the response."""
+        body = {
             "message": self.message,
             "type": self.type,
             "code": self.code,
             "param": self.param,
         }
-        return {"error": told}
+        return {"error": body}
 
     def response(self) -> Response:
-        """The answer."""
+        """Return the response."""
         return Response(dumps(self.to_dict()), self.status, headers=self.headers, media_type=JSON)
 
 
-def problem_of(error: SennitError) -> HTTPError:
-    """Return the HTTP error for one of our exceptions."""
+def error_for(error: SennitError) -> HTTPError:
+    """Return the HTTPError for one of our exceptions."""
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             return HTTPError(status, code, str(error))
     return HTTPError(500, "internal", str(error))
 
 
-def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None:
-    """Note an error that nobody foresaw: its kind and its place.
+def log_unexpected(log: logging.Logger, where: str, error: BaseException) -> None:
+    """Log the type and the traceback of an unexpected exception.
 
-    Its text may hold what was said, so it is told only where SENNIT_TELEMETRY_CONTENT asks for it.
+    Its message may contain user data, so it is logged only with SENNIT_TELEMETRY_CONTENT.
     """
     if telemetry.content():
-        log.error("%s in %s", type(error).__name__, what, exc_info=error)
+        log.error("%s in %s", type(error).__name__, where, exc_info=error)
     else:
-        place = "".join(format_tb(error.__traceback__))
-        log.error("%s in %s\n%s", type(error).__name__, what, place)
+        traceback = "".join(format_tb(error.__traceback__))
+        log.error("%s in %s\n%s", type(error).__name__, where, traceback)
 
 
-def internal() -> HTTPError:
-    """Return the HTTP error for an unexpected exception, which reveals nothing of it."""
-    told = "Internal server error; see the server's log. No partial data was stored."
-    return HTTPError(500, "internal", told)
+def internal_error() -> HTTPError:
+    """Return the HTTPError for an unexpected exception, without its details."""
+    message = "Internal server error; see the server's log. No partial data was stored."
+    return HTTPError(500, "internal", message)

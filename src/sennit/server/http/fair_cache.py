@@ -1,7 +1,7 @@
-"""An LRU cache shared by tenants, which none of them can empty for the others.
+"""An LRU cache shared fairly by tenants: none can evict all entries of another.
 
-When it is full, whoever holds more than an equal part loses its own oldest entry; otherwise whoever
-holds most does. A tenant alone may fill it.
+When it is full, a tenant with more than an equal share evicts its own oldest entry; otherwise the
+tenant with the most entries loses its oldest. A single tenant may fill the cache.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ _V = TypeVar("_V")
 
 
 class FairCache(Generic[_K, _V]):
-    """At most so many entries, shared by tenants. Not safe for threads: lock around it."""
+    """An LRU cache of at most `max_entries`, shared by tenants. Not thread-safe: use a lock."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._size = most, 0
-        self._held: dict[str, OrderedDict[_K, _V]] = {}
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries, self._size = max_entries, 0
+        self._entries: dict[str, OrderedDict[_K, _V]] = {}
 
     def get(self, tenant: str, key: _K) -> _V | None:
         """Return a tenant's value for a key, unless it was evicted."""
-        held = self._held.get(tenant)
-        return None if held is None else held.get(key)
+        entries = self._entries.get(tenant)
+        return None if entries is None else entries.get(key)
 
     def put(self, tenant: str, key: _K, value: _V) -> None:
-        """Keep something as the tenant's newest."""
-        held = self._held.setdefault(tenant, OrderedDict())
-        before = len(held)
-        held[key] = value
-        held.move_to_end(key)
-        self._size += len(held) - before
-        if self._size > self._most:
-            mine = len(held) * len(self._held) > self._most
-            loser = tenant if mine else max(self._held, key=lambda one: len(self._held[one]))
-            self.pop(loser, next(iter(self._held[loser])))
+        """Store a value as the tenant's newest entry, evicting another if the cache is full."""
+        entries = self._entries.setdefault(tenant, OrderedDict())
+        before = len(entries)
+        entries[key] = value
+        entries.move_to_end(key)
+        self._size += len(entries) - before
+        if self._size > self._max_entries:
+            over_share = len(entries) * len(self._entries) > self._max_entries
+            loser = (
+                tenant
+                if over_share
+                else max(self._entries, key=lambda name: len(self._entries[name]))
+            )
+            self.pop(loser, next(iter(self._entries[loser])))
 
     def pop(self, tenant: str, key: _K) -> None:
-        """Let go of an entry, if it is there."""
-        held = self._held.get(tenant)
-        if held is not None and key in held:
-            del held[key]
+        """Remove an entry, if it exists."""
+        entries = self._entries.get(tenant)
+        if entries is not None and key in entries:
+            del entries[key]
             self._size -= 1
-            if not held:
-                del self._held[tenant]
+            if not entries:
+                del self._entries[tenant]

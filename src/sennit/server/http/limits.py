@@ -1,12 +1,12 @@
 """Limits per token and per owner, as ASGI middleware, and the reading of request bodies.
 
-A bucket fills at a steady rate and may be emptied at once. Bytes are charged when they have been
-transferred, so a bucket of bytes may go below zero; the next request then waits until the debt is
-paid off. Requests without a caller (public paths such as /api/health) are not counted, so that no
-client can make a healthy server look dead.
+Rates are limited by token buckets. Bytes are charged after the transfer, so their bucket may go
+below zero; later requests are then rejected until it has refilled. Requests without a caller
+(public paths such as /api/health) are not counted, so that no client can make a healthy server look
+dead.
 
-An event stream takes one of its token's places before it begins, and is ended when the token is
-revoked or its line in the token file changes.
+An event stream is counted before it starts, and ends when its token is revoked or its entry in the
+token file changes.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from sennit.server.http.tokens import TokenFile
 from sennit.server.settings import Limits
 
 _CLOSE = {"connection": "close"}
-_SOON = {"retry-after": "2"}
+_RETRY_AFTER = {"retry-after": "2"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 class TokenBuckets:
-    """A bucket for each key, filled at a steady rate; with no rate they never run dry."""
+    """A token bucket per key; unlimited if the rate is None."""
 
     def __init__(self, rate: float | None, burst: float) -> None:
         self._rate, self._burst = rate, float(burst)
         self._levels: dict[Hashable, tuple[float, float]] = {}
 
     def wait_for(self, key: Hashable, amount: float) -> float:
-        """Seconds until the bucket holds that amount; 0 if it does."""
+        """Return the seconds until the bucket holds an amount; 0 if it does now."""
         if self._rate is None:
             return 0.0
         return max(0.0, (amount - self._level(key)) / self._rate)
 
     def take(self, key: Hashable, amount: float) -> None:
-        """Take an amount out, also if that leaves a debt."""
+        """Take an amount, even if the level becomes negative."""
         if self._rate is not None:
             self._levels[key] = (self._level(key) - amount, clock.monotonic())
 
@@ -55,52 +55,52 @@ class TokenBuckets:
 
 
 class ActiveCounts:
-    """The numbers of active things per token and owner; the local user is not counted."""
+    """Counts of active requests, streams or runs per token and owner, except the local user."""
 
-    def __init__(self, what: str, most: int, factor: int) -> None:
-        self._what, self._most, self._factor = what, most, factor
-        self._now: Counter[Hashable] = Counter()
+    def __init__(self, unit: str, limit: int, factor: int) -> None:
+        self._unit, self._limit, self._factor = unit, limit, factor
+        self._counts: Counter[Hashable] = Counter()
 
     def check(self, caller: Caller) -> None:
-        """Raise HTTPError 429 if the token or the owner can have no more."""
+        """Raise HTTPError 429 if the token or the owner has reached its limit."""
         keys = _keys(caller)
         for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
-            if self._now[key] >= self._most * factor:
-                told = f"This {whose} has {self._most * factor} {self._what}, the maximum"
-                code = self._what.replace(" ", "_")
-                raise HTTPError(429, code, f"{told}; end some of them first.", headers=_SOON)
+            if self._counts[key] >= self._limit * factor:
+                reached = f"This {whose} has {self._limit * factor} {self._unit}, the maximum"
+                message, code = f"{reached}; end some of them first.", self._unit.replace(" ", "_")
+                raise HTTPError(429, code, message, headers=_RETRY_AFTER)
 
     def add(self, caller: Caller) -> None:
-        """Count one more; raises HTTPError 429."""
+        """Count one more; raise HTTPError 429 at the limit."""
         self.check(caller)
-        self._now.update(_keys(caller))
+        self._counts.update(_keys(caller))
 
-    def take_off(self, caller: Caller) -> None:
+    def remove(self, caller: Caller) -> None:
         """Count one less."""
         for key in _keys(caller):
-            self._now[key] -= 1
-            if not self._now[key]:
-                del self._now[key]
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
 
 
 class CallerShare:
-    """The part of a token and of its owner in what the server does, for one request."""
+    """A request as its caller's limits count it."""
 
     def __init__(self, limiter: LimitsMiddleware, caller: Caller) -> None:
         self._limiter, self.caller = limiter, caller
         self.ended = Event()
-        """Set when the stream must end because its token is no longer valid."""
+        """Set when the stream must end because its token was revoked or changed."""
         self.streams = False
 
     def open_stream(self) -> None:
-        """Take a place for an event stream until the request ends; raises HTTPError 429."""
+        """Count the request as an event stream until it ends; raise HTTPError 429."""
         if not self.streams:
             self._limiter.add_stream(self)
             self.streams = True
 
 
 class LimitsMiddleware:
-    """Passes on the requests of callers that stay within their limits."""
+    """ASGI middleware that enforces the limits of callers."""
 
     def __init__(self, app: ASGIApp, limits: Limits, tokens: TokenFile) -> None:
         self._app, self._limits, self._tokens = app, limits, tokens
@@ -111,9 +111,9 @@ class LimitsMiddleware:
         self._bytes = TokenBuckets(limits.byte_rate, limits.byte_burst)
         owner_rate = None if limits.byte_rate is None else limits.byte_rate * factor
         self._owner_bytes = TokenBuckets(owner_rate, limits.byte_burst * factor)
-        self._inside = 0
-        self._under_way = ActiveCounts("requests under way", limits.token_requests, factor)
-        self._streaming = ActiveCounts("streams open", limits.token_streams, factor)
+        self._active = 0
+        self._active_requests = ActiveCounts("requests under way", limits.token_requests, factor)
+        self._active_streams = ActiveCounts("streams open", limits.token_streams, factor)
         self._streams: set[CallerShare] = set()
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
@@ -132,37 +132,37 @@ class LimitsMiddleware:
 
     @contextmanager
     def _admitted(self, caller: Caller) -> Generator[CallerShare]:
-        """Count a request while it is under way; raises HTTPError 429 or 503."""
-        most = self._limits.requests
-        if self._inside >= most:
-            told = f"The server has {most} active requests, the maximum; try again shortly."
-            raise HTTPError(503, "full", told, headers=_SOON)
+        """Count a request while it is active; raise HTTPError 429 or 503 at a limit."""
+        limit = self._limits.requests
+        if self._active >= limit:
+            message = f"The server has {limit} active requests, the maximum; try again shortly."
+            raise HTTPError(503, "full", message, headers=_RETRY_AFTER)
         self._check_rates(caller)
-        self._under_way.add(caller)
+        self._active_requests.add(caller)
         share = CallerShare(self, caller)
-        self._inside += 1
+        self._active += 1
         try:
             yield share
         finally:
-            self._inside -= 1
-            self._under_way.take_off(caller)
+            self._active -= 1
+            self._active_requests.remove(caller)
             if share.streams:
                 self._streams.discard(share)
-                self._streaming.take_off(caller)
+                self._active_streams.remove(caller)
 
     def _check_rates(self, caller: Caller) -> None:
         if caller.token is None:
             return
         token, owner = _keys(caller)
-        soon = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
-        if seconds := max(soon):
+        waits = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
+        if seconds := max(waits):
             rate = f"{self._limits.rate:g} per second are allowed"
-            raise _too_fast("rate_limit", f"Too many requests: {rate} for a token.", seconds)
-        late = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
-        if late:
+            raise _rate_limited("rate_limit", f"Too many requests: {rate} for a token.", seconds)
+        byte_wait = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
+        if byte_wait:
             rate = f"{self._limits.byte_rate:,.0f} bytes per second are allowed for a token"
-            told = f"Too much data was sent or received: {rate}. Ask for smaller pages."
-            raise _too_fast("byte_limit", told, late)
+            message = f"Too much data was sent or received: {rate}. Ask for smaller pages."
+            raise _rate_limited("byte_limit", message, byte_wait)
         self._requests.take(token, 1)
         self._owner_requests.take(owner, 1)
 
@@ -173,71 +173,71 @@ class LimitsMiddleware:
             self._owner_bytes.take(owner, count)
 
     def add_stream(self, share: CallerShare) -> None:
-        """Count an event stream; raises HTTPError 429 if its token or owner has too many."""
-        self._streaming.add(share.caller)
+        """Count an event stream; raise HTTPError 429 if its token or owner has too many."""
+        self._active_streams.add(share.caller)
         self._streams.add(share)
 
     def end_revoked(self) -> None:
-        """End the streams of tokens that are no longer as they were when the stream began."""
+        """End the streams whose tokens were revoked or changed since they started."""
         for share in self._streams:
             if share.caller.token is not None and not self._tokens.has(share.caller.token):
                 share.ended.set()
 
 
 def _keys(caller: Caller) -> tuple[Hashable, ...]:
-    """The names a caller is counted under: the token's and the owner's; none for the local user."""
+    """Return the keys of a caller's token and owner; none for the local user."""
     if caller.token is None:
         return ()
     return caller.name, (caller.client.tenant, caller.client.user)
 
 
-def _too_fast(code: str, told: str, seconds: float) -> HTTPError:
+def _rate_limited(code: str, message: str, seconds: float) -> HTTPError:
     wait_for = max(1, ceil(seconds))
     return HTTPError(
-        429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
+        429, code, f"{message} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
     )
 
 
 class _Exchange:
-    """One request and its answer: counts the bytes, and tells a stream that has to end."""
+    """The ASGI channel of a request: counts bytes, and disconnects a stream that must end."""
 
     def __init__(self, share: CallerShare, receive: Receive, send: Send) -> None:
         self._share, self._receive, self._send = share, receive, send
         self.transferred = 0
-        self._begun = self._complete = False
+        self._started = self._completed = False
 
     async def receive(self) -> Message:
         if not self._share.streams:
             message = await self._receive()
             self.transferred += len(message.get("body", b""))
             return message
-        coming = ensure_future(self._receive())
+        incoming = ensure_future(self._receive())
         ending = ensure_future(self._share.ended.wait())
         try:
-            await wait({coming, ending}, return_when=FIRST_COMPLETED)
-            return _DISCONNECT if self._share.ended.is_set() else coming.result()
+            await wait({incoming, ending}, return_when=FIRST_COMPLETED)
+            return _DISCONNECT if self._share.ended.is_set() else incoming.result()
         finally:
-            coming.cancel()
+            incoming.cancel()
             ending.cancel()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.body":
             self.transferred += len(message.get("body", b""))
-            self._complete = not message.get("more_body")
+            self._completed = not message.get("more_body")
         else:
-            self._begun = True
+            self._started = True
         await self._send(message)
 
     async def finish(self) -> None:
-        """End the answer of a stream that was told its client is gone, though it is not."""
-        if self._share.ended.is_set() and self._begun and not self._complete:
+        """Complete the response of a stream that was ended while its client is connected."""
+        if self._share.ended.is_set() and self._started and not self._completed:
             await self._send({"type": "http.response.body", "body": b""})
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
-    """Read the body of a request; raises HTTPError 413 if it is too large, 408 if too slow."""
-    told = headers.get(b"content-length", b"0")
-    if told.isdigit() and int(told) > limits.body_bytes:
+    """Read the body of a request; raise HTTPError 413 if it is too large, 408 if too slow."""
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length) > limits.body_bytes:
         raise _too_large(limits)
     try:
         async with timeout(limits.body_seconds):
@@ -264,16 +264,16 @@ async def _read(receive: Receive, limits: Limits) -> bytes:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` for an app behind: the body in one piece, then what comes next."""
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields a body read earlier, then further messages."""
     pending: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Message:
+    async def receive_body() -> Message:
         return pending.pop() if pending else await receive()
 
-    return again
+    return receive_body
 
 
 def _too_large(limits: Limits) -> HTTPError:
-    told = f"A body may have {limits.body_bytes:,} bytes; send less at a time."
-    return HTTPError(413, "too_large", told, headers=_CLOSE)
+    message = f"A body may have at most {limits.body_bytes:,} bytes; send less at a time."
+    return HTTPError(413, "too_large", message, headers=_CLOSE)

@@ -1,4 +1,4 @@
-"""The OpenAPI description, generated from the table of endpoints."""
+"""The OpenAPI document, generated from the endpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
 
 _REF = "#/components/schemas/{name}"
-_BRACES = re.compile(r"{(\w+)}")
+_PATH_PARAM = re.compile(r"{(\w+)}")
 
 
 class ErrorBody(ResponseModel):
@@ -27,20 +27,20 @@ class ErrorBody(ResponseModel):
 
 
 class ErrorShape(ResponseModel):
-    """The body of every answer that is an error."""
+    """The body of every error response."""
 
     error: ErrorBody
 
 
 def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
-    """The description of all endpoints."""
-    kinds = [ErrorShape, *(kind for one in table for kind in (one.body, one.answer) if kind)]
-    named = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
-    schemas, components = msgspec.json.schema_components(named, ref_template=_REF)
-    known = dict(zip(named, schemas, strict=True))
+    """Return the OpenAPI document of endpoints."""
+    kinds = [ErrorShape, *(kind for entry in table for kind in (entry.body, entry.answer))]
+    models = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
+    parts, components = msgspec.json.schema_components(models, ref_template=_REF)
+    schemas = dict(zip(models, parts, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for one in table:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, known)
+    for entry in table:
+        paths.setdefault(entry.path, {})[entry.method.lower()] = _operation(entry, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Sennit", "version": version("sennit")},
@@ -52,56 +52,60 @@ def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(one: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "summary": one.summary,
-        "operationId": _id(one),
-        "parameters": [*_in_path(one), *_in_query(one)],
+def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": _operation_id(endpoint),
+        "parameters": [*_path_params(endpoint), *_query_params(endpoint)],
         "responses": {
-            str(one.status): _answer(one, known),
+            str(endpoint.status): _response(endpoint, schemas),
             "default": {
-                "description": "Something went wrong.",
-                "content": {"application/json": {"schema": known[ErrorShape]}},
+                "description": "An error.",
+                "content": {"application/json": {"schema": schemas[ErrorShape]}},
             },
         },
     }
-    if one.body is not None:
-        content = {"application/json": {"schema": known[one.body]}}
-        told["requestBody"] = {"required": _needs_body(one.body), "content": content}
-    if one.scope is not None:
-        told["security"] = [{"token": [one.scope]}]
-    return told
+    if endpoint.body is not None:
+        content = {"application/json": {"schema": schemas[endpoint.body]}}
+        operation["requestBody"] = {"required": _needs_body(endpoint.body), "content": content}
+    if endpoint.scope is not None:
+        operation["security"] = [{"token": [endpoint.scope]}]
+    return operation
 
 
-def _id(one: Endpoint) -> str:
-    words = re.findall(r"\w+", f"{one.method.lower()} {one.path}")
+def _operation_id(endpoint: Endpoint) -> str:
+    words = re.findall(r"\w+", f"{endpoint.method.lower()} {endpoint.path}")
     return "_".join(words)
 
 
-def _answer(one: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": one.summary}
-    if one.status != 204:
-        schema = known.get(one.answer, {}) if isinstance(one.answer, type) else {"type": "object"}
-        told["content"] = {one.media: {"schema": schema}}
-    return told
+def _response(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": endpoint.summary}
+    if endpoint.status != 204:
+        schema = (
+            schemas.get(endpoint.answer, {})
+            if isinstance(endpoint.answer, type)
+            else {"type": "object"}
+        )
+        response["content"] = {endpoint.media: {"schema": schema}}
+    return response
 
 
-def _in_path(one: Endpoint) -> list[dict[str, Any]]:
+def _path_params(endpoint: Endpoint) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _BRACES.findall(one.path)
+        for name in _PATH_PARAM.findall(endpoint.path)
     ]
 
 
-def _in_query(one: Endpoint) -> list[dict[str, Any]]:
-    if one.query is None:
+def _query_params(endpoint: Endpoint) -> list[dict[str, Any]]:
+    if endpoint.query is None:
         return []
-    schema = msgspec.json.schema(one.query)
-    described: dict[str, Any] = schema["$defs"][one.query.__name__]
-    needed = described.get("required", ())
+    schema = msgspec.json.schema(endpoint.query)
+    definition: dict[str, Any] = schema["$defs"][endpoint.query.__name__]
+    required = definition.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in needed, "schema": about}
-        for name, about in described["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": property_schema}
+        for name, property_schema in definition["properties"].items()
     ]
 
 
@@ -110,20 +114,20 @@ def _needs_body(kind: type) -> bool:
 
 
 def endpoint(table: Sequence[Endpoint]) -> Endpoint:
-    """The route of the description of a table, of which it may be a part itself."""
+    """Return the endpoint of the OpenAPI document of a table, which may contain it."""
 
     @cache
-    def described() -> dict[str, Any]:
+    def document() -> dict[str, Any]:
         return openapi(table)
 
-    async def describe(_call: HTTPRequest) -> dict[str, Any]:
-        return await to_thread(described)
+    async def describe(_request: HTTPRequest) -> dict[str, Any]:
+        return await to_thread(document)
 
     return Endpoint(
         method="GET",
         path="/openapi.json",
         handle=describe,
         scope=None,
-        summary="This description",
+        summary="This OpenAPI document",
         answer=dict[str, Any],
     )

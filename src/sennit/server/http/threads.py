@@ -1,9 +1,9 @@
 """Threads for request work, shared fairly between tokens and owners.
 
 Short requests run a few at a time per token, so that one token cannot occupy all threads. Long work
-(decoding large bodies, building thousands of messages, searching files) runs apart from these, one
-piece at a time per owner and two in all: threads share the interpreter, so the more of them
-compute, the longer everyone else waits.
+(decoding large bodies, building thousands of messages, searching files) has its own pool of two
+threads, one job at a time per owner: threads share the GIL, so each that computes slows down the
+others.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sennit.server.settings import Limits
 
 _T = TypeVar("_T")
 _A = TypeVarTuple("_A")
-_LONG = 2
-_MOST_WAITING = 32
-_SOON = {"retry-after": "5"}
+_LONG_WORKERS = 2
+_MAX_WAITING = 32
+_RETRY_AFTER = {"retry-after": "5"}
 
 
-class _Turn(Lock):
-    """The right of one owner to compute; counts those who wait for it."""
+class _OwnerLock(Lock):
+    """The lock of one owner's long work; counts the holder and the waiters."""
 
     waiting = 0
 
@@ -40,43 +40,43 @@ class FairThreadPool:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._long = ThreadPoolExecutor(_LONG, thread_name_prefix="sennit-long")
-        self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
+        self._executor = ThreadPoolExecutor(_LONG_WORKERS, thread_name_prefix="sennit-long")
+        self._owner_locks: WeakValueDictionary[Hashable, _OwnerLock] = WeakValueDictionary()
         self._slots: WeakValueDictionary[tuple[str, str], Semaphore] = WeakValueDictionary()
 
     def slot(self, caller: Caller | None, kind: str = "") -> AbstractAsyncContextManager[Any]:
-        """A place among the requests of a kind that a token has; the local user needs none."""
+        """Return a semaphore for a token's requests of a kind; the local user has no limit."""
         if caller is None or caller.token is None:
             return nullcontext()
-        made = Semaphore(self._limits.token_threads)
-        return self._slots.setdefault((caller.name, kind), made)
+        semaphore = Semaphore(self._limits.token_threads)
+        return self._slots.setdefault((caller.name, kind), semaphore)
 
     async def run(self, caller: Caller | None, work: Callable[[*_A], _T], *args: *_A) -> _T:
-        """Do long work in a thread when it is the owner's turn; raises HTTPError 429."""
-        turn = self._turns.setdefault(_owner(caller), _Turn())
-        if turn.waiting >= _MOST_WAITING:
-            told = f"This user has {_MOST_WAITING} large requests waiting, the maximum."
-            raise HTTPError(429, "large_requests", f"{told} Wait 5 s.", headers=_SOON)
-        turn.waiting += 1
+        """Run long work in a thread, one job per owner; raise HTTPError 429 if too many wait."""
+        lock = self._owner_locks.setdefault(_owner(caller), _OwnerLock())
+        if lock.waiting >= _MAX_WAITING:
+            message = f"This user has {_MAX_WAITING} large requests waiting, the maximum."
+            raise HTTPError(429, "large_requests", f"{message} Wait 5 s.", headers=_RETRY_AFTER)
+        lock.waiting += 1
         try:
-            async with turn:
+            async with lock:
                 return await self._in_thread(work, *args)
         finally:
-            turn.waiting -= 1
+            lock.waiting -= 1
 
     async def _in_thread(self, work: Callable[[*_A], _T], *args: *_A) -> _T:
-        """Work in a thread; being cancelled ends it where it next looks."""
+        """Run work in a thread; on cancellation it ends at its next check."""
         with cancellable() as cancelled:
-            here, loop = copy_context(), get_running_loop()
+            context, loop = copy_context(), get_running_loop()
             try:
-                return await loop.run_in_executor(self._long, partial(here.run, work, *args))
+                return await loop.run_in_executor(self._executor, partial(context.run, work, *args))
             except CancelledError:
                 cancelled.set()
                 raise
 
     def close(self) -> None:
-        """End the threads; what they do is finished first."""
-        self._long.shutdown()
+        """Shut down the threads after their current work."""
+        self._executor.shutdown()
 
 
 def _owner(caller: Caller | None) -> Hashable:

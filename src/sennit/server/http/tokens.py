@@ -1,9 +1,9 @@
 """The token file, which holds hashes only.
 
-A token is `snt_`, a public id and a secret. The id finds the line; the secret's hash is compared in
-constant time. The secret is random and long, so a plain hash is enough: there is nothing to guess.
-Whoever can write the file can let people in, so one that others may touch is refused. It is read
-again when it has changed, and a file that was there and cannot be read lets nobody in.
+A token is `snt_`, a public id and a secret. The id selects the entry; the hash of the secret is
+compared in constant time. The secret has 256 random bits, so a plain SHA-256 is enough. A file that
+other users may access is rejected, since whoever can write it can add tokens. It is reloaded when
+it changes; while it is missing or unreadable, no request is allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 try:
     import fcntl
-except ImportError:  # there is none on Windows
+except ImportError:  # not available on Windows
     fcntl = None
 
 from sennit import clock, settings
@@ -32,20 +32,20 @@ from sennit.stores.records.sessions import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""What a token may do: read; write; run models and tools; erase for good, undo and share."""
+"""The scopes: read; write; run models and tools; forget, undo commits and share."""
 USUAL_SCOPES: tuple[Scope, ...] = ("read", "write", "run")
-"""What a token may do unless more was asked for."""
+"""The default scopes of a token."""
 
 _PREFIX = "snt"
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line of the file: who it is for, and what they may do."""
+    """An entry of the file: the owner and the scopes of a token."""
 
     id: str
-    """Public; what logs and `sennit token revoke` name it by."""
+    """The public id, used in logs and by `sennit token revoke`."""
     hash: str
-    """Of the secret."""
+    """The SHA-256 of the secret."""
     tenant: str | None = None
     user: str | None = None
     agent: str | None = None
@@ -66,16 +66,16 @@ def new_token(
     scopes: Iterable[str] = USUAL_SCOPES,
     note: str = "",
 ) -> tuple[str, Token]:
-    """A token to hand out, which nobody can read again, and its line for the file.
+    """Return a new token, which is not stored, and its entry for the file.
 
-    Raises ValidationError for names that no owner can have.
+    Raises ValidationError for invalid owner names or scopes.
     """
-    for what, name in (("tenant", tenant), ("user", user), ("agent", agent)):
+    for kind, name in (("tenant", tenant), ("user", user), ("agent", agent)):
         if name is not None:
-            owner_name(name, what)
-    public, secret = token_hex(6), token_urlsafe(32)
-    line = Token(
-        id=public,
+            owner_name(name, kind)
+    public_id, secret = token_hex(6), token_urlsafe(32)
+    token = Token(
+        id=public_id,
         hash=_hash(secret),
         tenant=tenant,
         user=user,
@@ -84,26 +84,26 @@ def new_token(
         note=note,
         created_at=clock.to_iso(clock.now_us(), "seconds"),
     )
-    return f"{_PREFIX}_{public}_{secret}", line
+    return f"{_PREFIX}_{public_id}_{secret}", token
 
 
 def checked_scopes(scopes: Iterable[str]) -> frozenset[Scope]:
-    """The scopes; raises ValidationError for one there is not, or none at all."""
-    given = list(scopes)
-    if wrong := [one for one in given if one not in SCOPES]:
-        raise ValidationError(f"There is no scope {wrong[0]!r}; there are {', '.join(SCOPES)}.")
-    if not given:
-        raise ValidationError(f"A token needs a scope; there are {', '.join(SCOPES)}.")
-    return frozenset(cast("list[Scope]", given))
+    """Return the scopes as a set; raise ValidationError for an unknown one, or for none."""
+    names = list(scopes)
+    if wrong := [name for name in names if name not in SCOPES]:
+        raise ValidationError(f"Unknown scope {wrong[0]!r}; expected: {', '.join(SCOPES)}.")
+    if not names:
+        raise ValidationError(f"A token needs at least one scope of: {', '.join(SCOPES)}.")
+    return frozenset(cast("list[Scope]", names))
 
 
 def default_file() -> Path:
-    """The token file when nobody names one."""
+    """Return the default path of the token file."""
     return settings.data_folder() / "tokens.json"
 
 
 def read_tokens(path: Path) -> dict[str, Token]:
-    """The lines of a file by id; raises StoreError if it is not sound, or others may touch it."""
+    """Return the tokens of a file by id; raise StoreError if unreadable or open to others."""
     try:
         with path.open("rb") as file:
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
@@ -112,47 +112,50 @@ def read_tokens(path: Path) -> dict[str, Token]:
                     f"600 {path}"
                 )
             data = file.read()
-        return {one.id: one for one in msgspec.json.decode(data, type=_File).tokens}
+        return {token.id: token for token in msgspec.json.decode(data, type=_File).tokens}
     except (OSError, msgspec.DecodeError) as error:
         raise StoreError(f"The token file {str(path)!r} cannot be read: {error}") from error
 
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
-    """Replace the file by one with these lines, whole or not at all; nobody else may read it."""
+    """Replace the file atomically by one with these tokens, readable only by its owner."""
     make_private_folder(path.parent)
-    fresh = path.with_name(f".{path.name}.{token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(f".{path.name}.{token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(_File(list(tokens)), order="sorted"))
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def add_token(path: Path, line: Token) -> None:
-    """Put a line into the file, which is made if there is none."""
-    with _alone(path):
-        known = read_tokens(path) if path.exists() else {}
-        write_tokens(path, [*known.values(), line])
+    """Add a token to the file; create the file if there is none."""
+    with _exclusive(path):
+        tokens = read_tokens(path) if path.exists() else {}
+        write_tokens(path, [*tokens.values(), line])
 
 
 def revoke_token(path: Path, public: str) -> Token:
-    """Take a line out of the file; raises NotFoundError. An empty file lets nobody in."""
-    with _alone(path):
-        known = read_tokens(path) if path.exists() else {}
-        if (found := known.pop(public, None)) is None:
+    """Remove a token from the file, and return it; raise NotFoundError if it has none.
+
+    With an empty file no request is allowed.
+    """
+    with _exclusive(path):
+        tokens = read_tokens(path) if path.exists() else {}
+        if (token := tokens.pop(public, None)) is None:
             raise NotFoundError(f"There is no token {shown(public)}; sennit token ls lists them.")
-        write_tokens(path, known.values())
-        return found
+        write_tokens(path, tokens.values())
+        return token
 
 
 @contextmanager
-def _alone(path: Path) -> Generator[None]:
-    """Have all others wait who change the file: what one reads, nobody changes before it writes."""
+def _exclusive(path: Path) -> Generator[None]:
+    """Hold an exclusive lock on the folder, so that concurrent updates are not lost."""
     if fcntl is None or not path.parent.exists():
         yield
         return
@@ -165,20 +168,20 @@ def _alone(path: Path) -> Generator[None]:
 
 
 class TokenFile:
-    """The tokens that count now."""
+    """The tokens that are valid now, reloaded when the file changes."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = None if path is None else path.absolute()
         self._lock = Lock()
-        self._seen: tuple[int, int, int] | None = None
+        self._stat: tuple[int, int, int] | None = None
         self._tokens: Mapping[str, Token] = {}
         self.version = 0
-        """A number that grows whenever other tokens are valid than before."""
+        """A counter that grows whenever the tokens may have changed."""
         self.guarded = self._path is not None and self._path.exists()
-        """Whether a token is needed: once it is, it stays so while the server runs."""
+        """Whether a token is required; once it is, it stays so while the server runs."""
 
     def refresh(self) -> None:
-        """Read the file again if it has changed; raises StoreError if it cannot be read."""
+        """Reload the file if it has changed; raise StoreError if it cannot be read."""
         if self._path is None:
             return
         try:
@@ -189,30 +192,30 @@ class TokenFile:
             with self._lock:
                 self._replace({}, None)
             raise StoreError("The token file is missing, so no request is allowed.") from None
-        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        key = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         with self._lock:
-            if seen != self._seen:
+            if key != self._stat:
                 self.guarded = True
                 self._replace({}, None)
-                self._replace(read_tokens(self._path), seen)
+                self._replace(read_tokens(self._path), key)
 
-    def _replace(self, tokens: Mapping[str, Token], seen: tuple[int, int, int] | None) -> None:
+    def _replace(self, tokens: Mapping[str, Token], stat: tuple[int, int, int] | None) -> None:
         if self._tokens or tokens:
             self.version += 1
-        self._tokens, self._seen = tokens, seen
+        self._tokens, self._stat = tokens, stat
 
     def has(self, token: Token) -> bool:
         """Return whether a token is still in the file, with the same secret, owner and scopes."""
         return self._tokens.get(token.id) == token
 
-    def find(self, given: str) -> Token | None:
-        """The line of a token; None if it is none, or was revoked."""
-        prefix, _, rest = given.partition("_")
-        public, _, secret = rest.partition("_")
-        found = self._tokens.get(public) if prefix == _PREFIX else None
-        told = _hash(secret)
-        known = told[::-1] if found is None else found.hash
-        return found if compare_digest(told.encode(), known.encode()) else None
+    def find(self, bearer: str) -> Token | None:
+        """Return the entry of a bearer token; None if it is invalid or revoked."""
+        prefix, _, rest = bearer.partition("_")
+        public_id, _, secret = rest.partition("_")
+        token = self._tokens.get(public_id) if prefix == _PREFIX else None
+        digest = _hash(secret)
+        expected = digest[::-1] if token is None else token.hash
+        return token if compare_digest(digest.encode(), expected.encode()) else None
 
 
 def _hash(secret: str) -> str:

@@ -1,10 +1,9 @@
-"""The uvicorn protocol with a header timeout and our error shape.
+"""A uvicorn protocol with header and write timeouts, buffered writes and our error shape.
 
-uvicorn waits as long as it takes for the head of a request; whoever opens many connections and says
-nothing would keep them all, and so would whoever asks for much and reads nothing of it. What is not
-HTTP at all never reaches the app, so it is answered here, and so is a body cut into chunks so small
-that taking it apart would keep everyone waiting. And uvicorn sends the head of an answer and its
-body apart, which costs twice what it has to.
+uvicorn has no timeout for request headers, nor for clients that do not read, so idle connections
+could use up all sockets. Invalid HTTP never reaches the app and is answered here, as is a body in
+so many tiny chunks that parsing it would block the event loop. uvicorn also writes headers and body
+separately; here they share one system call.
 """
 
 from __future__ import annotations
@@ -26,154 +25,154 @@ from sennit.server.http.errors import HTTPError
 
 __all__ = ["HeaderTimeoutProtocol", "uvicorn"]
 
-_MOST_HELD = 65_536  # bytes
-_LEAST_READ = 65_536  # bytes that a client has to take in time, unless there are fewer
-_FREE_CHUNKS = 2_000  # of any size; beyond that they count
-_SMALL_CHUNK = 64  # bytes that chunks have on average at least
+_MAX_BUFFERED_BYTES = 65_536  # bytes
+_MIN_READ_BYTES = 65_536  # that a client must read in time, unless fewer are pending
+_UNCOUNTED_CHUNKS = 2_000  # before the mean size is checked
+_MIN_MEAN_CHUNK_BYTES = 64
 
 
 class BufferedTransport:
-    """A transport that sends in one piece what is written without a pause.
+    """A transport that joins the writes of one event-loop iteration.
 
-    It is dropped if the client leaves what was sent unread for too long.
+    The connection is aborted if the client does not read in time.
     """
 
     def __init__(self, transport: Any, loop: AbstractEventLoop, send_seconds: float) -> None:
         self._transport, self._loop, self._seconds = transport, loop, send_seconds
-        self._held: list[bytes] = []
+        self._buffer: list[bytes] = []
         self._size = self._written = 0
-        self._looking: TimerHandle | None = None
+        self._timer: TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send this soon; a lot of it at once, so that whoever writes too fast is slowed down."""
-        if not self._held:
+        """Buffer data until the next iteration; flush a full buffer now, for flow control."""
+        if not self._buffer:
             self._loop.call_soon(self._send)
-        self._held.append(data)
+        self._buffer.append(data)
         self._size += len(data)
-        if self._size > _MOST_HELD:
+        if self._size > _MAX_BUFFERED_BYTES:
             self._send()
 
     def close(self) -> None:
-        """Close once all is sent."""
+        """Flush the buffer, and close after the data is sent."""
         self._send()
         self._transport.close()
-        self.expect_reading()
+        self.start_timer()
 
-    def expect_reading(self) -> None:
-        """Drop the connection unless the client takes what it was sent in time."""
+    def start_timer(self) -> None:
+        """Start the write timeout, if there is unread data."""
         unread = self._transport.get_write_buffer_size()
-        if unread and self._looking is None:
-            taken, due = self._written - unread, min(unread, _LEAST_READ)
-            self._looking = self._loop.call_later(self._seconds, self._look, taken + due)
+        if unread and self._timer is None:
+            read, due = self._written - unread, min(unread, _MIN_READ_BYTES)
+            self._timer = self._loop.call_later(self._seconds, self._look, read + due)
 
-    def stop_looking(self) -> None:
-        """Expect nothing more: the connection is gone."""
-        if self._looking is not None:
-            self._looking.cancel()
+    def cancel_timer(self) -> None:
+        """Cancel the write timeout."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _look(self, due: int) -> None:
-        self._looking = None
+        self._timer = None
         if self._written - self._transport.get_write_buffer_size() < due:
             self._transport.abort()
         else:
-            self.expect_reading()
+            self.start_timer()
 
     def _send(self) -> None:
-        if self._held:
-            pieces, self._held, self._size = self._held, [], 0
-            whole = b"".join(pieces)
-            self._written += len(whole)
-            self._transport.write(whole)
+        if self._buffer:
+            buffer, self._buffer, self._size = self._buffer, [], 0
+            data = b"".join(buffer)
+            self._written += len(data)
+            self._transport.write(data)
 
 
-class Chunked(h11.Connection):
-    """The state of a connection, which refuses a body in many tiny chunks."""
+class ChunkLimitedConnection(h11.Connection):
+    """An h11 connection that rejects a body in too many tiny chunks."""
 
     _chunks = _bytes = 0
 
     def next_event(self) -> Any:
-        """The next event; raises RemoteProtocolError for what is no HTTP, or too many chunks."""
+        """Return the next event; raise RemoteProtocolError for invalid HTTP or tiny chunks."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
         elif isinstance(event, h11.Data) and event.chunk_end:
             self._chunks, self._bytes = self._chunks + 1, self._bytes + len(event.data)
-            if self._chunks - _FREE_CHUNKS > self._bytes // _SMALL_CHUNK:
+            if self._chunks - _UNCOUNTED_CHUNKS > self._bytes // _MIN_MEAN_CHUNK_BYTES:
                 raise h11.RemoteProtocolError("The chunks of the body are too small.")
         return event
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """A connection that is closed when no request comes in time, or no answer is read."""
+    """A connection with a timeout for request headers and one for unread responses."""
 
     head_seconds = 30.0
     send_seconds = 60.0
-    _free_since = 0.0
-    _looking: TimerHandle | None = None
+    _idle_since = 0.0
+    _timer: TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there; it has to say something."""
-        self._together = BufferedTransport(transport, self.loop, self.send_seconds)
-        self.conn = Chunked(h11.SERVER, self.conn._max_incomplete_event_size)  # pyright: ignore[reportPrivateUsage]
-        super().connection_made(self._together)  # pyright: ignore[reportArgumentType]
-        self._free_since = self.loop.time()
-        self._look_in(self.head_seconds)
+        """Start the header timeout of a new connection."""
+        self._buffered = BufferedTransport(transport, self.loop, self.send_seconds)
+        self.conn = ChunkLimitedConnection(h11.SERVER, self.conn._max_incomplete_event_size)  # pyright: ignore[reportPrivateUsage]
+        super().connection_made(self._buffered)  # pyright: ignore[reportArgumentType]
+        self._idle_since = self.loop.time()
+        self._check_in(self.head_seconds)
 
     def on_response_complete(self) -> None:
-        """The next request has to come in time, too."""
+        """Restart the header timeout for the next request."""
         super().on_response_complete()
-        self._free_since = self.loop.time()
+        self._idle_since = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody to wait for."""
+        """Cancel the timeouts."""
         super().connection_lost(exc)
-        self._together.stop_looking()
-        if self._looking is not None:
-            self._looking.cancel()
+        self._buffered.cancel_timer()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def pause_writing(self) -> None:
-        """More was sent than the client has taken; it has to go on reading."""
+        """Start the write timeout: the client reads too slowly."""
         super().pause_writing()
-        self._together.expect_reading()
+        self._buffered.start_timer()
 
-    def _look_in(self, seconds: float) -> None:
-        self._looking = self.loop.call_later(seconds, self._look)
+    def _check_in(self, seconds: float) -> None:
+        self._timer = self.loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Close it if nothing has come for too long; once a request has begun, its limits count."""
-        left = self._free_since + self.head_seconds - self.loop.time()
-        if not self._between():
-            self._look_in(self.head_seconds)
-        elif left > 0:
-            self._look_in(left)
+        """Close an idle connection after the header timeout; a request has its own limits."""
+        remaining = self._idle_since + self.head_seconds - self.loop.time()
+        if not self._is_idle():
+            self._check_in(self.head_seconds)
+        elif remaining > 0:
+            self._check_in(remaining)
         else:
             self.transport.close()
 
-    def _between(self) -> bool:
-        """Return whether no request is under way."""
+    def _is_idle(self) -> bool:
+        """Return whether no request is active."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def send_400_response(self, msg: str) -> None:
-        """Say that this was no HTTP, unless something was answered already."""
+        """Send a 400 response in our error shape, unless a response has started, and close."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
-        told = dumps(HTTPError(400, "malformed", msg).to_dict())
+        body = dumps(HTTPError(400, "malformed", msg).to_dict())
         headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(told)).encode()),
+            (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
         answer = (
             h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=told),
+            h11.Data(data=body),
             h11.EndOfMessage(),
         )
         for event in answer:
             self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]
-            self.cycle.disconnected = True  # whatever the app has to say comes too late
+            self.cycle.disconnected = True  # drops the response of the app
         self.transport.close()

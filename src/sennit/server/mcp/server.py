@@ -1,9 +1,9 @@
 """The MCP server over stdio and HTTP.
 
-Over stdio it serves one owner, whoever started it; over HTTP it stands behind the gate of the
-server like all else, and each request reaches what its own Caller reaches. It keeps no state
-between requests, so any process can answer the next one. The package is loaded when the first
-request comes: a server that nobody asks for it neither waits for it nor needs it.
+Over stdio it serves the owner who started it; over HTTP it is behind the authentication middleware,
+and each request has the access of its Caller. It is stateless, so any process can answer the next
+request. The `mcp` package is imported on the first request: without one the server does not need
+it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pydantic import ValidationError as Misfit
 
 from sennit.errors import MissingExtraError, SennitError, shown
 from sennit.messages.codec import dumps
-from sennit.server.http.endpoint import SMALL, check_values
-from sennit.server.http.errors import HTTPError, internal, log_unforeseen, problem_of
-from sennit.server.http.limits import read_body, replayed
-from sennit.server.mcp.tools import OFFERS, McpScope, McpTool, offered
+from sennit.server.http.endpoint import MAX_INLINE_BYTES, check_value_count
+from sennit.server.http.errors import HTTPError, error_for, internal_error, log_unexpected
+from sennit.server.http.limits import read_body, replay_body
+from sennit.server.mcp.tools import TOOLS, McpScope, McpTool, allowed_tools
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     WhoAsks = Callable[[Context], McpScope]
 
 _log = logging.getLogger(__name__)
-_MOST_VALUES = 10_000  # in a body: the library decodes it on the event loop
-_ABOUT = (
+_MAX_VALUES = 10_000  # in a body, which the library decodes on the event loop
+_INSTRUCTIONS = (
     "Sennit keeps this user's conversations with language models, in sessions that branch, and "
     "what is remembered of them. Search first; read_session and read_file show the whole of what "
     "was found. To try another way, fork_session rather than change what was said."
@@ -54,7 +54,7 @@ _ABOUT = (
 
 
 def mcp_server(who_asks: WhoAsks) -> Server[Any]:
-    """The protocol's server; `who_asks` says what a request may reach."""
+    """Return an MCP server; `who_asks` maps a request to its scope."""
     try:
         from mcp.server.lowlevel import Server
         from mcp_types import ListToolsResult
@@ -62,82 +62,85 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
         raise MissingExtraError.of("The MCP server", "mcp") from error
 
     async def list_tools(context: Context, _page: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_listed(one) for one in offered(who_asks(context))])
+        return ListToolsResult(tools=[_tool_of(tool) for tool in allowed_tools(who_asks(context))])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        return await _called(who_asks(context), params.name, params.arguments or {})
+        return await _call_tool(who_asks(context), params.name, params.arguments or {})
 
     return Server(
         "sennit",
         version=version("sennit"),
         title="Sennit",
-        instructions=_ABOUT,
+        instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
 
 
-def _listed(offer: McpTool) -> Tool:
+def _tool_of(tool: McpTool) -> Tool:
     from mcp_types import Tool, ToolAnnotations
 
     return Tool(
-        name=offer.name,
-        description=offer.about,
-        input_schema=offer.takes.model_json_schema(),
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.arguments.model_json_schema(),
         annotations=ToolAnnotations(
-            read_only_hint=offer.reads_only, destructive_hint=False, open_world_hint=False
+            read_only_hint=tool.reads_only, destructive_hint=False, open_world_hint=False
         ),
     )
 
 
-async def _called(reach: McpScope, name: str, given: dict[str, Any]) -> CallToolResult:
-    """Return the result of a tool; errors are reported to the model, which may try again."""
+async def _call_tool(access: McpScope, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    """Call a tool; errors become results, so that the model can correct its call."""
     try:
-        offer = _wanted(reach, name)
-        wanted = offer.takes.model_validate(given)
-        if reach.check_quota is not None and not offer.reads_only:
-            await reach.check_quota()
-        return _result(await offer.run(reach, wanted))
+        tool = _find_tool(access, name)
+        parsed = tool.arguments.model_validate(arguments)
+        if access.check_quota is not None and not tool.reads_only:
+            await access.check_quota()
+        return _result(await tool.run(access, parsed))
     except Misfit as error:
-        return _failed(f"{name} was not given what it takes: {_misfits(error)}")
+        return _error_result(f"Invalid arguments for {name!r}: {_format_errors(error)}")
     except (SennitError, HTTPError) as error:
-        return _failed(str(error))
+        return _error_result(str(error))
     except Exception as error:
-        log_unforeseen(_log, f"the tool {name}", error)
-        return _failed(internal().message)
+        log_unexpected(_log, f"the tool {name}", error)
+        return _error_result(internal_error().message)
 
 
-def _wanted(reach: McpScope, name: str) -> McpTool:
-    may = {one.name: one for one in offered(reach)}
-    if name in may:
-        return may[name]
-    if name in OFFERS and not reach.may(OFFERS[name].scope):
+def _find_tool(access: McpScope, name: str) -> McpTool:
+    allowed = {tool.name: tool for tool in allowed_tools(access)}
+    if name in allowed:
+        return allowed[name]
+    if name in TOOLS and not access.may(TOOLS[name].scope):
         raise HTTPError(
-            403, "scope", f"{name} needs a token with the scope {OFFERS[name].scope!r}."
+            403, "scope", f"{name!r} needs a token with the scope {TOOLS[name].scope!r}."
         )
     raise HTTPError(
-        404, "not_found", f"There is no tool {shown(name)}; there are: {', '.join(may)}."
+        404, "not_found", f"There is no tool {shown(name)}; available: {', '.join(allowed)}."
     )
 
 
-def _misfits(error: Misfit) -> str:
-    told = [
-        f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}, got {shown(one['input'])}"
-        for one in error.errors(include_url=False)
+def _format_errors(error: Misfit) -> str:
+    messages = [
+        f"{'.'.join(map(str, detail['loc'])) or 'arguments'}: {detail['msg']}, "
+        f"got {shown(detail['input'])}"
+        for detail in error.errors(include_url=False)
     ]
-    return "; ".join(told[:10]) + "."
+    return "; ".join(messages[:10]) + "."
 
 
-def _result(told: dict[str, Any]) -> CallToolResult:
+def _result(value: dict[str, Any]) -> CallToolResult:
     from mcp_types import CallToolResult, TextContent
 
-    return CallToolResult(content=[TextContent(text=dumps(told).decode())], structured_content=told)
+    return CallToolResult(
+        content=[TextContent(text=dumps(value).decode())], structured_content=value
+    )
 
 
-def _failed(why: str) -> CallToolResult:
+def _error_result(text: str) -> CallToolResult:
     from mcp_types import CallToolResult, TextContent
 
-    return CallToolResult(content=[TextContent(text=why)], is_error=True)
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
 async def serve_stdio(reach: McpScope) -> None:
@@ -150,7 +153,7 @@ async def serve_stdio(reach: McpScope) -> None:
 
 
 class McpApp:
-    """The MCP server over HTTP, as an app that is mounted behind the gate."""
+    """The MCP server over HTTP, as an ASGI app behind the authentication middleware."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
@@ -161,7 +164,7 @@ class McpApp:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Be there; what was begun is ended with it."""
+        """Stop the session manager at the end, if it was started."""
         try:
             yield
         finally:
@@ -171,34 +174,34 @@ class McpApp:
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            # A stream to listen on would stay empty: between requests there is nothing to tell.
-            told = f"{scope['method']} is not allowed here; use POST."
-            raise HTTPError(405, "method", told, headers={"allow": "POST"})
+            # No GET stream: the server sends no notifications between requests.
+            message = f"{scope['method']} is not allowed here; use POST."
+            raise HTTPError(405, "method", message, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
         limits = self._server.limits_of(caller)
         body = await read_body(dict(scope["headers"]), receive, limits)
         scope["state"]["body_bytes"] = len(body)
-        if len(body) > SMALL:
-            values = min(limits.values, _MOST_VALUES)
-            await self._server.work.run(caller, check_values, body, values)
+        if len(body) > MAX_INLINE_BYTES:
+            values = min(limits.values, _MAX_VALUES)
+            await self._server.work.run(caller, check_value_count, body, values)
         try:
             app: ASGIApp = await self._app()
         except SennitError as error:
-            app = problem_of(error).response()
+            app = error_for(error).response()
         async with self._server.work.slot(caller, "mcp"):
-            await app(scope, replayed(body, receive), send)
+            await app(scope, replay_body(body, receive), send)
 
     async def _app(self) -> ASGIApp:
         async with self._starting:
             if self._manager is None:
-                manager = await asyncio.to_thread(self._make)
+                manager = await asyncio.to_thread(self._create_manager)
                 ready = asyncio.Event()
-                self._task = asyncio.create_task(self._live(manager, ready), name="MCP")
+                self._task = asyncio.create_task(self._run_manager(manager, ready), name="MCP")
                 await ready.wait()
                 self._manager = manager
             return self._manager.handle_request
 
-    def _make(self) -> StreamableHTTPSessionManager:
+    def _create_manager(self) -> StreamableHTTPSessionManager:
         server = mcp_server(self._who_asks)
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -209,7 +212,9 @@ class McpApp:
             max_request_body_size=self._server.limits_of(None).body_bytes,
         )
 
-    async def _live(self, manager: StreamableHTTPSessionManager, ready: asyncio.Event) -> None:
+    async def _run_manager(
+        self, manager: StreamableHTTPSessionManager, ready: asyncio.Event
+    ) -> None:
         async with manager.run():  # entered and left in one task, as its cancel scopes demand
             ready.set()
             await self._ended.wait()

@@ -1,8 +1,8 @@
 """MCP tools: search, read, write, fork and continue sessions.
 
-Each tool is one line of a table: what it takes, checked before it runs, what it gives, and which
-scope it needs. An answer is bounded: a model's window is small, so long texts and lists come in
-pieces, each of which says how to get the next one. Nothing here knows the protocol.
+Each tool is an entry of `TOOLS`: its validated arguments, its scope and its function. Results are
+bounded, since a model's context window is small: long texts and lists are paginated, and each page
+says how to get the next. This module does not depend on the MCP protocol.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sennit.services.models.protocol import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 
-LETTERS = 24_000
-"""How long the texts of one answer are at most, all together."""
-_MESSAGE = 6_000
-"""How long one message is shown at most."""
-_ENTRIES = 500
+MAX_ANSWER_CHARS = 24_000
+"""The maximum length of all texts in one result."""
+_MAX_MESSAGE_CHARS = 6_000
+"""The length at which a message is cut."""
+_MAX_ENTRIES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class McpScope:
     client: Client
     scopes: frozenset[Scope]
     model: Model | None = None
-    """Who continues a session; None if nobody can."""
+    """The model of continue_session; None if there is none."""
     runs: ActiveRuns = field(default_factory=ActiveRuns)
-    """Where runs are known that are suspended when the server stops."""
+    """The registry of runs to suspend when the server stops."""
     check_quota: Callable[[], Awaitable[None]] | None = None
-    """Called before a tool stores something; raises Problem if the user has stored too much."""
+    """Called before a tool stores something; raises HTTPError if the quota is exhausted."""
 
     def may(self, scope: Scope) -> bool:
         """Return whether the caller may use tools of a scope."""
@@ -149,174 +149,175 @@ class ContinueSession(ToolArguments):
     branch: str | None = _BRANCH
 
 
-async def search(reach: McpScope, asked: Search) -> dict[str, Any]:
-    """Memories and messages that fit, the best first."""
-    categories = {"all": None, "messages": "message", "memories": list(Category)}[asked.kind]
-    found = await reach.client.afind(asked.query, asked.within, asked.limit, category=categories)
-    return {"found": [one.to_dict() for one in found]}
+async def search(access: McpScope, args: Search) -> dict[str, Any]:
+    """Return matching memories and messages, best first."""
+    categories = {"all": None, "messages": "message", "memories": list(Category)}[args.kind]
+    matches = await access.client.afind(args.query, args.within, args.limit, category=categories)
+    return {"found": [match.to_dict() for match in matches]}
 
 
-async def list_sessions(reach: McpScope, asked: ListSessions) -> dict[str, Any]:
-    """Sessions, the one changed last first."""
-    before = None if asked.before is None else cursor(asked.before)
-    found = await reach.client.asessions(contains=asked.contains, before=before, limit=asked.limit)
-    told = [
+async def list_sessions(access: McpScope, args: ListSessions) -> dict[str, Any]:
+    """Return a page of sessions, last changed first."""
+    before = None if args.before is None else cursor(args.before)
+    infos = await access.client.asessions(contains=args.contains, before=before, limit=args.limit)
+    sessions = [
         {
-            "session": one.key or str(one.id),
-            "id": str(one.id),
-            "updated_at": to_iso(from_datetime(one.updated_at)),
+            "session": info.key or str(info.id),
+            "id": str(info.id),
+            "updated_at": to_iso(from_datetime(info.updated_at)),
         }
-        for one in found
+        for info in infos
     ]
-    return {"sessions": told, "next": as_cursor(found[-1]) if len(found) == asked.limit else None}
+    more = as_cursor(infos[-1]) if len(infos) == args.limit else None
+    return {"sessions": sessions, "next": more}
 
 
-async def read_session(reach: McpScope, asked: ReadSession) -> dict[str, Any]:
-    """Messages of a branch, by default the last ones, and the names of all branches."""
-    session = await reach.client.asession(asked.session, create=False)
-    return await to_thread(_page, session, asked)
+async def read_session(access: McpScope, args: ReadSession) -> dict[str, Any]:
+    """Return a page of a branch's messages, by default the last, and all branch names."""
+    session = await access.client.asession(args.session, create=False)
+    return await to_thread(_page, session, args)
 
 
-def _page(session: Session, asked: ReadSession) -> dict[str, Any]:
-    branch = _branch(session, asked.branch)
+def _page(session: Session, args: ReadSession) -> dict[str, Any]:
+    branch = _branch(session, args.branch)
     with session.lock:
-        stop = len(branch) if asked.before is None else min(asked.before, len(branch))
-        start = max(0, stop - asked.limit)
+        stop = len(branch) if args.before is None else min(args.before, len(branch))
+        start = max(0, stop - args.limit)
         messages = session.messages.pick(branch[start:stop])
-        names = [one.name for one in session.branches]
-    told: list[dict[str, Any]] = []
-    left = LETTERS
+        names = [other.name for other in session.branches]
+    shown: list[dict[str, Any]] = []
+    remaining = MAX_ANSWER_CHARS
     for index, message in zip(range(stop - 1, start - 1, -1), reversed(messages), strict=True):
-        shown = _shown(index, message)
-        left -= len(shown["text"])
-        if left < 0 and told:
+        item = _message_dict(index, message)
+        remaining -= len(item["text"])
+        if remaining < 0 and shown:
             start = index + 1
             break
-        told.append(shown)
+        shown.append(item)
     return {
         "branch": branch.name,
-        "branches": names[:_ENTRIES],
-        "messages": told[::-1],
+        "branches": names[:_MAX_ENTRIES],
+        "messages": shown[::-1],
         "total": len(branch),
         "before": start or None,
     }
 
 
-def _shown(index: int, message: Message) -> dict[str, Any]:
+def _message_dict(index: int, message: Message) -> dict[str, Any]:
     shape = message_shape(message, index)
     return {
         "index": index,
         "id": str(shape.id),
         "role": shape.role,
         "kind": shape.kind,
-        "text": _cut(shape.text, _MESSAGE),
+        "text": _cut(shape.text, _MAX_MESSAGE_CHARS),
     }
 
 
-async def list_files(reach: McpScope, asked: ListFiles) -> dict[str, Any]:
+async def list_files(access: McpScope, args: ListFiles) -> dict[str, Any]:
     """List a folder."""
-    found = await reach.client.fs.als(asked.uri)
-    told: dict[str, Any] = {"entries": [_entry(one) for one in found[:_ENTRIES]]}
-    return told | ({"left_out": len(found) - _ENTRIES} if len(found) > _ENTRIES else {})
+    entries = await access.client.fs.als(args.uri)
+    result: dict[str, Any] = {"entries": [_entry(entry) for entry in entries[:_MAX_ENTRIES]]}
+    left_out = len(entries) - _MAX_ENTRIES
+    return result | ({"left_out": left_out} if left_out > 0 else {})
 
 
-def _entry(one: FileEntry) -> dict[str, Any]:
-    kind = "folder" if one.is_folder else "file"
-    return {"uri": one.uri, "kind": kind, "size": one.size, "abstract": one.abstract}
+def _entry(entry: FileEntry) -> dict[str, Any]:
+    kind = "folder" if entry.is_folder else "file"
+    return {"uri": entry.uri, "kind": kind, "size": entry.size, "abstract": entry.abstract}
 
 
-async def read_file(reach: McpScope, asked: ReadFile) -> dict[str, Any]:
+async def read_file(access: McpScope, args: ReadFile) -> dict[str, Any]:
     """Return the text of a file from an offset on."""
-    text = await reach.client.fs.aread(asked.uri)
-    if asked.offset > len(text):
+    text = await access.client.fs.aread(args.uri)
+    if args.offset > len(text):
         raise OutOfRangeError(
-            f"{asked.uri!r} has {len(text)} characters; offset is {asked.offset}."
+            f"{args.uri!r} has {len(text)} characters, got the offset {args.offset}."
         )
-    end = asked.offset + LETTERS
-    told = {"uri": asked.uri, "text": text[asked.offset : end], "letters": len(text)}
-    return told | ({"next_offset": end} if end < len(text) else {})
+    end = args.offset + MAX_ANSWER_CHARS
+    result = {"uri": args.uri, "text": text[args.offset : end], "letters": len(text)}
+    return result | ({"next_offset": end} if end < len(text) else {})
 
 
-async def write_file(reach: McpScope, asked: WriteFile) -> dict[str, Any]:
-    """Let a file say something."""
-    if Uri.parse(asked.uri).is_shared and not reach.may("admin"):
+async def write_file(access: McpScope, args: WriteFile) -> dict[str, Any]:
+    """Write a file; raise AccessError for a shared file without the scope "admin"."""
+    if Uri.parse(args.uri).is_shared and not access.may("admin"):
         raise AccessError(
-            "Writing what all users of the tenant share needs a token with the scope 'admin'."
+            "Writing a file that the tenant shares needs a token with the scope 'admin'."
         )
-    entry = await reach.client.fs.awrite(asked.uri, asked.text)
+    entry = await access.client.fs.awrite(args.uri, args.text)
     return {"uri": entry.uri, "version": entry.version, "size": entry.size}
 
 
-async def add_message(reach: McpScope, asked: AddMessage) -> dict[str, Any]:
-    """Put something on a branch without asking a model."""
-    session = await reach.client.asession(asked.session)
-    branch = None if asked.branch is None else session.get_branch(asked.branch)
-    group = await session.aadd_message(asked.role, asked.text, branches=branch)
-    on = session.default_branch if branch is None else branch
+async def add_message(access: McpScope, args: AddMessage) -> dict[str, Any]:
+    """Append a message to a branch, without calling a model."""
+    session = await access.client.asession(args.session)
+    branch = None if args.branch is None else session.get_branch(args.branch)
+    group = await session.aadd_message(args.role, args.text, branches=branch)
+    target = session.default_branch if branch is None else branch
     return {
-        "session": asked.session,
-        "branch": on.name,
-        "index": on.index(group.messages[-1].id),
-        "total": len(on),
+        "session": args.session,
+        "branch": target.name,
+        "index": target.index(group.messages[-1].id),
+        "total": len(target),
     }
 
 
-async def fork_session(reach: McpScope, asked: ForkSession) -> dict[str, Any]:
-    """A new branch that shares what was said."""
-    session = await reach.client.asession(asked.session, create=False)
-    source = _branch(session, asked.branch)
-    forked = await session.afork(
-        source, at=asked.at, name=asked.name, resources=True, capabilities=True, system=True
+async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
+    """Fork a branch, sharing its history."""
+    session = await access.client.asession(args.session, create=False)
+    source = _branch(session, args.branch)
+    fork = await session.afork(
+        source, at=args.at, name=args.name, resources=True, capabilities=True, system=True
     )
-    return {"branch": forked.name, "forked_from": source.name, "messages": len(forked)}
+    return {"branch": fork.name, "forked_from": source.name, "messages": len(fork)}
 
 
-async def continue_session(reach: McpScope, asked: ContinueSession) -> dict[str, Any]:
-    """Say something, and have the model answer."""
-    if reach.model is None:
-        raise ValidationError(
-            "This server has no model; add the answer of your own with add_message."
-        )
-    session = await reach.client.asession(asked.session, create=False)
-    branch = _branch(session, asked.branch)
+async def continue_session(access: McpScope, args: ContinueSession) -> dict[str, Any]:
+    """Append a user message, and let the model answer."""
+    if access.model is None:
+        raise ValidationError("This server has no model; add an answer with add_message.")
+    session = await access.client.asession(args.session, create=False)
+    branch = _branch(session, args.branch)
     conversation = session.conversation(
-        branch, model=reach.model, contexts=[MemoryContext(session.memory)]
+        branch, model=access.model, contexts=[MemoryContext(session.memory)]
     )
-    with reach.runs.including(conversation):
-        result = (await conversation.say(asked.text)).raise_for_error()
+    with access.runs.tracking(conversation):
+        result = (await conversation.say(args.text)).raise_for_error()
     if result.stop_reason == "suspended":
         raise ConflictError("The server is shutting down; the run is suspended and can be resumed.")
     return {
         "branch": branch.name,
-        "answer": _cut(result.answer, LETTERS),
+        "answer": _cut(result.answer, MAX_ANSWER_CHARS),
         "stop_reason": str(result.stop_reason),
         "total": len(branch),
     }
 
 
-def _branch(session: Session, named: str | None) -> Branch:
-    """The branch that is meant; looking at a session makes none. Raises NotFoundError."""
-    if named is not None:
-        return session.get_branch(named)
-    found = session.get_branch(DEFAULT_BRANCH, None)
-    if found is None:
-        found = next(iter(session.branches), None)
-    if found is None:
+def _branch(session: Session, name: str | None) -> Branch:
+    """Return a branch by name, else main or the first; raise NotFoundError if there is none."""
+    if name is not None:
+        return session.get_branch(name)
+    branch = session.get_branch(DEFAULT_BRANCH, None)
+    if branch is None:
+        branch = next(iter(session.branches), None)
+    if branch is None:
         raise NotFoundError("The session has no messages yet; add one with add_message.")
-    return found
+    return branch
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} letters more)"
+def _cut(text: str, max_chars: int) -> str:
+    more = len(text) - max_chars
+    return text if more <= 0 else f"{text[:max_chars]}… ({more} letters more)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
-    """One tool."""
+    """A tool and the function that runs it."""
 
     name: str
-    about: str
-    takes: type[ToolArguments]
+    description: str
+    arguments: type[ToolArguments]
     scope: Scope
     run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
 
@@ -326,69 +327,69 @@ class McpTool:
         return self.scope == "read"
 
 
-OFFERS: dict[str, McpTool] = {
-    one.name: one
-    for one in (
+TOOLS: dict[str, McpTool] = {
+    tool.name: tool
+    for tool in (
         McpTool(
             name="search",
-            about="Search what is remembered of the user and everything said in past sessions.",
-            takes=Search,
+            description="Search the memories of the user and all messages of past sessions.",
+            arguments=Search,
             scope="read",
             run=search,
         ),
         McpTool(
             name="list_sessions",
-            about="List past sessions, the one changed last first; more with `before`.",
-            takes=ListSessions,
+            description="List past sessions, the one changed last first; more with `before`.",
+            arguments=ListSessions,
             scope="read",
             run=list_sessions,
         ),
         McpTool(
             name="read_session",
-            about="Read messages of a session. Gives the last ones; go back with `before`.",
-            takes=ReadSession,
+            description="Read messages of a session. Gives the last ones; go back with `before`.",
+            arguments=ReadSession,
             scope="read",
             run=read_session,
         ),
         McpTool(
             name="list_files",
-            about="List a folder of memories, skills, resources or sessions, by viking:// URI.",
-            takes=ListFiles,
+            description="List a folder of memories, skills, resources or sessions by its URI.",
+            arguments=ListFiles,
             scope="read",
             run=list_files,
         ),
         McpTool(
             name="read_file",
-            about="Read a memory or another file. Long ones come in pieces: see next_offset.",
-            takes=ReadFile,
+            description="Read a memory or another file. Long ones come in pieces: see next_offset.",
+            arguments=ReadFile,
             scope="read",
             run=read_file,
         ),
         McpTool(
             name="write_file",
-            about="Write a memory or another file; what it said before stays in its history.",
-            takes=WriteFile,
+            description="Write a memory or another file; what it said before stays in its history.",
+            arguments=WriteFile,
             scope="write",
             run=write_file,
         ),
         McpTool(
             name="add_message",
-            about="Put a message at the end of a session, without asking a model.",
-            takes=AddMessage,
+            description="Put a message at the end of a session, without asking a model.",
+            arguments=AddMessage,
             scope="write",
             run=add_message,
         ),
         McpTool(
             name="fork_session",
-            about="Fork a session at a message, to try another way; nothing is copied or lost.",
-            takes=ForkSession,
+            description="Fork a session at a message, to try another way; the original stays.",
+            arguments=ForkSession,
             scope="write",
             run=fork_session,
         ),
         McpTool(
             name="continue_session",
-            about="Say something in a session and have the model of this server answer.",
-            takes=ContinueSession,
+            description="Say something in a session and have the model of this server answer.",
+            arguments=ContinueSession,
             scope="run",
             run=continue_session,
         ),
@@ -396,10 +397,10 @@ OFFERS: dict[str, McpTool] = {
 }
 
 
-def offered(reach: McpScope) -> list[McpTool]:
-    """The tools a caller may use."""
+def allowed_tools(access: McpScope) -> list[McpTool]:
+    """Return the tools that a caller may use."""
     return [
-        one
-        for one in OFFERS.values()
-        if reach.may(one.scope) and (one.run is not continue_session or reach.model is not None)
+        tool
+        for tool in TOOLS.values()
+        if access.may(tool.scope) and (tool.run is not continue_session or access.model is not None)
     ]

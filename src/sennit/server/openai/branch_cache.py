@@ -1,9 +1,8 @@
-"""In-process cache from owner and history to session and branch.
+"""In-process LRU cache from (owner, history digest) to (session, branch).
 
-Each turn that a branch takes in is noted here under its digest, which covers all before it. So a
-history that goes on finds its branch in one step, however many conversations begin alike. Nothing
-here has to be right: the branch is asked whether it says what is looked for, and what was forgotten
-here, or said in another process, is looked for in the store.
+Each turn of a branch is cached under its digest, which covers all turns before it, so a history
+finds its branch in one lookup however many conversations start alike. Entries are only hints: the
+caller compares the branch with the history, and reads the store on a miss.
 """
 
 from __future__ import annotations
@@ -21,98 +20,95 @@ from sennit.server.http.fair_cache import FairCache
 from sennit.server.openai.history_match import HistoryTurn, TurnHasher
 from sennit.sessions.branch import Branch
 
-Spot: TypeAlias = tuple[UUID, UUID]
-"""A session and a branch of it, open or not."""
+BranchKey: TypeAlias = tuple[UUID, UUID]
+"""The ids of a session and of one of its branches."""
 
-_MOST = 100_000  # some 40 MB
+_MAX_ENTRIES = 100_000  # about 40 MB
 
 
 class BranchCache:
-    """The conversations that this server has seen, from history to branch."""
+    """The branches, idempotent requests and derived sessions that this process has seen."""
 
     def __init__(self) -> None:
-        self._spots = FairCache[tuple[str, bytes], Spot](_MOST)
-        self._once = FairCache[tuple[str, UUID], tuple[UUID, str]](_MOST)
-        self._shelves: OrderedDict[UUID, int] = OrderedDict()
-        self._beginning: WeakValueDictionary[UUID, Lock] = WeakValueDictionary()
-        self._here: WeakValueDictionary[UUID, RequestHistory] = WeakValueDictionary()
+        self._branches = FairCache[tuple[str, bytes], BranchKey](_MAX_ENTRIES)
+        self._requests = FairCache[tuple[str, UUID], tuple[UUID, str]](_MAX_ENTRIES)
+        self._last_derived: OrderedDict[UUID, int] = OrderedDict()
+        self._begin_locks: WeakValueDictionary[UUID, Lock] = WeakValueDictionary()
+        self._claims: WeakValueDictionary[UUID, RequestHistory] = WeakValueDictionary()
 
-    def spot(self, client: Client, turns: Sequence[HistoryTurn]) -> Spot | None:
-        """The branch that was last noted for these turns, or for as many of them as were noted."""
+    def find(self, client: Client, turns: Sequence[HistoryTurn]) -> BranchKey | None:
+        """Return the branch last cached for the longest prefix of these turns; None on a miss."""
         for turn in reversed(turns):
-            found = self._spots.get(client.tenant, (client.user, turn.digest))
-            if found is not None:
-                return found
+            key = self._branches.get(client.tenant, (client.user, turn.digest))
+            if key is not None:
+                return key
         return None
 
-    def note(self, client: Client, turns: Sequence[HistoryTurn], branch: Branch) -> None:
-        """Remember that these turns stand on a branch, or soon will."""
-        spot = (branch.session.id, branch.id)
+    def add(self, client: Client, turns: Sequence[HistoryTurn], branch: Branch) -> None:
+        """Cache a branch under each of these turns, which it has or is about to get."""
+        key = (branch.session.id, branch.id)
         for turn in turns:
-            self._spots.put(client.tenant, (client.user, turn.digest), spot)
+            self._branches.put(client.tenant, (client.user, turn.digest), key)
 
-    def once(self, client: Client, uid: UUID) -> tuple[UUID, str] | None:
-        """Return the session of a request with an Idempotency-Key, and the digest of the request.
+    def find_request(self, client: Client, uid: UUID) -> tuple[UUID, str] | None:
+        """Return the session and the digest of a request with an Idempotency-Key."""
+        return self._requests.get(client.tenant, (client.user, uid))
 
-        A session, and the digest of the request.
-        """
-        return self._once.get(client.tenant, (client.user, uid))
+    def add_request(self, client: Client, uid: UUID, session: UUID, digest: str) -> None:
+        """Cache the session and the digest of a request with an Idempotency-Key."""
+        self._requests.put(client.tenant, (client.user, uid), (session, digest))
 
-    def note_once(self, client: Client, uid: UUID, session: UUID, digest: str) -> None:
-        """Remember where a request with an Idempotency-Key is taken in."""
-        self._once.put(client.tenant, (client.user, uid), (session, digest))
+    def claim(self, branch: Branch, history: RequestHistory) -> None:
+        """Reserve a branch for a request, until it is released or its history is collected."""
+        self._claims[branch.id] = history
 
-    def take(self, branch: Branch, story: RequestHistory) -> None:
-        """Remember that a request has a branch, as long as there is its story."""
-        self._here[branch.id] = story
+    def release(self, branch: Branch, history: RequestHistory) -> None:
+        """Release a branch, if this request still has it."""
+        if self._claims.get(branch.id) is history:
+            del self._claims[branch.id]
 
-    def leave(self, branch: Branch, story: RequestHistory) -> None:
-        """The request has come to its end, or has another branch now."""
-        if self._here.get(branch.id) is story:
-            del self._here[branch.id]
+    def is_claimed(self, branch: Branch) -> bool:
+        """Return whether an active request of this process has a branch."""
+        return branch.id in self._claims
 
-    def is_taken(self, branch: Branch) -> bool:
-        """Return whether a request has this branch that is under way here."""
-        return branch.id in self._here
+    def last_derived(self, first: UUID) -> int:
+        """Return the number of the derived session used last, by the id of the first one."""
+        return self._last_derived.get(first, 0)
 
-    def last_shelf(self, first: UUID) -> int:
-        """The number of the shelf that took a conversation last, by the id of the first of them."""
-        return self._shelves.get(first, 0)
-
-    def note_shelf(self, first: UUID, number: int) -> None:
-        """Remember that number, unless it is the first, which most have."""
+    def set_last_derived(self, first: UUID, number: int) -> None:
+        """Cache the number of the derived session used last; 0, the default, is not stored."""
         if number:
-            self._shelves.pop(first, None)
-            self._shelves[first] = number
-            if len(self._shelves) > _MOST:
-                self._shelves.popitem(last=False)
+            self._last_derived.pop(first, None)
+            self._last_derived[first] = number
+            if len(self._last_derived) > _MAX_ENTRIES:
+                self._last_derived.popitem(last=False)
 
-    def beginning(self, first: UUID) -> Lock:
-        """Held by whoever begins another of the shelves."""
-        return self._beginning.setdefault(first, Lock())
+    def begin_lock(self, first: UUID) -> Lock:
+        """Return the lock that guards the start of a derived session."""
+        return self._begin_locks.setdefault(first, Lock())
 
 
 class RequestHistory:
-    """The history in a request, and where it continues."""
+    """The history of a request, which keeps the cache up to date as the request proceeds."""
 
-    def __init__(self, client: Client, known: BranchCache, messages: Sequence[Message]) -> None:
-        self._client, self._known, self._trail = client, known, TurnHasher()
-        self._trail.feed(messages)
-        self.turns = self._trail.turns
-        """What was said so far."""
+    def __init__(self, client: Client, cache: BranchCache, messages: Sequence[Message]) -> None:
+        self._client, self._cache, self._hasher = client, cache, TurnHasher()
+        self._hasher.feed(messages)
+        self.turns = self._hasher.turns
+        """The turns that the client sent."""
 
-    def goes_to(self, branch: Branch, new: Sequence[HistoryTurn]) -> None:
-        """It goes on on this branch, where these turns are new."""
-        self._known.note(self._client, new, branch)
-        self._known.take(branch, self)
+    def assign(self, branch: Branch, new: Sequence[HistoryTurn]) -> None:
+        """Continue on this branch, where these turns are new."""
+        self._cache.add(self._client, new, branch)
+        self._cache.claim(branch, self)
 
-    def moves_to(self, branch: Branch) -> None:
-        """The same with a fork of the branch it was to go to."""
-        self.goes_to(branch, self.turns[-1:])
+    def move_to(self, branch: Branch) -> None:
+        """Continue on a fork of the assigned branch."""
+        self.assign(branch, self.turns[-1:])
 
-    def ended(self, branch: Branch, answer: Sequence[Message]) -> None:
-        """The branch is free again, and this was answered there, if anything was."""
-        self._known.leave(branch, self)
+    def finish(self, branch: Branch, answer: Sequence[Message]) -> None:
+        """Release the branch, and cache the turn of its answer, if there is one."""
+        self._cache.release(branch, self)
         if answer:
-            self._trail.feed(answer)
-            self._known.note(self._client, self._trail.turns[-1:], branch)
+            self._hasher.feed(answer)
+            self._cache.add(self._client, self._hasher.turns[-1:], branch)

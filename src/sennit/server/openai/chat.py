@@ -9,36 +9,40 @@ from typing import Any
 
 from sennit import clock
 from sennit.messages.message import Message
-from sennit.server.http.disconnects import while_there
+from sennit.server.http.disconnects import cancel_on_disconnect
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import ChatCompletionRequest, checked, refuse_unsupported
-from sennit.server.openai.event_stream import DONE, ChunkStream, data, told
-from sennit.server.openai.locate import BranchLocation, anchored, begin_apart, place_of
+from sennit.server.openai.chat_schemas import (
+    ChatCompletionRequest,
+    checked_values,
+    refuse_unsupported,
+)
+from sennit.server.openai.event_stream import DONE, ChunkStream, encode_events, sse_event
+from sennit.server.openai.locate import BranchLocation, begin_unstored, locate, with_first_id
 from sennit.server.openai.request_metadata import (
     IdempotentRequest,
-    named_by,
-    notes_of,
-    once_of,
-    remembers,
+    idempotent_request,
+    named_session,
+    stored_metadata,
+    wants_memory,
 )
-from sennit.server.openai.stored_responses import place_again
+from sennit.server.openai.stored_responses import locate_retry
 from sennit.server.openai.translate import (
     ClientMessages,
     ModelAnswer,
     check_calls,
-    offered,
-    sent,
-    wanted_form,
+    client_tools,
+    output_schema,
+    parse_chat,
 )
 from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.server.openai.turn import (
     TurnOptions,
-    answered,
-    known_model,
-    sound,
-    watched,
+    find_model,
+    raise_for_failure,
+    run_turn,
+    stream_turn,
 )
 from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
@@ -46,7 +50,7 @@ from sennit.turns.result import Return
 
 routes = Routes()
 
-_FINISHES = {"length": "length", "refusal": "content_filter"}
+_FINISH_REASONS = {"length": "length", "refusal": "content_filter"}
 
 
 @routes.post(
@@ -54,113 +58,126 @@ _FINISHES = {"length": "length", "refusal": "content_filter"}
     scope="run",
     summary="Answer a conversation, as OpenAI's chat completions do",
     body=ChatCompletionRequest,
-    misfit=400,
+    validation_status=400,
     answer=dict[str, Any],
 )
-async def complete(call: HTTPRequest) -> Response:
-    """Answer a conversation, whole or as a stream."""
-    ask: ChatCompletionRequest = call.body
-    refuse_unsupported(ask)
-    streams = known_model(call.server, ask.model).streams
-    call.check_count(len(ask.messages), call.limits.items, "messages")
-    said = await call.build(len(ask.messages), sent, ask.messages)
-    wanted, once = _wanted(call, ask), once_of(call)
-    if ask.stream:
-        call.open_stream()
+async def complete(request: HTTPRequest) -> Response:
+    """Answer a conversation, in one response or as a stream."""
+    body: ChatCompletionRequest = request.body
+    refuse_unsupported(body)
+    streams = find_model(request.server, body.model).streams
+    request.check_count(len(body.messages), request.limits.items, "messages")
+    client_messages = await request.build(len(body.messages), parse_chat, body.messages)
+    options, idempotent = _turn_options(request, body), idempotent_request(request)
+    if body.stream:
+        request.open_stream()
     async with AsyncExitStack() as stack:
-        if once is not None:
-            await stack.enter_async_context(once.lock)
-        place = await _place(call, ask, said, once)
-        if isinstance(place, ModelAnswer):
-            return _repeated(call, ask, place)
-        if not ask.stream or not streams:
-            place, result = await while_there(call.receive, answered(place, wanted))
-            return _whole(call, ask, answer_in(result, place), where(place))
-        pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
-        return ChunkStream(pieces, stack.pop_all(), call.limits, where(place))
+        if idempotent is not None:
+            await stack.enter_async_context(idempotent.lock)
+        location = await _locate_or_answer(request, body, client_messages, idempotent)
+        if isinstance(location, ModelAnswer):
+            return _repeat(request, body, location)
+        if not body.stream or not streams:
+            location, result = await cancel_on_disconnect(
+                request.receive, run_turn(location, options)
+            )
+            return _respond(request, body, answer_of(result, location), location_headers(location))
+        pieces = encode_events(
+            stream_turn(location, options), Chunks(body).encode, _encode_error, DONE
+        )
+        return ChunkStream(pieces, stack.pop_all(), request.limits, location_headers(location))
 
 
-def _wanted(call: HTTPRequest, ask: ChatCompletionRequest) -> TurnOptions:
-    functions = [] if ask.tool_choice == "none" else [one.function for one in ask.tools or ()]
+def _turn_options(request: HTTPRequest, body: ChatCompletionRequest) -> TurnOptions:
+    functions = [] if body.tool_choice == "none" else [tool.function for tool in body.tools or ()]
     return TurnOptions(
-        model=known_model(call.server, ask.model),
-        tools=tuple(offered(functions)),
-        form=wanted_form(ask.response_format),
-        params=checked(ask.params),
-        remembers=ask.store is not False and remembers(call, ask),
+        model=find_model(request.server, body.model),
+        tools=tuple(client_tools(functions)),
+        schema=output_schema(body.response_format),
+        params=checked_values(body.params),
+        use_memory=body.store is not False and wants_memory(request, body),
     )
 
 
-async def _place(
-    call: HTTPRequest,
-    ask: ChatCompletionRequest,
-    said: ClientMessages,
-    once: IdempotentRequest | None,
+async def _locate_or_answer(
+    request: HTTPRequest,
+    body: ChatCompletionRequest,
+    sent: ClientMessages,
+    idempotent: IdempotentRequest | None,
 ) -> BranchLocation | ModelAnswer:
-    """Return the location to continue at, or the answer that was given before."""
-    named, notes = named_by(call, ask), notes_of(ask)
-    if ask.store is False:
-        check_calls(said.messages)
-        return begin_apart(call.caller.client, said)
-    if once is not None:
-        kept = await once.kept(said, named)
-        if kept is not None:
-            return kept.answer if kept.answer.whole else await to_thread(place_again, kept)
-        notes |= once.notes
-    place = await place_of(call.caller, said, named, anew=once is not None)
-    if once is not None:
-        once.note(place.session.id)
-    if not notes or not place.say:
-        return place
-    return anchored(place, place.say[0].id if once is None else once.uid, notes)
+    """Return the location to continue at, or the stored answer to an idempotent request."""
+    named, notes = named_session(request, body), stored_metadata(body)
+    if body.store is False:
+        check_calls(sent.messages)
+        return begin_unstored(request.caller.client, sent)
+    if idempotent is not None:
+        stored = await idempotent.find_stored(sent, named)
+        if stored is not None:
+            return (
+                stored.answer
+                if stored.answer.is_complete
+                else await to_thread(locate_retry, stored)
+            )
+        notes |= idempotent.notes
+    location = await locate(request.caller, sent, named, always_append=idempotent is not None)
+    if idempotent is not None:
+        idempotent.record(location.session.id)
+    if not notes or not location.new_messages:
+        return location
+    return with_first_id(
+        location, location.new_messages[0].id if idempotent is None else idempotent.uid, notes
+    )
 
 
-def answer_in(result: Return, place: BranchLocation) -> ModelAnswer:
-    """Return the model's answer in a run at a place."""
+def answer_of(result: Return, location: BranchLocation) -> ModelAnswer:
+    """Return the model's answer in the result of a run at a location."""
     interactions = result.body.interactions
-    last = place.say[-1].id if place.say else place.last
-    said = next((at for at, one in enumerate(interactions, 1) if one.id == last), 0)
-    return ModelAnswer(tuple(interactions[said:]))
+    last = location.new_messages[-1].id if location.new_messages else location.last
+    start = next((at for at, message in enumerate(interactions, 1) if message.id == last), 0)
+    return ModelAnswer(tuple(interactions[start:]))
 
 
-def where(place: BranchLocation) -> dict[str, str]:
-    """Headers that tell where a conversation is kept; nothing if it is not."""
-    if not place.kept:
+def location_headers(location: BranchLocation) -> dict[str, str]:
+    """Return headers that name the session and branch; none if they are not stored."""
+    if not location.is_stored:
         return {}
-    return {"x-sennit-session": str(place.session.id), "x-sennit-branch": str(place.branch.id)}
+    return {
+        "x-sennit-session": str(location.session.id),
+        "x-sennit-branch": str(location.branch.id),
+    }
 
 
-def _repeated(call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer) -> Response:
-    return _whole(call, ask, answer, {"x-sennit-repeated": "true"})
+def _repeat(request: HTTPRequest, body: ChatCompletionRequest, answer: ModelAnswer) -> Response:
+    return _respond(request, body, answer, {"x-sennit-repeated": "true"})
 
 
-def _whole(
-    call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
+def _respond(
+    request: HTTPRequest, body: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
 ) -> Response:
-    """An answer that is there already, in the form that was asked for."""
-    if not ask.stream:
-        return ok(completion(ask.model, answer), headers={**PRIVATE, **headers})
-    pieces = _at_once(Chunks(ask), answer)
-    return ChunkStream(pieces, AsyncExitStack(), call.limits, headers)
+    """Return a complete answer as the request asked for it: as JSON or as a stream."""
+    if not body.stream:
+        return ok(completion(body.model, answer), headers={**PRIVATE, **headers})
+    pieces = _stream_answer(Chunks(body), answer)
+    return ChunkStream(pieces, AsyncExitStack(), request.limits, headers)
 
 
 def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
-    """A whole answer as chat completions give it."""
+    """Return an answer as a chat completion object."""
     calls = answer.calls
-    said = answer.text or (None if calls else "")
-    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+    text = answer.text or (None if calls else "")
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
     if calls:
-        message["tool_calls"] = [_call(one) for one in calls]
+        message["tool_calls"] = [_call(call) for call in calls]
     choice = {
         "index": 0,
         "message": message,
         "logprobs": None,
-        "finish_reason": finish_reason(answer.finish, bool(calls)),
+        "finish_reason": finish_reason(answer.finish_reason, bool(calls)),
     }
     return {
-        "id": _id(answer.messages[0].id.hex if answer.messages else "0"),
+        "id": _completion_id(answer.messages[0].id.hex if answer.messages else "0"),
         "object": "chat.completion",
         "created": _now(),
         "model": model,
@@ -169,13 +186,13 @@ def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
     }
 
 
-def finish_reason(told: str | None, calls: bool) -> str:
+def finish_reason(reason: str | None, calls: bool) -> str:
     """Return the finish reason as chat completions name it."""
-    return _FINISHES.get(told or "", "tool_calls" if calls else "stop")
+    return _FINISH_REASONS.get(reason or "", "tool_calls" if calls else "stop")
 
 
 def usage(used: Usage) -> dict[str, Any]:
-    """Tokens as chat completions count them."""
+    """Return token counts as a chat completion has them."""
     return {
         "prompt_tokens": used.input_tokens,
         "completion_tokens": used.output_tokens,
@@ -190,7 +207,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _id(name: str) -> str:
+def _completion_id(name: str) -> str:
     return f"chatcmpl-{name}"
 
 
@@ -201,71 +218,71 @@ def _now() -> int:
 class Chunks:
     """Converts the events of a run to chunks of a streamed completion."""
 
-    def __init__(self, ask: ChatCompletionRequest) -> None:
-        options = ask.stream_options
-        self._counts = options is not None and bool(options.include_usage)
-        self._head = {"object": "chat.completion.chunk", "created": _now(), "model": ask.model}
-        self._id: str | None = None
+    def __init__(self, body: ChatCompletionRequest) -> None:
+        options = body.stream_options
+        self._include_usage = options is not None and bool(options.include_usage)
+        self._head = {"object": "chat.completion.chunk", "created": _now(), "model": body.model}
+        self._completion_id: str | None = None
         self._calls = 0
 
-    def encoded(self, event: AnyEvent) -> Iterator[bytes]:
-        """The same as they are sent."""
-        return map(data, self.of(event))
+    def encode(self, event: AnyEvent) -> Iterator[bytes]:
+        """Return the chunks of an event, encoded as server-sent events."""
+        return map(sse_event, self.convert(event))
 
-    def of(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
-        """The chunks that tell of an event; raises Problem if the run failed."""
+    def convert(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
+        """Yield the chunks of an event; raise HTTPError if the run failed."""
         if isinstance(event, TextAdded):
-            yield from self._said(event.message_id.hex, {"content": event.text})
+            yield from self._delta(event.message_id.hex, {"content": event.text})
         elif isinstance(event, ReasoningAdded):
-            yield from self._said(event.message_id.hex, {"reasoning_content": event.text})
+            yield from self._delta(event.message_id.hex, {"reasoning_content": event.text})
         elif isinstance(event, ToolCalled):
-            yield from self._called(event.message)
+            yield from self._tool_call(event.message)
         elif isinstance(event, RunEnded):
-            result = sound(event.result)
-            yield from self._ended(result.metrics.finish_reason, result.metrics.usage)
+            result = raise_for_failure(event.result)
+            yield from self._end(result.metrics.finish_reason, result.metrics.usage)
 
-    def of_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
-        """The chunks of an answer that is there already."""
+    def convert_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
+        """Yield the chunks of a complete answer."""
         for message in answer.messages:
-            one = ModelAnswer((message,))
-            if one.reasoning:
-                yield from self._said(message.id.hex, {"reasoning_content": one.reasoning})
-            if one.text:
-                yield from self._said(message.id.hex, {"content": one.text})
-            if one.calls:
-                yield from self._called(message)
-        yield from self._ended(answer.finish, answer.usage)
+            part = ModelAnswer((message,))
+            if part.reasoning:
+                yield from self._delta(message.id.hex, {"reasoning_content": part.reasoning})
+            if part.text:
+                yield from self._delta(message.id.hex, {"content": part.text})
+            if part.calls:
+                yield from self._tool_call(message)
+        yield from self._end(answer.finish_reason, answer.usage)
 
-    def _said(self, name: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        if self._id is None:
-            self._id = _id(name)
+    def _delta(self, message_id: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if self._completion_id is None:
+            self._completion_id = _completion_id(message_id)
             yield self._chunk({"role": "assistant", "content": "", "refusal": None})
         yield self._chunk(delta)
 
-    def _called(self, message: Message) -> Iterator[dict[str, Any]]:
+    def _tool_call(self, message: Message) -> Iterator[dict[str, Any]]:
         call = {"index": self._calls, **_call(ToolCall.of(message))}
         self._calls += 1
-        yield from self._said(message.id.hex, {"tool_calls": [call]})
+        yield from self._delta(message.id.hex, {"tool_calls": [call]})
 
-    def _ended(self, finish: str | None, used: Usage) -> Iterator[dict[str, Any]]:
-        if self._id is None:  # the model said nothing
-            yield from self._said("0", {"content": ""})
-        yield self._chunk({}, finish_reason(finish, self._calls > 0))
-        if self._counts:
-            yield {"id": self._id, **self._head, "choices": [], "usage": usage(used)}
+    def _end(self, reason: str | None, used: Usage) -> Iterator[dict[str, Any]]:
+        if self._completion_id is None:  # the model sent nothing
+            yield from self._delta("0", {"content": ""})
+        yield self._chunk({}, finish_reason(reason, self._calls > 0))
+        if self._include_usage:
+            yield {"id": self._completion_id, **self._head, "choices": [], "usage": usage(used)}
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        chunk: dict[str, Any] = {"id": self._id, **self._head, "choices": [choice]}
-        return {**chunk, "usage": None} if self._counts else chunk
+        chunk: dict[str, Any] = {"id": self._completion_id, **self._head, "choices": [choice]}
+        return {**chunk, "usage": None} if self._include_usage else chunk
 
 
-def _failed(problem: HTTPError) -> bytes:
-    return data(problem.to_dict())
+def _encode_error(problem: HTTPError) -> bytes:
+    return sse_event(problem.to_dict())
 
 
-async def _at_once(chunks: Chunks, answer: ModelAnswer) -> AsyncGenerator[bytes]:
-    yield b"".join(map(data, chunks.of_answer(answer))) + DONE
+async def _stream_answer(chunks: Chunks, answer: ModelAnswer) -> AsyncGenerator[bytes]:
+    yield b"".join(map(sse_event, chunks.convert_answer(answer))) + DONE
 
 
 class ModelObject(ResponseModel):
@@ -278,7 +295,7 @@ class ModelObject(ResponseModel):
 
 
 class ModelList(ResponseModel):
-    """The models there are."""
+    """The models of the server."""
 
     data: list[ModelObject]
     object: str = "list"
@@ -290,9 +307,9 @@ class ModelList(ResponseModel):
     summary="The models, as OpenAI's clients list them",
     answer=ModelList,
 )
-async def models(call: HTTPRequest) -> ModelList:
+async def models(request: HTTPRequest) -> ModelList:
     """List the models, the default first."""
-    return ModelList(data=[ModelObject(id=name) for name in call.server.models])
+    return ModelList(data=[ModelObject(id=name) for name in request.server.models])
 
 
 @routes.get(
@@ -301,7 +318,7 @@ async def models(call: HTTPRequest) -> ModelList:
     summary="One model, as OpenAI's clients see it",
     answer=ModelObject,
 )
-async def model(call: HTTPRequest) -> ModelObject:
-    """One of them."""
-    known_model(call.server, call.path["model"])
-    return ModelObject(id=call.path["model"])
+async def model(request: HTTPRequest) -> ModelObject:
+    """Return a model; raise HTTPError 404 if there is none."""
+    find_model(request.server, request.path["model"])
+    return ModelObject(id=request.path["model"])

@@ -1,8 +1,8 @@
 """Request schemas of chat completions, and the handling of each parameter.
 
-A parameter is honoured, or is known to change nothing of the answer, or is refused by name when it
-asks for something that is not done here; none is dropped in silence. Fields inside of messages that
-are not named here are left alone, since clients send back whole answers as they got them.
+A parameter is supported, or is known not to affect the answer, or is rejected by name unless its
+value is neutral; none is ignored silently. Unknown fields inside messages are accepted, because
+clients send earlier answers back unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FunctionCall(msgspec.Struct, frozen=True):
 
 
 class ChatToolCall(msgspec.Struct, frozen=True):
-    """A call that a model asked for."""
+    """A tool call of a model."""
 
     id: str
     function: FunctionCall
@@ -101,7 +101,7 @@ ChatMessage: TypeAlias = (
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function that a model may ask for."""
+    """A function that a model may call."""
 
     name: str
     description: str | None = None
@@ -110,7 +110,7 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class ChatFunctionTool(msgspec.Struct, frozen=True):
-    """The same as chat completions wrap it."""
+    """A function tool, as chat completions wrap it."""
 
     type: Literal["function"]
     function: Function
@@ -123,14 +123,14 @@ class NamedFunction(msgspec.Struct, frozen=True):
 
 
 class NamedTool(msgspec.Struct, frozen=True):
-    """The one function that is to be called."""
+    """The function that the model must call."""
 
     type: Literal["function"]
     function: NamedFunction
 
 
 class JsonSchema(msgspec.Struct, frozen=True):
-    """The form of an answer."""
+    """The JSON schema of an answer."""
 
     name: str
     schema: dict[str, Any] | None = None
@@ -139,7 +139,7 @@ class JsonSchema(msgspec.Struct, frozen=True):
 
 
 class TextFormat(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
-    """An answer in any form."""
+    """Plain text, the default format of an answer."""
 
 
 class JsonObjectFormat(msgspec.Struct, frozen=True, tag_field="type", tag="json_object"):
@@ -169,7 +169,7 @@ EFFORTS: Mapping[str, str] = {
     "xhigh": "high",
     "max": "high",
 }
-"""How hard to think, in our words."""
+"""OpenAI's reasoning efforts and ours."""
 
 
 class CommonRequest(RequestModel, kw_only=True):
@@ -182,7 +182,7 @@ class CommonRequest(RequestModel, kw_only=True):
     metadata: dict[str, str] | None = None
     store: bool | None = None
     stream: bool | None = None
-    # Known to change nothing of an answer:
+    # Accepted without effect:
     prompt_cache_key: Any = None
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
@@ -240,44 +240,44 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
 
     @property
     def _choice(self) -> str | list[str] | None:
-        named = self.tool_choice
-        offered = [one.function.name for one in self.tools or ()]
-        return forced_choice(named.function if isinstance(named, NamedTool) else named, offered)
+        choice = self.tool_choice
+        offered = [tool.function.name for tool in self.tools or ()]
+        return forced_choice(choice.function if isinstance(choice, NamedTool) else choice, offered)
 
 
 def forced_choice(
     choice: str | NamedFunction | None, offered: Sequence[str]
 ) -> str | list[str] | None:
-    """Return the model's `tool_choice`; raises HTTPError 400 for a call that cannot be made."""
+    """Return our `tool_choice`; raise HTTPError 400 for a tool that is not offered."""
     if isinstance(choice, NamedFunction):
         if choice.name not in offered:
-            told = f"'tool_choice' names {choice.name[:100]!r}, which is not among the 'tools'."
-            raise bad("tool_choice", told)
+            message = f"'tool_choice' names {choice.name[:100]!r}, which is not in 'tools'."
+            raise bad_param("tool_choice", message)
         return [choice.name]
     if choice != "required":
         return None
     if not offered:
-        raise bad("tool_choice", "'tool_choice' is 'required', but there are no 'tools'.")
+        raise bad_param("tool_choice", "'tool_choice' is 'required', but 'tools' is empty.")
     return "required"
 
 
 def _first(newer: Any, older: Any) -> Any:
-    """Return the value given under a newer or an older name."""
+    """Return the newer of two parameters for the same value, if it is set."""
     return older if newer is None else newer
 
 
-def checked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The params that are set; raises HTTPError 400 for a value that no model can take."""
-    given = {name: value for name, value in params.items() if value is not None}
-    for name, value in given.items():
+def checked_values(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params that are set; raise HTTPError 400 for an invalid value."""
+    values = {name: value for name, value in params.items() if value is not None}
+    for name, value in values.items():
         try:
             checked_params({name: value})
         except ValidationError as error:
-            raise bad(name, str(error)) from None
-    return given
+            raise bad_param(name, str(error)) from None
+    return values
 
 
-_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+_NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "access_programs": (),
     "audio": (),
     "background": (False,),
@@ -297,44 +297,46 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-"""Parameters that are refused, and the values with which they ask for nothing."""
+"""Unsupported parameters, and the values that are accepted because they change nothing."""
 
-_MOST_NOTES, _LONGEST_NAME, _LONGEST_NOTE = 16, 64, 512
+_MAX_PAIRS, _MAX_NAME_CHARS, _MAX_VALUE_CHARS = 16, 64, 512
 
 
-def refuse_unsupported(ask: CommonRequest) -> None:
-    """Raise HTTPError 400 for a parameter that asks for what is not done here."""
-    names, values_of = _refused(type(ask))
-    values = values_of(ask)
+def refuse_unsupported(body: CommonRequest) -> None:
+    """Raise HTTPError 400 for an unsupported parameter, or for invalid metadata."""
+    names, values_of = _unsupported_fields(type(body))
+    values = values_of(body)
     if values.count(None) < len(values):
         for name, value in zip(names, values, strict=True):
-            if value is not None and value not in _HARMLESS[name]:
-                raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
-    check_notes(ask.metadata or {})
+            if value is not None and value not in _NEUTRAL_VALUES[name]:
+                raise bad_param(name, f"{name!r} is not supported; leave it out.", "unsupported")
+    check_metadata(body.metadata or {})
 
 
 @cache
-def _refused(
+def _unsupported_fields(
     kind: type[CommonRequest],
 ) -> tuple[list[str], Callable[[CommonRequest], tuple[Any, ...]]]:
-    """Those of the parameters above that a request of this kind has, and what reads them."""
-    names = [name for name in _HARMLESS if name in kind.__struct_fields__]
+    """Return the unsupported parameters of a request type, and a getter of their values."""
+    names = [name for name in _NEUTRAL_VALUES if name in kind.__struct_fields__]
     return names, attrgetter(*names)
 
 
-def check_notes(notes: Mapping[str, str]) -> None:
-    """Raise HTTPError 400 for `metadata` that is more than OpenAI's clients may send."""
-    if len(notes) > _MOST_NOTES:
-        raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(notes)}.")
-    for name, value in notes.items():
-        if len(name) > _LONGEST_NAME or len(value) > _LONGEST_NOTE:
-            raise bad(
-                f"metadata.{name[:_LONGEST_NAME]}",
-                f"A name in 'metadata' has {_LONGEST_NAME} characters at most, and a value "
-                f"{_LONGEST_NOTE}.",
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raise HTTPError 400 for `metadata` beyond OpenAI's limits."""
+    if len(metadata) > _MAX_PAIRS:
+        raise bad_param(
+            "metadata", f"'metadata' holds {_MAX_PAIRS} pairs at most, got {len(metadata)}."
+        )
+    for name, value in metadata.items():
+        if len(name) > _MAX_NAME_CHARS or len(value) > _MAX_VALUE_CHARS:
+            raise bad_param(
+                f"metadata.{name[:_MAX_NAME_CHARS]}",
+                f"A name in 'metadata' has {_MAX_NAME_CHARS} characters at most, and a value "
+                f"{_MAX_VALUE_CHARS}.",
             )
 
 
-def bad(param: str | None, message: str, code: str = "invalid_value") -> HTTPError:
-    """The answer to a parameter that cannot be taken."""
+def bad_param(param: str | None, message: str, code: str = "invalid_value") -> HTTPError:
+    """Return an HTTPError 400 for a parameter."""
     return HTTPError(400, code, message, param=param)

@@ -1,8 +1,8 @@
 """/v1/conversations and their items.
 
-A conversation is a session, and its items are the messages of the branch named main; `conversation`
-of a response goes on there. One that was made here goes by an id that holds its session's; any
-other session goes by its key or id. What else the session has, such as forks, is not shown here.
+A conversation is a session, and its items are the messages of the main branch, which a response
+with that `conversation` continues. A conversation created here has an id that contains its
+session's id; any other session is named by its key or id. Other branches are not shown.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
-from sennit.server.openai.chat_schemas import check_notes
+from sennit.server.openai.chat_schemas import check_metadata
 from sennit.server.openai.derived_sessions import SOURCE
-from sennit.server.openai.history_match import branch_trail
-from sennit.server.openai.item_schemas import items_in, items_of
-from sennit.server.openai.locate import CLIENT_NOTES, is_main_of_conversation, new_branch
-from sennit.server.openai.pagination import IncludeQuery, ItemsQuery, listed, message_of, page
-from sennit.server.openai.repeated_items import add_once
+from sennit.server.openai.history_match import branch_turns
+from sennit.server.openai.item_schemas import items_of, parse_items
+from sennit.server.openai.locate import CLIENT_METADATA, is_main_of_conversation, new_branch
+from sennit.server.openai.pagination import IncludeQuery, ItemsQuery, item_list, message_id, page
+from sennit.server.openai.repeated_items import add_new
 from sennit.server.openai.translate import ClientMessages, check_calls, system_message
 from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.sessions.branch import Branch
@@ -37,13 +37,13 @@ from sennit.turns.tools.pending_calls import pending
 routes = Routes()
 
 _PATH = "/v1/conversations"
-_ONE = _PATH + "/{conversation}"
-_ITEM = _ONE + "/items/{item}"
+_CONVERSATION = _PATH + "/{conversation}"
+_ITEM = _CONVERSATION + "/items/{item}"
 _PREFIX = "conv_"
 
 
 class NewConversation(RequestModel):
-    """A conversation to be made."""
+    """A conversation to create."""
 
     items: list[dict[str, Any]] | None = None
     metadata: dict[str, str] | None = None
@@ -71,7 +71,7 @@ class ConversationObject(ResponseModel):
 
 
 class DeletedConversation(ResponseModel):
-    """That a conversation is gone."""
+    """The confirmation that a conversation was deleted."""
 
     id: str
     deleted: bool = True
@@ -79,19 +79,17 @@ class DeletedConversation(ResponseModel):
 
 
 def is_conversation_id(name: str) -> bool:
-    """Return whether a name is an id that was given here; then there is no other session it may
-    mean.
-    """
-    return _session_in(name) is not None
+    """Return whether a name is the id of a conversation created here, not a session key."""
+    return _session_id(name) is not None
 
 
-def session_named(name: str) -> str:
-    """The key or id of the session that a conversation is."""
-    found = _session_in(name)
-    return name if found is None else str(found)
+def session_name(name: str) -> str:
+    """Return the key or id of the session of a conversation."""
+    uid = _session_id(name)
+    return name if uid is None else str(uid)
 
 
-def _session_in(name: str) -> UUID | None:
+def _session_id(name: str) -> UUID | None:
     raw = name.removeprefix(_PREFIX)
     if not name.startswith(_PREFIX) or len(raw) != 32:
         return None
@@ -101,179 +99,180 @@ def _session_in(name: str) -> UUID | None:
         return None
 
 
-async def find_conversation(caller: Caller, name: str, *, must_be: bool = True) -> Session | None:
-    """The session of a conversation; raises HTTPError 404 if it must be there and is not."""
+async def find_conversation(caller: Caller, name: str, *, required: bool = True) -> Session | None:
+    """Return the session of a conversation; None, or HTTPError 404 if `required`, if missing."""
     try:
-        return await caller.session(session_named(name))
+        return await caller.session(session_name(name))
     except NotFoundError:
-        if must_be:
-            told = f"There is no conversation {name[:100]!r}."
-            raise HTTPError(404, "not_found", told, param="conversation") from None
+        if required:
+            message = f"There is no conversation {name[:100]!r}."
+            raise HTTPError(404, "not_found", message, param="conversation") from None
         return None
 
 
-async def _named(call: HTTPRequest) -> Session:
-    found = await find_conversation(call.caller, call.path["conversation"])
-    assert found is not None
-    return found
+async def _session_of(request: HTTPRequest) -> Session:
+    session = await find_conversation(request.caller, request.path["conversation"])
+    assert session is not None
+    return session
 
 
-def main_of(session: Session) -> Branch | None:
-    """The branch that holds the items; None if nothing has been said yet."""
+def main_branch(session: Session) -> Branch | None:
+    """Return the branch that holds the items; None if there are none yet."""
     return session.get_branch(DEFAULT_BRANCH, None)
 
 
-def lasting_on(session: Session) -> str | None:
-    """Return the system message of a conversation, without instructions for a single response."""
-    main = main_of(session)
+def lasting_system(session: Session) -> str | None:
+    """Return the system text of a conversation, without instructions for a single response."""
+    main = main_branch(session)
     system = None if main is None else main.system
     if system is None:
         return None
     content = system.content
-    told = content.system_message if isinstance(content, SystemContent) else None
-    return system.metadata.get("lasting", told) or None
+    text = content.system_message if isinstance(content, SystemContent) else None
+    return system.metadata.get("lasting", text) or None
 
 
 @routes.post(
     _PATH,
     scope="write",
-    summary="A new conversation, as OpenAI's clients make it",
+    summary="Create a conversation, as OpenAI's clients do",
     body=NewConversation,
-    misfit=400,
+    validation_status=400,
     answer=ConversationObject,
 )
-async def create(call: HTTPRequest) -> ConversationObject:
-    """A new conversation, with what was said in it so far."""
-    given: NewConversation = call.body
-    notes = _checked(given.metadata)
-    sent = await _items(call, given.items or [])
+async def create(request: HTTPRequest) -> ConversationObject:
+    """Create a conversation with its first items."""
+    body: NewConversation = request.body
+    metadata = _checked_metadata(body.metadata)
+    sent = await _parse_items(request, body.items or [])
     check_calls(sent.messages, may_wait=True)
-    session = await _made(call.caller, sent, {**SOURCE, CLIENT_NOTES: notes})
-    return _told(session, _PREFIX + session.id.hex)
+    session = await _create(request.caller, sent, {**SOURCE, CLIENT_METADATA: metadata})
+    return _conversation_object(session, _PREFIX + session.id.hex)
 
 
-async def _made(caller: Caller, sent: ClientMessages, metadata: Mapping[str, Any]) -> Session:
-    """A session with a main branch; its id is told when all of it is there."""
+async def _create(caller: Caller, sent: ClientMessages, metadata: Mapping[str, Any]) -> Session:
+    """Create a session and its main branch; return it once all messages are stored."""
     uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
     branch = await caller.client.abegin(uid, system=system, metadata=metadata)
     assert branch is not None  # the id is new
     await branch.session.aadd_messages(sent.messages, branches=branch)
-    await to_thread(_note, caller, branch)
+    await to_thread(_cache_main, caller, branch)
     return await caller.session(str(uid))
 
 
-def _checked(notes: dict[str, str] | None) -> dict[str, str]:
-    check_notes(notes or {})
-    return notes or {}
+def _checked_metadata(metadata: dict[str, str] | None) -> dict[str, str]:
+    check_metadata(metadata or {})
+    return metadata or {}
 
 
-def _told(session: Session, name: str) -> ConversationObject:
+def _conversation_object(session: Session, name: str) -> ConversationObject:
     created = clock.from_datetime(session.created_at) // 1_000_000
-    noted = session.metadata.get(CLIENT_NOTES, {})
-    return ConversationObject(id=name, created_at=created, metadata=dict(noted))
+    metadata = session.metadata.get(CLIENT_METADATA, {})
+    return ConversationObject(id=name, created_at=created, metadata=dict(metadata))
 
 
-@routes.get(_ONE, scope="read", summary="A conversation", answer=ConversationObject)
-async def retrieve(call: HTTPRequest) -> ConversationObject:
-    """A conversation."""
-    return _told(await _named(call), call.path["conversation"])
+@routes.get(_CONVERSATION, scope="read", summary="A conversation", answer=ConversationObject)
+async def retrieve(request: HTTPRequest) -> ConversationObject:
+    """Return a conversation."""
+    return _conversation_object(await _session_of(request), request.path["conversation"])
 
 
 @routes.post(
-    _ONE,
+    _CONVERSATION,
     scope="write",
-    summary="Note something else of a conversation",
+    summary="Replace the metadata of a conversation",
     body=ConversationMetadata,
-    misfit=400,
+    validation_status=400,
     answer=ConversationObject,
 )
-async def update(call: HTTPRequest) -> ConversationObject:
-    """Note something else of a conversation."""
-    given: ConversationMetadata = call.body
-    notes = _checked(given.metadata)
-    session = await _named(call)
-    await session.adescribe({**session.metadata, CLIENT_NOTES: notes})
-    return _told(session, call.path["conversation"])
+async def update(request: HTTPRequest) -> ConversationObject:
+    """Replace the metadata of a conversation."""
+    body: ConversationMetadata = request.body
+    metadata = _checked_metadata(body.metadata)
+    session = await _session_of(request)
+    await session.adescribe({**session.metadata, CLIENT_METADATA: metadata})
+    return _conversation_object(session, request.path["conversation"])
 
 
 @routes.delete(
-    _ONE,
+    _CONVERSATION,
     scope="write",
-    summary="Erase a conversation and all that was said in it",
+    summary="Erase a conversation and its items",
     answer=DeletedConversation,
 )
-async def delete(call: HTTPRequest) -> DeletedConversation:
-    """Erase a conversation and all that was said in it."""
-    session = await _named(call)
-    call.caller.open.drop(session.id)
-    await call.caller.client.adelete_session(session.id)
-    return DeletedConversation(id=call.path["conversation"])
+async def delete(request: HTTPRequest) -> DeletedConversation:
+    """Erase a conversation and its items."""
+    session = await _session_of(request)
+    request.caller.open.drop(session.id)
+    await request.caller.client.adelete_session(session.id)
+    return DeletedConversation(id=request.path["conversation"])
 
 
 @routes.get(
-    _ONE + "/items",
+    _CONVERSATION + "/items",
     scope="read",
-    summary="What was said in a conversation",
+    summary="List the items of a conversation",
     query=ItemsQuery,
     answer=dict[str, Any],
 )
-async def list_items(call: HTTPRequest) -> dict[str, Any]:
+async def list_items(request: HTTPRequest) -> dict[str, Any]:
     """List the items, page by page."""
-    session, most = await _named(call), call.limits.answer_bytes
+    session, max_bytes = await _session_of(request), request.limits.answer_bytes
 
     def read() -> dict[str, Any]:
-        main = main_of(session)
+        main = main_branch(session)
         if main is not None:
-            _note(call.caller, main)
-        return page([] if main is None else main.messages, call.query, most)
+            _cache_main(request.caller, main)
+        return page([] if main is None else main.messages, request.query, max_bytes)
 
     return await to_thread(read)
 
 
 @routes.post(
-    _ONE + "/items",
+    _CONVERSATION + "/items",
     scope="write",
-    summary="Say something in a conversation, without asking a model",
+    summary="Add items to a conversation, without calling a model",
     query=IncludeQuery,
     body=NewItems,
-    misfit=400,
+    validation_status=400,
     answer=dict[str, Any],
 )
-async def add_items(call: HTTPRequest) -> dict[str, Any]:
-    """Say something in a conversation, without asking a model."""
-    given: NewItems = call.body
-    sent = await _items(call, given.items)
-    session = await _named(call)
-    return await to_thread(_add, call.caller, session, sent)
+async def add_items(request: HTTPRequest) -> dict[str, Any]:
+    """Add items to a conversation, without calling a model."""
+    body: NewItems = request.body
+    sent = await _parse_items(request, body.items)
+    session = await _session_of(request)
+    return await to_thread(_add_items, request.caller, session, sent)
 
 
-async def _items(call: HTTPRequest, given: list[dict[str, Any]]) -> ClientMessages:
-    call.check_count(len(given), call.limits.items, "items")
-    return await call.build(len(given), items_in, given, "items")
+async def _parse_items(request: HTTPRequest, items: list[dict[str, Any]]) -> ClientMessages:
+    request.check_count(len(items), request.limits.items, "items")
+    return await request.build(len(items), parse_items, items, "items")
 
 
-def _add(caller: Caller, session: Session, sent: ClientMessages) -> dict[str, Any]:
+def _add_items(caller: Caller, session: Session, sent: ClientMessages) -> dict[str, Any]:
     with session.lock:
-        main = main_of(session)
+        main = main_branch(session)
         if main is None:
             main = new_branch(session, None)
-        check_calls(sent.messages, [ToolCall.of(one).id for one in pending(main)], may_wait=True)
+        open_calls = [ToolCall.of(message).id for message in pending(main)]
+        check_calls(sent.messages, open_calls, may_wait=True)
         system: list[Message] = []
         if sent.system is not None:
-            both = (one for one in (lasting_on(session), sent.system) if one)
-            system.append(system_message("\n\n".join(both)))
+            texts = (text for text in (lasting_system(session), sent.system) if text)
+            system.append(system_message("\n\n".join(texts)))
             session.add_messages(system, branches=main)
-        said = [*system, *add_once(session, main, sent.messages)]
-        _note(caller, main)
-    return listed([item for message in said for item in items_of(message)])
+        messages = [*system, *add_new(session, main, sent.messages)]
+        _cache_main(caller, main)
+    return item_list([item for message in messages for item in items_of(message)])
 
 
-def _note(caller: Caller, main: Branch) -> None:
-    """Have responses to all of a conversation go to its session, unless they do so already."""
-    last = branch_trail(main)[-1:]
-    if is_main_of_conversation(main) and caller.known.spot(caller.client, last) is None:
-        caller.known.note(caller.client, last, main)
+def _cache_main(caller: Caller, main: Branch) -> None:
+    """Cache the main branch for its history, so that responses continue in this session."""
+    last = branch_turns(main)[-1:]
+    if is_main_of_conversation(main) and caller.branch_cache.find(caller.client, last) is None:
+        caller.branch_cache.add(caller.client, last, main)
 
 
 @routes.get(
@@ -283,27 +282,27 @@ def _note(caller: Caller, main: Branch) -> None:
     query=IncludeQuery,
     answer=dict[str, Any],
 )
-async def get_item(call: HTTPRequest) -> dict[str, Any]:
-    """One of the items."""
-    return _item(await _named(call), call.path["item"])[1]
+async def get_item(request: HTTPRequest) -> dict[str, Any]:
+    """Return an item; raise HTTPError 404 if there is none."""
+    return _find_item(await _session_of(request), request.path["item"])[1]
 
 
-def _item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
-    uid, main = message_of(name), main_of(session)
+def _find_item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
+    uid, main = message_id(name), main_branch(session)
     if uid is not None and main is not None and uid in main:
         message = session.messages[uid]
         for item in items_of(message):
             if item["id"] == name:
                 return message, item
-    raise HTTPError(404, "not_found", f"There is no item {name[:100]!r} here.")
+    raise HTTPError(404, "not_found", f"This conversation has no item {name[:100]!r}.")
 
 
 @routes.delete(
     _ITEM, scope="write", summary="Erase an item of a conversation", answer=ConversationObject
 )
-async def delete_item(call: HTTPRequest) -> ConversationObject:
-    """Erase the message that an item is, or is a part of."""
-    session = await _named(call)
-    message, _ = _item(session, call.path["item"])
+async def delete_item(request: HTTPRequest) -> ConversationObject:
+    """Erase the message that an item belongs to."""
+    session = await _session_of(request)
+    message, _ = _find_item(session, request.path["item"])
     await to_thread(session.remove_messages, [message], forget=False)
-    return _told(session, call.path["conversation"])
+    return _conversation_object(session, request.path["conversation"])

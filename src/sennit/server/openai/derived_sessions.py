@@ -1,8 +1,8 @@
-"""Sessions of clients that name none, derived from how the conversation begins.
+"""Sessions of clients that name none, with ids derived from the first turn.
 
-Their ids follow from the owner and the first turn, so every process finds the same ones, and nobody
-finds another's. So that a text which thousands of conversations begin with does not make one
-endless session, a session takes about so many branches, and then the next one begins.
+The id is a hash of the owner and the first turn, so every process finds the same sessions, and no
+owner finds another's. Conversations with the same first turn share a numbered series of sessions,
+each with about `MAX_BRANCHES` branches, so that none grows without bound.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from sennit.errors import NotFoundError
 from sennit.messages.codec import dumps
 from sennit.server.http.callers import Caller
 
-MOST_BRANCHES = 32
-"""How many branches a session takes that was found by how its conversations begin."""
+MAX_BRANCHES = 32
+"""The number of branches at which the next session of a series is started."""
 SOURCE = {"source": "openai"}
-"""What such a session notes of itself."""
-_LOOKED_AT = 4
+"""The metadata of such a session."""
+_MAX_SESSIONS_READ = 4
 
 
 def derived_id(client: Client, *parts: str) -> UUID:
-    """An id that follows from an owner and some words; it sorts before those made from the time."""
+    """Return a UUID hashed from an owner and some parts; it sorts before time-based ids."""
     digest = blake2b(dumps([client.tenant, client.user, *parts]), digest_size=16).digest()
     number = int.from_bytes(digest, "big") & (1 << 80) - 1
     number = number & ~(0xF << 76) | (8 << 76)
     return UUID(int=number & ~(0b11 << 62) | (0b10 << 62))
 
 
-def full(session: Session) -> bool:
-    """Return whether a session has all the branches it takes."""
-    return len(session.branches) >= MOST_BRANCHES
+def is_full(session: Session) -> bool:
+    """Return whether a session has reached `MAX_BRANCHES`."""
+    return len(session.branches) >= MAX_BRANCHES
 
 
 class DerivedSessions:
-    """The sessions of all conversations of an owner that begin alike: full ones, and the last."""
+    """The series of sessions for the conversations of an owner with the same first turn."""
 
     def __init__(self, caller: Caller, opening: bytes) -> None:
-        """`opening` is the digest of the first turn."""
+        """Select the series of a first turn, whose digest is `opening`."""
         self._caller, self._opening = caller, opening.hex()
         self.first = self._id(0)
 
     def id(self, number: int) -> UUID:
-        """The id of one of the sessions; the first has the number 0."""
+        """Return the id of a session by its number, from 0."""
         return self._id(number) if number else self.first
 
     def _id(self, number: int) -> UUID:
@@ -54,47 +54,47 @@ class DerivedSessions:
 
     @property
     def last(self) -> int:
-        """The number of the session that took a conversation last, as far as that is known."""
-        return self._caller.known.last_shelf(self.first)
+        """The cached number of the session used last."""
+        return self._caller.branch_cache.last_derived(self.first)
 
     def sessions(self) -> Iterator[Session]:
-        """The last few there are, the newest first; read from the store."""
-        last = self._end()
-        for number in range(last, max(-1, last - _LOOKED_AT), -1):
-            if (found := self._at(number)) is not None:
-                yield found
+        """Yield the last few sessions, newest first, read from the store."""
+        last = self._current_number()
+        for number in range(last, max(-1, last - _MAX_SESSIONS_READ), -1):
+            if (session := self._at(number)) is not None:
+                yield session
 
-    def room(self) -> Session:
-        """The session that takes another branch; read from the store, and made if need be."""
-        number = self._end()
-        self._caller.known.note_shelf(self.first, number)
-        found = self._caller.client.session(self.id(number), metadata=SOURCE)
-        return self._caller.open.hold(found)
+    def with_room(self) -> Session:
+        """Return the session with room for another branch, from the store; create it if needed."""
+        number = self._current_number()
+        self._caller.branch_cache.set_last_derived(self.first, number)
+        session = self._caller.client.session(self.id(number), metadata=SOURCE)
+        return self._caller.open.hold(session)
 
-    def _end(self) -> int:
-        """The number of the first session that is not full, or not there."""
-        return _first_not(self._is_full)
+    def _current_number(self) -> int:
+        """Return the number of the first session that is not full, or does not exist."""
+        return _first_false(self._is_full)
 
     def _is_full(self, number: int) -> bool:
-        found = self._at(number)
-        return found is not None and full(found)
+        session = self._at(number)
+        return session is not None and is_full(session)
 
     def _at(self, number: int) -> Session | None:
         try:
-            found = self._caller.client.session(self.id(number), create=False)
+            session = self._caller.client.session(self.id(number), create=False)
         except NotFoundError:
             return None
-        return self._caller.open.hold(found)
+        return self._caller.open.hold(session)
 
 
-def _first_not(holds: Callable[[int], bool]) -> int:
-    """The first number for which something does not hold that holds for all before it."""
-    if not holds(0):
+def _first_false(predicate: Callable[[int], bool]) -> int:
+    """Return the first number for which a monotonic predicate is false, by binary search."""
+    if not predicate(0):
         return 0
     low, high = 0, 1
-    while holds(high):
+    while predicate(high):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if predicate(middle) else (low, middle)
     return high

@@ -1,7 +1,7 @@
 """Server-sent events for OpenAI clients; the run ends when the client disconnects.
 
-The head of an answer is sent as soon as a request is accepted: whoever waits knows that it is being
-worked on, also while a slow model reads. What goes wrong later is an event of the stream.
+The response headers are sent as soon as a request is accepted, before the model's first token.
+Errors after that are events of the stream.
 """
 
 from __future__ import annotations
@@ -13,95 +13,95 @@ from typing import Any
 
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
-from sennit.server.http.disconnects import gone
-from sennit.server.http.errors import HTTPError, problem_of
+from sennit.server.http.disconnects import wait_for_disconnect
+from sennit.server.http.errors import HTTPError, error_for
 from sennit.server.http.starlette_imports import HttpScope, Receive, Response, Send
 from sennit.server.settings import Limits
 from sennit.turns.events import AnyEvent
 
 DONE = b"data: [DONE]\n\n"
-_ALIVE = b": still here\n\n"
+_HEARTBEAT = b": still here\n\n"
 
 
-def data(value: Any, event: str | None = None) -> bytes:
-    """A value as one event."""
-    named = b"" if event is None else b"event: " + event.encode() + b"\n"
-    return named + b"data: " + dumps(value) + b"\n\n"
+def sse_event(value: Any, event: str | None = None) -> bytes:
+    """Encode a value as one server-sent event."""
+    prefix = b"" if event is None else b"event: " + event.encode() + b"\n"
+    return prefix + b"data: " + dumps(value) + b"\n\n"
 
 
-async def told(
+async def encode_events(
     events: AsyncGenerator[AnyEvent],
-    pieces: Callable[[AnyEvent], Iterator[bytes]],
-    failed: Callable[[HTTPError], bytes],
+    encode: Callable[[AnyEvent], Iterator[bytes]],
+    encode_error: Callable[[HTTPError], bytes],
     end: bytes = b"",
 ) -> AsyncGenerator[bytes]:
-    """The events of a run as a client gets them; what goes wrong on the way is told there too."""
+    """Yield the events of a run encoded for the client; an error becomes the last event."""
     try:
         async with aclosing(events):
             async for event in events:
-                if said := b"".join(pieces(event)):
-                    yield said
+                if chunk := b"".join(encode(event)):
+                    yield chunk
         yield end
     except HTTPError as problem:
-        yield failed(problem)
+        yield encode_error(problem)
     except SennitError as error:
-        yield failed(problem_of(error))
+        yield encode_error(error_for(error))
 
 
 class ChunkStream(Response):
-    """Sends pieces as they come, signs of life in between, and ends the run at the end."""
+    """A streaming response with heartbeats, which closes its generator when the client leaves."""
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        pieces: AsyncGenerator[bytes],
-        held: AsyncExitStack,
+        chunks: AsyncGenerator[bytes],
+        resources: AsyncExitStack,
         limits: Limits,
         headers: Mapping[str, str],
     ) -> None:
-        """The pieces are closed when nobody listens any more, and then what is held meanwhile."""
+        """Stream `chunks`; at the end or on a disconnect, close them, then `resources`."""
         super().__init__(None, headers={"cache-control": "no-store", **headers})
         del self.headers["content-length"]
-        self._pieces, self._held, self._limits = pieces, held, limits
+        self._chunks, self._resources, self._limits = chunks, resources, limits
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        leaving = create_task(gone(receive))
+        disconnect = create_task(wait_for_disconnect(receive))
         try:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            await self._send_all(leaving, send)
-        except TimeoutError:  # they do not read what they are sent
+            await self._send_all(disconnect, send)
+        except TimeoutError:  # the client does not read
             pass
         finally:
-            leaving.cancel()
-            await self._pieces.aclose()
-            await self._held.aclose()
+            disconnect.cancel()
+            await self._chunks.aclose()
+            await self._resources.aclose()
 
-    async def _send_all(self, leaving: Task[None], send: Send) -> None:
-        while (piece := await self._next(leaving, send)) is not None:
-            await self._send(send, piece)
-        if not leaving.done():
+    async def _send_all(self, disconnect: Task[None], send: Send) -> None:
+        while (chunk := await self._next_chunk(disconnect, send)) is not None:
+            await self._send(send, chunk)
+        if not disconnect.done():
             await self._send(send, b"", more=False)
 
-    async def _next(self, leaving: Task[None], send: Send) -> bytes | None:
-        """The next piece; None when there is no more, or nobody who wants it."""
-        coming = ensure_future(anext(self._pieces, None))
+    async def _next_chunk(self, disconnect: Task[None], send: Send) -> bytes | None:
+        """Return the next chunk, with heartbeats meanwhile; None at the end or on a disconnect."""
+        upcoming = ensure_future(anext(self._chunks, None))
         try:
-            while not coming.done() and not leaving.done():
+            while not upcoming.done() and not disconnect.done():
                 await wait(
-                    {coming, leaving},
+                    {upcoming, disconnect},
                     timeout=self._limits.heartbeat,
                     return_when=FIRST_COMPLETED,
                 )
-                if not coming.done() and not leaving.done():
-                    await self._send(send, _ALIVE)
-            return None if leaving.done() else coming.result()
+                if not upcoming.done() and not disconnect.done():
+                    await self._send(send, _HEARTBEAT)
+            return None if disconnect.done() else upcoming.result()
         finally:
-            if not coming.done():
-                coming.cancel()
-                await wait({coming})
+            if not upcoming.done():
+                upcoming.cancel()
+                await wait({upcoming})
 
-    async def _send(self, send: Send, piece: bytes, *, more: bool = True) -> None:
+    async def _send(self, send: Send, chunk: bytes, *, more: bool = True) -> None:
         async with timeout(self._limits.send_seconds):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})

@@ -1,13 +1,12 @@
 """Matching of a client's history against the turns of a branch.
 
-Clients of chat completions send the whole conversation each time. What was said is read as a chain
-of digests, one for each turn, in which each covers all before it: two histories that agree on one
-agree on everything up to there. A branch keeps its chain with it and reads on where it stopped, so
-that finding how far a history goes along with a branch takes as many steps as its length has
-digits, and no text is compared.
+Clients of chat completions send the whole conversation each time. It is hashed to a chain of
+digests, one per turn, each covering all turns before it: histories that share a digest are equal up
+to that turn. A branch caches its chain and extends it incrementally, so the common prefix is found
+by binary search, without comparing text.
 
-Digests leave out what clients do not send back, or not alike: the system message, what a model
-thought aloud, blanks at the ends, the spacing of JSON.
+Digests leave out what clients drop or reformat: the system message, reasoning, leading and trailing
+whitespace, the spacing of JSON.
 """
 
 from __future__ import annotations
@@ -32,31 +31,31 @@ from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.openai.translate import arguments_of
 from sennit.sessions.branch import Branch
 
-_SIZE = 16
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryTurn:
-    """A turn of a conversation, and with it everything before."""
+    """A turn of a conversation, hashed together with all turns before it."""
 
     digest: bytes
     end: int
-    """How many messages there are up to its end, without the system message."""
+    """The number of messages up to its end, without the system message."""
 
 
 class TurnHasher:
-    """The chain of a conversation, read message by message."""
+    """Incremental hashing of messages to turns."""
 
     __slots__ = ("_calls", "_count", "_texts", "_turns")
 
     def __init__(self) -> None:
         self._turns: list[HistoryTurn] = []
         self._count = 0
-        self._texts: list[str] = []  # of an assistant who may not have finished
+        self._texts: list[str] = []  # of an assistant turn that may still grow
         self._calls: list[tuple[str, str, str]] = []
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Take in what comes next."""
+        """Append messages to the chain."""
         for message in messages:
             content = message.content
             if isinstance(content, SystemContent):
@@ -67,33 +66,33 @@ class TurnHasher:
                 self._calls.append(_call(message, content))
             else:
                 self._close()
-                self._turns.append(HistoryTurn(self._chained(_said(content)), self._count + 1))
+                self._turns.append(HistoryTurn(self._chain(_turn_fields(content)), self._count + 1))
             self._count += 1
 
     @property
     def turns(self) -> list[HistoryTurn]:
         """The turns so far; the last one may still grow."""
-        growing = self._growing()
-        return self._turns if growing is None else [*self._turns, growing]
+        open_turn = self._open_turn()
+        return self._turns if open_turn is None else [*self._turns, open_turn]
 
     def _close(self) -> None:
-        growing = self._growing()
-        if growing is not None:
-            self._turns.append(growing)
+        open_turn = self._open_turn()
+        if open_turn is not None:
+            self._turns.append(open_turn)
         self._texts, self._calls = [], []
 
-    def _growing(self) -> HistoryTurn | None:
-        said = "".join(self._texts).strip()
-        if not said and not self._calls:
+    def _open_turn(self) -> HistoryTurn | None:
+        text = "".join(self._texts).strip()
+        if not text and not self._calls:
             return None
-        return HistoryTurn(self._chained(["assistant", said, self._calls]), self._count)
+        return HistoryTurn(self._chain(["assistant", text, self._calls]), self._count)
 
-    def _chained(self, said: object) -> bytes:
-        before = self._turns[-1].digest if self._turns else b""
-        return blake2b(before + dumps(said), digest_size=_SIZE).digest()
+    def _chain(self, fields: object) -> bytes:
+        previous = self._turns[-1].digest if self._turns else b""
+        return blake2b(previous + dumps(fields), digest_size=_DIGEST_BYTES).digest()
 
 
-def _said(content: MessageContent) -> list[object]:
+def _turn_fields(content: MessageContent) -> list[object]:
     if isinstance(content, InstructionContent):
         return ["user", (content.instruction or "").strip(), list(content.images or ())]
     if not isinstance(content, ActionResponseContent):
@@ -111,74 +110,73 @@ def _call(message: Message, content: ActionRequestContent) -> tuple[str, str, st
 def _sorted(value: object) -> object:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}  # pyright: ignore
-    return [_sorted(one) for one in value] if isinstance(value, list) else value  # pyright: ignore
+    return [_sorted(item) for item in value] if isinstance(value, list) else value  # pyright: ignore
 
 
-def trail_of(messages: Sequence[Message]) -> list[HistoryTurn]:
-    """The chain of messages that stand on no branch."""
-    trail = TurnHasher()
-    trail.feed(messages)
-    return trail.turns
+def turns_of(messages: Sequence[Message]) -> list[HistoryTurn]:
+    """Return the turns of messages that are on no branch."""
+    hasher = TurnHasher()
+    hasher.feed(messages)
+    return hasher.turns
 
 
-def branch_trail(branch: Branch) -> list[HistoryTurn]:
-    """The chain of a branch."""
-    return read(TurnHasher, branch.session.messages, branch, lambda trail: trail.turns)
+def branch_turns(branch: Branch) -> list[HistoryTurn]:
+    """Return the turns of a branch."""
+    return read(TurnHasher, branch.session.messages, branch, lambda hasher: hasher.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryMatch:
-    """The length to which a history matches a branch."""
+    """The common prefix of a history and a branch."""
 
     branch: Branch
     turns: int
-    """How many turns they share."""
-    said: int
-    """How many of the messages sent those are."""
+    """The number of shared turns."""
+    message_count: int
+    """The number of messages that the shared turns have in the history."""
     at: int
-    """How many messages of the branch those are, without the system message."""
+    """The number of messages that they have on the branch, without the system message."""
 
     last: UUID | None
-    """The last of those."""
+    """The id of the last of those."""
 
     @property
-    def at_the_end(self) -> bool:
-        """True if the branch says nothing more, so that it can be continued."""
+    def is_at_end(self) -> bool:
+        """True if the branch has no messages after the match, so it can be continued."""
         return self.at == self.branch.tail.total
 
 
 def best_match(history: Sequence[HistoryTurn], branches: Iterable[Branch]) -> HistoryMatch | None:
-    """The branch that a history goes along with furthest; of several, one that ends there.
+    """Return the longest match of a history; among equals, one at the end of its branch.
 
-    The last turn of a history is what is to be answered, or its answer is wanted anew: a match of
-    all turns counts too.
+    A match of all turns counts too: the last turn is then answered again.
     """
     best: HistoryMatch | None = None
     for branch in branches:
-        found = _match(history, branch)
-        if found is None or (best is not None and _rank(found) <= _rank(best)):
+        match = _match(history, branch)
+        if match is None or (best is not None and _rank(match) <= _rank(best)):
             continue
-        best = found
-        if found.at_the_end and found.turns >= len(history) - 1:
+        best = match
+        if match.is_at_end and match.turns >= len(history) - 1:
             break
     return best
 
 
 def _rank(match: HistoryMatch) -> tuple[int, bool]:
-    return match.turns, match.at_the_end
+    return match.turns, match.is_at_end
 
 
 def _match(history: Sequence[HistoryTurn], branch: Branch) -> HistoryMatch | None:
-    trail = branch_trail(branch)
-    most = min(len(history), len(trail))
-    # Each digest covers all before it, so those that agree come first.
-    shared = bisect_left(range(most), True, key=lambda at: history[at].digest != trail[at].digest)
+    turns = branch_turns(branch)
+    limit = min(len(history), len(turns))
+    # Each digest covers all before it, so the equal ones form a prefix.
+    shared = bisect_left(range(limit), True, key=lambda at: history[at].digest != turns[at].digest)
     if not shared:
         return None
-    at = trail[shared - 1].end
+    at = turns[shared - 1].end
     return HistoryMatch(branch, shared, history[shared - 1].end, at, message_at(branch, at))
 
 
 def message_at(branch: Branch, length: int) -> UUID | None:
-    """The last of so many messages of a branch, the system message aside; None if it has fewer."""
+    """Return the id of the last of `length` messages of a branch; None if it has fewer."""
     return branch.tail.id_at(length - 1) if 0 < length <= branch.tail.total else None

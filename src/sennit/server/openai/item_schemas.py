@@ -29,7 +29,7 @@ from sennit.server.openai.chat_schemas import (
     ReasoningEffort,
     StreamOptions,
     TextFormat,
-    bad,
+    bad_param,
     forced_choice,
 )
 from sennit.server.openai.translate import (
@@ -50,7 +50,7 @@ class InputText(msgspec.Struct, frozen=True, tag_field="type", tag="input_text")
 
 
 class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text"):
-    """Text that a model said."""
+    """Text of a model."""
 
     text: str
 
@@ -77,14 +77,14 @@ Part: TypeAlias = InputText | OutputText | RefusalItem | InputImage
 
 
 class MessageItem(msgspec.Struct, frozen=True):
-    """Something that was said."""
+    """A message."""
 
     role: Literal["user", "system", "developer", "assistant"]
     content: str | list[Part]
 
 
 class CallItem(msgspec.Struct, frozen=True):
-    """A call that a model asked for."""
+    """A function call of a model."""
 
     call_id: str
     name: str
@@ -99,7 +99,7 @@ class ResultItem(msgspec.Struct, frozen=True):
 
 
 class ReasoningItem(msgspec.Struct, frozen=True):
-    """Reasoning of a model; it is not sent to models again."""
+    """Reasoning of a model, which is accepted and dropped."""
 
 
 _KINDS: Mapping[Any, type[msgspec.Struct]] = {
@@ -111,24 +111,24 @@ _KINDS: Mapping[Any, type[msgspec.Struct]] = {
 
 
 class ResponsesFunctionTool(Function, frozen=True, kw_only=True):
-    """A function that a model may ask for, as this endpoint has it."""
+    """A function that a model may call, in the format of /v1/responses."""
 
     type: Literal["function"]
 
 
 class ChosenFunction(NamedFunction, frozen=True, kw_only=True):
-    """The one function that is to be called, as this endpoint has it."""
+    """The function that the model must call, in the format of /v1/responses."""
 
     type: Literal["function"]
 
 
 class SchemaFormat(JsonSchema, frozen=True, kw_only=True):
-    """An answer that follows a schema, as this endpoint has it."""
+    """An answer that follows a schema, in the format of /v1/responses."""
 
     type: Literal["json_schema"]
 
 
-class _Plain(msgspec.Struct, frozen=True):
+class _FormatType(msgspec.Struct, frozen=True):
     type: Literal["text", "json_object", "json_schema"] = "text"
 
 
@@ -192,87 +192,87 @@ class ResponsesRequest(CommonRequest, kw_only=True):
 
     @property
     def _choice(self) -> str | list[str] | None:
-        return forced_choice(self.tool_choice, [one.name for one in self.tools or ()])
+        return forced_choice(self.tool_choice, [tool.name for tool in self.tools or ()])
 
     @property
     def conversation_id(self) -> str | None:
-        """The conversation it names."""
-        named = self.conversation
-        return named.id if isinstance(named, ConversationName) else named
+        """The id of the conversation, if the request names one."""
+        conversation = self.conversation
+        return conversation.id if isinstance(conversation, ConversationName) else conversation
 
 
 def answer_format(
-    ask: ResponsesRequest,
+    body: ResponsesRequest,
 ) -> TextFormat | JsonObjectFormat | JsonSchema | None:
-    """The form that an answer is asked for; raises HTTPError 400."""
-    given = None if ask.text is None else ask.text.format
-    if given is None:
+    """Return the requested format of the answer; raise HTTPError 400 if it is invalid."""
+    format = None if body.text is None else body.text.format
+    if format is None:
         return None
     try:
-        kind = msgspec.convert(given, _Plain).type
+        kind = msgspec.convert(format, _FormatType).type
         if kind == "json_schema":
-            return msgspec.convert(given, SchemaFormat)
+            return msgspec.convert(format, SchemaFormat)
     except msgspec.ValidationError as error:
-        raise bad("text.format", str(error)) from None
+        raise bad_param("text.format", str(error)) from None
     return JsonObjectFormat() if kind == "json_object" else TextFormat()
 
 
-def sent_items(
-    given: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
+def parse_input(
+    items: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
 ) -> ClientMessages:
-    """Parse the items that a client sent; raises HTTPError 400, naming the item.
+    """Parse the input of a response; raise HTTPError 400, naming the item.
 
-    Its `instructions` hold for this response, while system messages among the items hold for those
-    that continue it as well, as those that `lasting` came from do.
+    `instructions` apply to this response only. System messages among the items also apply to the
+    responses that continue it, as does `lasting`, the system text of earlier ones.
     """
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    found = items_in(given, "input", lasting)
-    if not found.messages:
-        raise bad("input", "There must be at least one item that says something.")
-    both = "\n\n".join(one for one in (instructions, found.lasting) if one)
-    return replace(found, system=both or None)
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    parsed = parse_items(items, "input", lasting)
+    if not parsed.messages:
+        raise bad_param("input", "'input' must contain at least one item with content.")
+    system = "\n\n".join(text for text in (instructions, parsed.lasting) if text)
+    return replace(parsed, system=system or None)
 
 
-def items_in(
-    given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
+def parse_items(
+    items: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
 ) -> ClientMessages:
-    """Parse items after the lasting instructions; raises HTTPError 400, naming the item."""
+    """Parse items that follow a lasting system text; raise HTTPError 400, naming the item."""
     system = [] if lasting is None else [lasting]
-    said: list[Message] = []
-    for at, one in enumerate(given):
+    messages: list[Message] = []
+    for at, fields in enumerate(items):
         try:
-            item = _read(one)
+            item = _decode_item(fields)
             if isinstance(item, MessageItem) and item.role in ("system", "developer"):
                 system.append("\n".join(_texts(item.content)))
             else:
-                said += _said(item)
+                messages += _item_messages(item)
         except (ValidationError, msgspec.ValidationError) as error:
-            raise bad(f"{param}[{at}]", str(error)) from None
-    lasts = "\n\n".join(system) or None
-    return ClientMessages(lasts, tuple(said), lasts)
+            raise bad_param(f"{param}[{at}]", str(error)) from None
+    text = "\n\n".join(system) or None
+    return ClientMessages(text, tuple(messages), text)
 
 
-def _read(item: Mapping[str, Any]) -> msgspec.Struct:
+def _decode_item(item: Mapping[str, Any]) -> msgspec.Struct:
     kind = item.get("type", "message")
     shape = _KINDS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        raise ValidationError(f"Items are one of {', '.join(_KINDS)} here, got {kind!r}.")
+        raise ValidationError(f"'type' must be one of {', '.join(_KINDS)}, got {kind!r}.")
     return msgspec.convert(item, shape)
 
 
-def _said(item: msgspec.Struct) -> Iterator[Message]:
+def _item_messages(item: msgspec.Struct) -> Iterator[Message]:
     if isinstance(item, CallItem):
         yield call_message(item.call_id, item.name, item.arguments)
     elif isinstance(item, ResultItem):
         output = item.output
-        said = output if isinstance(output, str) else "\n".join(one.text for one in output)
-        yield tool_result(item.call_id, said)
+        text = output if isinstance(output, str) else "\n".join(part.text for part in output)
+        yield tool_result(item.call_id, text)
     elif isinstance(item, MessageItem) and item.role == "assistant":
-        if said := "".join(_texts(item.content)):
-            yield answer_message(said)
+        if text := "".join(_texts(item.content)):
+            yield answer_message(text)
     elif isinstance(item, MessageItem):
-        images = [one for one in item.content if isinstance(one, InputImage)]
+        images = [part for part in item.content if isinstance(part, InputImage)]
         yield Message(instruction(_texts(item.content), images), sender=MessageRole.USER)
 
 
@@ -280,9 +280,9 @@ def _texts(content: str | list[Part]) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [
-        one.refusal if isinstance(one, RefusalItem) else one.text
-        for one in content
-        if not isinstance(one, InputImage)
+        part.refusal if isinstance(part, RefusalItem) else part.text
+        for part in content
+        if not isinstance(part, InputImage)
     ]
 
 
@@ -292,11 +292,11 @@ def output_items(answer: ModelAnswer) -> list[dict[str, Any]]:
 
 
 def items_of(message: Message) -> Iterator[dict[str, Any]]:
-    """A message as items: nothing for one that says nothing."""
+    """Yield a message as items; none if it is empty."""
     content = message.content
     if isinstance(content, AssistantResponseContent):
         if content.reasoning:
-            yield thought_item(message.id.hex, content.reasoning)
+            yield reasoning_item(message.id.hex, content.reasoning)
         if content.assistant_response:
             yield text_item(message.id.hex, content.assistant_response)
     elif isinstance(content, ActionRequestContent):
@@ -343,12 +343,12 @@ def _input_text(text: str) -> dict[str, Any]:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Text that a model said, as a part."""
+    """Return text of a model as a content part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def text_item(name: str, text: str | None) -> dict[str, Any]:
-    """Text that a model said; None if it is still to come."""
+    """Return a message item with text of a model; in progress if the text is None."""
     return {
         "id": f"msg_{name}",
         "type": "message",
@@ -358,8 +358,8 @@ def text_item(name: str, text: str | None) -> dict[str, Any]:
     }
 
 
-def thought_item(name: str, text: str | None) -> dict[str, Any]:
-    """Return a reasoning item; None as text if it is still to come."""
+def reasoning_item(name: str, text: str | None) -> dict[str, Any]:
+    """Return a reasoning item; in progress if the text is None."""
     return {
         "id": f"rs_{name}",
         "type": "reasoning",
@@ -369,14 +369,14 @@ def thought_item(name: str, text: str | None) -> dict[str, Any]:
     }
 
 
-def call_item(message: Message, *, begun: bool = False) -> dict[str, Any]:
-    """A call that the client is to make; one that has only `begun` has no arguments yet."""
+def call_item(message: Message, *, in_progress: bool = False) -> dict[str, Any]:
+    """Return a function call item; one that is `in_progress` has no arguments yet."""
     call = ClientToolCall.of(message)
     return {
         "id": f"fc_{message.id.hex}",
         "type": "function_call",
-        "status": "in_progress" if begun else "completed",
+        "status": "in_progress" if in_progress else "completed",
         "call_id": call.id,
         "name": call.name,
-        "arguments": "" if begun else call.arguments,
+        "arguments": "" if in_progress else call.arguments,
     }

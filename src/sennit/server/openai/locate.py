@@ -1,14 +1,12 @@
 """The session and branch that a request continues, and its new messages.
 
-A client that names a session has it. One that names none has a session found by how the
-conversation begins (`openai_shelf`). There the history it sends continues a branch, or leaves one
-where it says something else, or begins another; two histories are the same if they say the same
-(`openai_history`).
+A client may name its session. Otherwise the session is derived from the first turn of the
+conversation (`derived_sessions`), and the history it sends continues a branch there, forks one
+where the two differ, or starts a new branch. Histories are compared by digest (`history_match`).
 
-A history that this server has seen is found at once, whoever else began alike (`openai_known`). One
-it has not seen, or has forgotten, is looked for in the last few sessions of its beginning. If it
-is not found there either it begins anew, with all that was sent: nothing is lost, and no client
-ever sees more or less than it sent, but a conversation may then stand in two places.
+A history that this process has seen is looked up in `branch_cache`; any other is searched for in
+the last few derived sessions. If neither has it, the whole history is stored on a new branch: a
+client never sees more or less than it sent, but a conversation may then be stored twice.
 """
 
 from __future__ import annotations
@@ -31,15 +29,15 @@ from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.server.http.callers import Caller
-from sennit.server.openai.branch_cache import BranchCache, RequestHistory, Spot
-from sennit.server.openai.chat_schemas import bad
-from sennit.server.openai.derived_sessions import SOURCE, DerivedSessions, full
+from sennit.server.openai.branch_cache import BranchCache, BranchKey, RequestHistory
+from sennit.server.openai.chat_schemas import bad_param
+from sennit.server.openai.derived_sessions import SOURCE, DerivedSessions, is_full
 from sennit.server.openai.history_match import (
     HistoryMatch,
     HistoryTurn,
     best_match,
     message_at,
-    trail_of,
+    turns_of,
 )
 from sennit.server.openai.translate import (
     ClientMessages,
@@ -53,201 +51,209 @@ from sennit.turns.tools.pending_calls import pending
 
 History: TypeAlias = Literal["whole", "new"]
 
-CLIENT_NOTES = "client"
-"""Where the metadata of a session hold what a client noted of a conversation that it made."""
+CLIENT_METADATA = "client"
+"""The key in a session's metadata that holds the metadata of its OpenAI conversation."""
 
 _MAIN = "main"
-_FEW = 64  # messages that are read on the event loop
-_TRIES = 10  # to fork a branch that others change meanwhile
+_MAX_INLINE_MESSAGES = 64  # hashed on the event loop
+_FORK_RETRIES = 10  # for a branch that others change meanwhile
 
 
 class BranchLocation(msgspec.Struct, frozen=True):
     """The branch to continue, and the new messages."""
 
     branch: Branch
-    say: tuple[Message, ...]
-    """What is new."""
+    new_messages: tuple[Message, ...]
+    """The messages to append."""
     at: int | None
-    """How many messages the branch holds there, without the system message; None: at its end."""
+    """Where to append: the number of messages before, without the system message; None: the end."""
 
     last: UUID | None = None
-    """The last of those messages: another one shows that they were changed. None: any will do."""
+    """The expected id of the message before; another id means a conflict. None: not checked."""
     system: MaybeUnset[Message | None] = Unset
-    """The system message to go on with, None for none; Unset for the one of the branch."""
-    kept: bool = True
-    """Whether a store keeps it."""
-    story: RequestHistory | None = None
-    """What was told of a conversation that was found by that."""
-    again: Callable[[], Awaitable[BranchLocation]] | None = None
-    """Looks for it once more, in the store, if it was known here and is not there any more."""
+    """The system message of the run, None for none; Unset for that of the branch."""
+    is_stored: bool = True
+    """Whether the session is in the store."""
+    history: RequestHistory | None = None
+    """The history by which the conversation was found; None for a named session."""
+    relocate: Callable[[], Awaitable[BranchLocation]] | None = None
+    """Locates the request again, in the store, if the cached branch is gone or has changed."""
     resumes: bool = False
-    """Whether the last run of the branch is gone on with."""
+    """Whether to resume the last run of the branch."""
 
     @property
     def session(self) -> Session:
-        """The session it is in."""
+        """The session of the branch."""
         return _session(self.branch)
 
 
 def _session(branch: Branch) -> Session:
-    found = branch.session
-    assert isinstance(found, Session)
-    return found
+    session = branch.session
+    assert isinstance(session, Session)
+    return session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSession:
-    """The session that a client names, and how it means what it sends."""
+    """The session that a client names, and the kind of history it sends."""
 
     session: str
     branch: str | None = None
     history: History | None = None
-    """Whether it sends the whole history or only what is new; None if that has to be told."""
+    """Whether it sends the whole history or only new messages; None to detect it."""
 
 
-async def place_of(
-    caller: Caller, sent: ClientMessages, named: NamedSession | None, *, anew: bool = False
+async def locate(
+    caller: Caller, sent: ClientMessages, named: NamedSession | None, *, always_append: bool = False
 ) -> BranchLocation:
-    """Return where a request continues; a new session and branch are created if needed.
+    """Return where a request continues; create the session and branch if needed.
 
-    With `anew` the last turn is said again, also where a branch has it already. Raises HTTPError
-    400 for calls without results, NotFoundError for a missing branch.
+    With `always_append` the last turn is appended even if a branch already ends with it. Raises
+    HTTPError 400 for calls without results, NotFoundError for a missing branch.
     """
     if named is not None:
-        known = None if anew else _known_by_name(caller, sent, named)
-        if known is None:
-            return await to_thread(_named, caller, sent, named, anew)
-        return replace(known, again=partial(_again, caller, sent, named, anew, known))
-    story = await _story(caller, sent)
-    if not story.turns:
-        raise bad("messages", "There must be at least one message that says something.")
-    wanted = story.turns[:-1] if anew else story.turns
-    place = await _in_conversation(caller, sent, story.turns, wanted)
-    place, shared = (
-        (place, len(wanted))
-        if place is not None
-        else await _found(caller, sent, story.turns, wanted)
-    )
-    story.goes_to(place.branch, story.turns[shared:])
-    again = partial(_again, caller, sent, named, anew, place)
-    return replace(place, story=story, again=again)
+        cached = None if always_append else _locate_cached(caller, sent, named)
+        if cached is None:
+            return await to_thread(_locate_named, caller, sent, named, always_append)
+        relocate = partial(_locate_again, caller, sent, named, always_append, cached)
+        return replace(cached, relocate=relocate)
+    history = await _request_history(caller, sent)
+    if not history.turns:
+        raise bad_param("messages", "'messages' must contain at least one message with content.")
+    target = history.turns[:-1] if always_append else history.turns
+    shared = len(target)
+    location = await _fork_conversation(caller, sent, history.turns, target)
+    if location is None:
+        location, shared = await _locate_history(caller, sent, history.turns, target)
+    history.assign(location.branch, history.turns[shared:])
+    relocate = partial(_locate_again, caller, sent, named, always_append, location)
+    return replace(location, history=history, relocate=relocate)
 
 
-async def _story(caller: Caller, sent: ClientMessages) -> RequestHistory:
-    """The conversation as it was sent, checked; a long one is read in a thread."""
+async def _request_history(caller: Caller, sent: ClientMessages) -> RequestHistory:
+    """Check and hash the messages of a request; in a thread if there are many."""
 
     def read() -> RequestHistory:
         check_calls(sent.messages)
-        return RequestHistory(caller.client, caller.known, sent.messages)
+        return RequestHistory(caller.client, caller.branch_cache, sent.messages)
 
-    return read() if len(sent.messages) <= _FEW else await to_thread(read)
+    return read() if len(sent.messages) <= _MAX_INLINE_MESSAGES else await to_thread(read)
 
 
-async def _again(
+async def _locate_again(
     caller: Caller,
     sent: ClientMessages,
     named: NamedSession | None,
-    anew: bool,
-    gone: BranchLocation,
+    always_append: bool,
+    stale: BranchLocation,
 ) -> BranchLocation:
-    """The place for the same where another one is gone, or is not what it was."""
+    """Locate a request again whose location is stale: its branch was removed or has changed."""
     try:
-        await caller.session(str(gone.session.id))
+        await caller.session(str(stale.session.id))
     except NotFoundError:
-        caller.lose(gone.session.id)
-    return replace(await place_of(caller, sent, named, anew=anew), again=None)
+        caller.evict(stale.session.id)
+    return replace(await locate(caller, sent, named, always_append=always_append), relocate=None)
 
 
-async def _found(
+async def _locate_history(
     caller: Caller,
     sent: ClientMessages,
     turns: Sequence[HistoryTurn],
-    wanted: Sequence[HistoryTurn],
+    target: Sequence[HistoryTurn],
 ) -> tuple[BranchLocation, int]:
-    """A place for a conversation of so many turns, and how many of those wanted stand there."""
-    spot, shelf = caller.known.spot(caller.client, wanted), DerivedSessions(caller, turns[0].digest)
-    match = None if spot is None else _match_here(caller, spot, wanted)
+    """Return where a history continues, and how many of the target turns its branch has."""
+    key = caller.branch_cache.find(caller.client, target)
+    derived = DerivedSessions(caller, turns[0].digest)
+    match = None if key is None else _match_open_branch(caller, key, target)
     if match is not None and match.turns >= len(turns) - 1:
-        with suppress(ConflictError, NotFoundError):  # changed elsewhere: the store tells how
-            return await _at_match(caller, sent, shelf, match)
-    elif len(turns) == 1 and (begun := await _begin(caller, sent, shelf)) is not None:
-        return begun, 0
-    sessions = _candidates(caller, spot, shelf)
-    match = await to_thread(_match_in, sessions, wanted, len(turns) - 1)
-    return await _at_match(caller, sent, shelf, match)
+        with suppress(ConflictError, NotFoundError):  # changed by another process: read the store
+            return await _locate_at_match(caller, sent, derived, match)
+    elif len(turns) == 1 and (location := await _begin_branch(caller, sent, derived)) is not None:
+        return location, 0
+    sessions = _candidates(caller, key, derived)
+    match = await to_thread(_best_in_sessions, sessions, target, len(turns) - 1)
+    return await _locate_at_match(caller, sent, derived, match)
 
 
-async def _at_match(
-    caller: Caller, sent: ClientMessages, shelf: DerivedSessions, match: HistoryMatch | None
+async def _locate_at_match(
+    caller: Caller, sent: ClientMessages, derived: DerivedSessions, match: HistoryMatch | None
 ) -> tuple[BranchLocation, int]:
-    """A place where a branch goes along, or in the session that takes another one."""
-    if match is None or (full(_session(match.branch)) and not match.at_the_end):
-        return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
-    place = BranchLocation(match.branch, sent.messages[match.said :], match.at, last=match.last)
-    return await continued(place, sent.system, caller.known), match.turns
+    """Return the location at a match, or on a new branch, and the number of shared turns."""
+    if match is None or (is_full(_session(match.branch)) and not match.is_at_end):
+        location = await _begin_branch(caller, sent, derived)
+        if location is None:
+            location = await to_thread(lambda: _begin_in(derived.with_room(), sent))
+        return location, 0
+    location = BranchLocation(
+        match.branch, sent.messages[match.message_count :], match.at, last=match.last
+    )
+    return await continue_or_fork(location, sent.system, caller.branch_cache), match.turns
 
 
-async def _in_conversation(
+async def _fork_conversation(
     caller: Caller,
     sent: ClientMessages,
     turns: Sequence[HistoryTurn],
-    wanted: Sequence[HistoryTurn],
+    target: Sequence[HistoryTurn],
 ) -> BranchLocation | None:
-    """A fork of the conversation that was given all these turns as items, if there is one.
+    """Fork the conversation whose items are all these turns; None if there is none.
 
-    Where the last response of that conversation stands is known by the turns before; then it is
-    None, and the response goes on there.
+    Also None if the turns before the last are cached for another branch, which then holds the last
+    response of that conversation and is continued instead.
     """
-    spot = caller.known.spot(caller.client, turns[-1:])
-    if spot is None or caller.known.spot(caller.client, wanted[-1:]) not in (None, spot):
+    key = caller.branch_cache.find(caller.client, turns[-1:])
+    if key is None or caller.branch_cache.find(caller.client, target[-1:]) not in (None, key):
         return None
-    opened = _open_branch(caller, spot)
-    if opened is not None and not is_main_of_conversation(opened):
+    open_branch = _open_branch(caller, key)
+    if open_branch is not None and not is_main_of_conversation(open_branch):
         return None
     try:
-        main = (await caller.session(str(spot[0]))).get_branch(spot[1], None)
+        main = (await caller.session(str(key[0]))).get_branch(key[1], None)
     except NotFoundError:
         return None
     if main is None or not is_main_of_conversation(main):
         return None
-    match = best_match(wanted, (main,))
-    if (0 if match is None else match.turns) < len(wanted):
+    match = best_match(target, (main,))
+    if (0 if match is None else match.turns) < len(target):
         return None
-    at, said = (0, 0) if match is None else (match.at, match.said)
-    place = BranchLocation(main, sent.messages[said:], at, system=_system(sent.system))
-    return await aside(place, _same_system(main, sent.system))
+    at, matched = (0, 0) if match is None else (match.at, match.message_count)
+    system = _optional_system(sent.system)
+    location = BranchLocation(main, sent.messages[matched:], at, system=system)
+    return await afork_at(location, _reuse_system(main, sent.system))
 
 
 def is_main_of_conversation(branch: Branch) -> bool:
     """Return whether a branch holds the items of a conversation, which its client alone adds to."""
-    return branch.name == _MAIN and CLIENT_NOTES in branch.session.metadata
+    return branch.name == _MAIN and CLIENT_METADATA in branch.session.metadata
 
 
-def _match_here(caller: Caller, spot: Spot, wanted: Sequence[HistoryTurn]) -> HistoryMatch | None:
-    """Match a history against a branch of an open session, without asking the store.
+def _match_open_branch(
+    caller: Caller, key: BranchKey, target: Sequence[HistoryTurn]
+) -> HistoryMatch | None:
+    """Match a history against a branch of an open session, without reading the store.
 
-    If others have said or removed something there meanwhile, the run is refused as it begins, and
-    so is a fork: then the store is asked.
+    If another process has changed the branch, starting the run or the fork raises a conflict, and
+    the store is read then.
     """
-    branch = _open_branch(caller, spot)
+    branch = _open_branch(caller, key)
     if branch is None:
         return None
     caller.open.hold(_session(branch))
-    return best_match(wanted, (branch,))
+    return best_match(target, (branch,))
 
 
-def _open_branch(caller: Caller, spot: Spot) -> Branch | None:
-    session = caller.client.opened(spot[0])
-    return None if session is None else session.get_branch(spot[1], None)
+def _open_branch(caller: Caller, key: BranchKey) -> Branch | None:
+    session = caller.client.opened(key[0])
+    return None if session is None else session.get_branch(key[1], None)
 
 
-def _match_in(
-    sessions: Iterable[Session], wanted: Sequence[HistoryTurn], enough: int
+def _best_in_sessions(
+    sessions: Iterable[Session], target: Sequence[HistoryTurn], enough: int
 ) -> HistoryMatch | None:
-    """The branch that goes along furthest; once so many turns are `enough`, no other is read."""
+    """Return the longest match; stop reading sessions once it has `enough` turns."""
     best: HistoryMatch | None = None
     for session in sessions:
-        match = best_match(wanted, session.branches)
+        match = best_match(target, session.branches)
         if match is not None and (best is None or match.turns > best.turns):
             best = match
         if best is not None and best.turns >= enough:
@@ -255,196 +261,195 @@ def _match_in(
     return best
 
 
-def _candidates(caller: Caller, spot: Spot | None, shelf: DerivedSessions) -> Iterator[Session]:
-    """The sessions in which a conversation may stand, read from the store one by one."""
-    if spot is not None:
+def _candidates(
+    caller: Caller, key: BranchKey | None, derived: DerivedSessions
+) -> Iterator[Session]:
+    """Yield the sessions that may hold a conversation, read from the store one by one."""
+    if key is not None:
         with suppress(NotFoundError):
-            yield caller.open.hold(caller.client.session(spot[0], create=False))
-    yield from shelf.sessions()
+            yield caller.open.hold(caller.client.session(key[0], create=False))
+    yield from derived.sessions()
 
 
-async def _begin(
-    caller: Caller, sent: ClientMessages, shelf: DerivedSessions
+async def _begin_branch(
+    caller: Caller, sent: ClientMessages, derived: DerivedSessions
 ) -> BranchLocation | None:
-    """A branch of its own for a conversation; None if the store has to be looked at for that."""
-    system = _system(sent.system)
-    async with caller.known.beginning(shelf.first):
-        number = shelf.last
-        session = caller.client.opened(shelf.id(number))
-        if session is None or full(session):
+    """Create a branch for a new conversation; None if the store must be read first."""
+    system = _optional_system(sent.system)
+    async with caller.branch_cache.begin_lock(derived.first):
+        number = derived.last
+        session = caller.client.opened(derived.id(number))
+        if session is None or is_full(session):
             number += session is not None
             branch = await caller.client.abegin(
-                shelf.id(number), system=system, metadata=SOURCE, lease=first_lease()
+                derived.id(number), system=system, metadata=SOURCE, lease=first_lease()
             )
             if branch is None:
                 return None
-            caller.known.note_shelf(shelf.first, number)
+            caller.branch_cache.set_last_derived(derived.first, number)
             caller.open.hold(_session(branch))
             return BranchLocation(branch, sent.messages, 0, system=system)
     try:
         branch = await caller.open.hold(session).acreate_branch(system=system, lease=first_lease())
     except NotFoundError:  # deleted elsewhere
-        caller.lose(session.id)
+        caller.evict(session.id)
         return None
     return BranchLocation(branch, sent.messages, 0, system=system)
 
 
-def _begun_in(shelf: DerivedSessions, sent: ClientMessages) -> BranchLocation:
-    return _begun(shelf.room(), sent)
-
-
-def _known_by_name(
+def _locate_cached(
     caller: Caller, sent: ClientMessages, named: NamedSession
 ) -> BranchLocation | None:
-    """Return the location in a named session, if that is open."""
-    branch = caller.seen_branch(named.session, named.branch or _MAIN)
-    says_more = named.history == "whole" or sent.speaks or sent.answers
-    if branch is None or says_more:
+    """Return the location in a named session that is open here; None if the store must be read."""
+    branch = caller.cached_branch(named.session, named.branch or _MAIN)
+    has_history = named.history == "whole" or sent.has_assistant or sent.has_results
+    if branch is None or has_history:
         return None
-    if sent.system is not None and not _behaves(branch, sent.system):
+    if sent.system is not None and not _has_system(branch, sent.system):
         return None
     return BranchLocation(branch, sent.messages, None, system=_new_system(sent))
 
 
-def asked_in(
+def sessions_to_search(
     caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
 ) -> Iterator[Session]:
-    """The sessions in which a request may have been taken in that is sent again."""
-    if (known := caller.known.once(caller.client, uid)) is not None:
+    """Yield the sessions that may hold an earlier attempt of an idempotent request."""
+    if (record := caller.branch_cache.find_request(caller.client, uid)) is not None:
         with suppress(NotFoundError):
-            yield caller.open.hold(caller.client.session(known[0], create=False))
+            yield caller.open.hold(caller.client.session(record[0], create=False))
     if named is not None:
         yield caller.open.hold(caller.client.session(named.session))
-    elif turns := trail_of(sent.messages):
+    elif turns := turns_of(sent.messages):
         yield from DerivedSessions(caller, turns[0].digest).sessions()
 
 
-def _named(caller: Caller, sent: ClientMessages, named: NamedSession, anew: bool) -> BranchLocation:
+def _locate_named(
+    caller: Caller, sent: ClientMessages, named: NamedSession, always_append: bool
+) -> BranchLocation:
     session = caller.open.hold(caller.client.session(named.session))
     branch = None if named.branch is None else session.get_branch(named.branch)
-    if named.history == "new" or (named.history is None and _is_new(sent, session)):
-        return _said_on(_main(session) if branch is None else branch, sent)
+    if named.history == "new" or (named.history is None and _sends_only_new(sent, session)):
+        return _locate_at_end(_main_branch(session) if branch is None else branch, sent)
     check_calls(sent.messages)
     branches = session.branches if branch is None else (branch,)
-    turns = trail_of(sent.messages)
-    match = best_match(turns[:-1] if anew else turns, branches)
-    return _begun(session, sent) if match is None else _matched(match, sent)
+    turns = turns_of(sent.messages)
+    match = best_match(turns[:-1] if always_append else turns, branches)
+    return _begin_in(session, sent) if match is None else _locate_named_match(match, sent)
 
 
-def _main(session: Session) -> Branch:
-    """The branch that people mean who name none."""
-    found = session.get_branch(_MAIN, None)
-    return new_branch(session, None) if found is None else found
+def _main_branch(session: Session) -> Branch:
+    """Return the main branch; create it if there is none."""
+    branch = session.get_branch(_MAIN, None)
+    return new_branch(session, None) if branch is None else branch
 
 
-def _is_new(sent: ClientMessages, session: Session) -> bool:
-    """Return whether a client that names a session sends only what is new: it does not quote
-    anyone.
-    """
-    return not sent.speaks and len(session.branches) > 0
+def _sends_only_new(sent: ClientMessages, session: Session) -> bool:
+    """Return whether a client sends only new messages: none is the assistant's."""
+    return not sent.has_assistant and len(session.branches) > 0
 
 
-def _said_on(branch: Branch, sent: ClientMessages) -> BranchLocation:
-    """Return the location at the end of a branch, whatever its history."""
-    if sent.answers:
-        check_calls(sent.messages, [ClientToolCall.of(one).id for one in pending(branch)])
+def _locate_at_end(branch: Branch, sent: ClientMessages) -> BranchLocation:
+    """Return the location at the end of a branch, without comparing histories."""
+    if sent.has_results:
+        check_calls(sent.messages, [ClientToolCall.of(call).id for call in pending(branch)])
     system = _new_system(sent)
-    if system is not Unset and not sent.messages and not _behaves(branch, sent.system or ""):
-        branch.session.set_branch_system(branch, system)  # which may be all there is to answer
+    if system is not Unset and not sent.messages and not _has_system(branch, sent.system or ""):
+        branch.session.set_branch_system(branch, system)  # there may be no message to append
     return BranchLocation(branch, sent.messages, None, system=system)
 
 
-def _matched(match: HistoryMatch, sent: ClientMessages) -> BranchLocation:
-    new, system = sent.messages[match.said :], _system(sent.system)
-    place = BranchLocation(match.branch, new, match.at, system=system)
-    if match.at_the_end:
-        return place
-    return forked(place, _same_system(place.branch, sent.system))
+def _locate_named_match(match: HistoryMatch, sent: ClientMessages) -> BranchLocation:
+    new, system = sent.messages[match.message_count :], _optional_system(sent.system)
+    location = BranchLocation(match.branch, new, match.at, system=system)
+    if match.is_at_end:
+        return location
+    return fork_at(location, _reuse_system(location.branch, sent.system))
 
 
-async def continued(
-    place: BranchLocation, system: str | None, known: BranchCache
+async def continue_or_fork(
+    location: BranchLocation, system: str | None, cache: BranchCache
 ) -> BranchLocation:
-    """A place with this system message: the end of its branch, or else a fork there."""
-    branch, place = place.branch, replace(place, system=_system(system))
-    busy = known.is_taken(branch) or is_main_of_conversation(branch)
-    if place.at != branch.tail.total or busy:
-        return await aside(place, _same_system(branch, system))
-    return place
+    """Continue a branch with this system message; fork it if it is busy or has more messages."""
+    branch, location = location.branch, replace(location, system=_optional_system(system))
+    busy = cache.is_claimed(branch) or is_main_of_conversation(branch)
+    if location.at != branch.tail.total or busy:
+        return await afork_at(location, _reuse_system(branch, system))
+    return location
 
 
-def _begun(session: Session, sent: ClientMessages) -> BranchLocation:
-    """A branch of its own for a conversation."""
-    system = _system(sent.system)
+def _begin_in(session: Session, sent: ClientMessages) -> BranchLocation:
+    """Start a conversation on a new branch of a session."""
+    system = _optional_system(sent.system)
     branch = new_branch(session, system)
     return BranchLocation(branch, sent.messages, 0, system=system)
 
 
 def new_branch(session: Session, system: Message | None) -> Branch:
-    """Another branch; the first one is the main one."""
+    """Create a branch; the first of a session is its main branch."""
     name = None if len(session.branches) else _MAIN
     try:
         return session.create_branch(name, system=system)
-    except ExistsError:  # someone else was faster
+    except ExistsError:  # created meanwhile by another request
         return session.create_branch(system=system)
 
 
-def forked(place: BranchLocation, system: Message | UUID | None) -> BranchLocation:
-    """The same on a fork, which leaves the branch where the place is."""
-    branch = place.branch
-    at = branch.tail.total if place.at is None else place.at
+def fork_at(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
+    """Fork the branch of a location where it continues, and return the location on the fork."""
+    branch = location.branch
+    at = branch.tail.total if location.at is None else location.at
     grants = branch.grants
     fork = branch.session.fork_history(branch, at, name=None, grants=grants, system=system)
-    return replace(place, branch=fork, at=at)
+    return replace(location, branch=fork, at=at)
 
 
-async def aside(place: BranchLocation, system: Message | UUID | None) -> BranchLocation:
-    """The same for async callers; raises ConflictError if others have changed what it goes on.
+async def afork_at(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
+    """Fork as `fork_at` does, without blocking the event loop.
 
-    NotFoundError if they have removed the branch.
+    Raises ConflictError if the messages up to the fork point have changed, NotFoundError if the
+    branch was removed.
     """
-    branch = place.branch
-    if place.at and place.last not in (None, message_at(branch, place.at)):
-        raise ConflictError("Another client changed the history meanwhile; send the request again.")
-    at = branch.tail.total if place.at is None else place.at
+    branch = location.branch
+    if location.at and location.last not in (None, message_at(branch, location.at)):
+        raise ConflictError("Another client changed the history; send the request again.")
+    at = branch.tail.total if location.at is None else location.at
     last = message_at(branch, at)
-    for left in range(_TRIES, -1, -1):
+    for retries_left in range(_FORK_RETRIES, -1, -1):
         try:
             fork = await branch.session.afork_history(
                 branch, at, name=None, grants=branch.grants, system=system, lease=first_lease()
             )
-        except ConflictError:  # it may have got no more than another system message
+        except ConflictError:  # perhaps only its system message has changed
             await to_thread(branch.session.refresh)
-            if not left or message_at(branch, at) != last:
+            if not retries_left or message_at(branch, at) != last:
                 raise
         else:
-            return replace(place, branch=fork, at=at)
-    raise AssertionError("the last try returns or raises")
+            return replace(location, branch=fork, at=at)
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _system(said: str | None) -> Message | None:
-    """A system message that says this; None for nothing."""
-    return system_message(said) if said else None
+def _optional_system(text: str | None) -> Message | None:
+    """Return a system message with this text; None if there is no text."""
+    return system_message(text) if text else None
 
 
 def _new_system(sent: ClientMessages) -> MaybeUnset[Message | None]:
-    """The system message that was sent, of which only a part may be lasting; Unset if none was."""
+    """Return the system message of a request, noting the part that lasts; Unset if it has none."""
     if sent.system is None:
         return Unset
     notes = None if sent.lasting == sent.system else {"lasting": sent.lasting or ""}
     return system_message(sent.system, notes) if sent.system else None
 
 
-def _behaves(branch: Branch, said: str) -> bool:
-    return _system_text(branch) == said
+def _has_system(branch: Branch, text: str) -> bool:
+    return _system_text(branch) == text
 
 
-def _same_system(branch: Branch, said: str | None) -> Message | UUID | None:
-    """The system message of a branch if it says this, else a new one."""
-    if said is None:
+def _reuse_system(branch: Branch, text: str | None) -> Message | UUID | None:
+    """Return the id of a branch's system message if it has this text, else a new message."""
+    if text is None:
         return None
     old = branch.system
-    return old.id if old is not None and _system_text(branch) == said else system_message(said)
+    return old.id if old is not None and _system_text(branch) == text else system_message(text)
 
 
 def _system_text(branch: Branch) -> str:
@@ -452,37 +457,43 @@ def _system_text(branch: Branch) -> str:
     return content.system_message or "" if isinstance(content, SystemContent) else ""
 
 
-def begin_apart(client: Client, sent: ClientMessages) -> BranchLocation:
-    """A place in a session of its own that no store keeps."""
+def begin_unstored(client: Client, sent: ClientMessages) -> BranchLocation:
+    """Start a conversation in a new session that is not stored."""
     session = Session(services=client.services, agent=client.agent)
-    return replace(_begun(session, sent), kept=False)
+    return replace(_begin_in(session, sent), is_stored=False)
 
 
-def asked_in_form(place: BranchLocation, form: object) -> BranchLocation:
-    """The same with the form of the answer asked for in words, where something new is asked."""
-    said = list(place.say)
-    for at in range(len(said) - 1, -1, -1):
-        content = said[at].content
+def with_schema(location: BranchLocation, schema: object) -> BranchLocation:
+    """Ask for an output schema in the last new instruction, for models without that option."""
+    messages = list(location.new_messages)
+    for at in range(len(messages) - 1, -1, -1):
+        content = messages[at].content
         if isinstance(content, InstructionContent):
-            said[at] = _with_content(said[at], content.with_updates(response_model=form))
-            return replace(place, say=tuple(said))
-    return place
+            messages[at] = _with_content(messages[at], content.with_updates(response_model=schema))
+            return replace(location, new_messages=tuple(messages))
+    return location
 
 
 def _with_content(message: Message, content: InstructionContent) -> Message:
     return Message(content, sender=message.sender, id=message.id, metadata=message.metadata)
 
 
-def anchored(place: BranchLocation, uid: UUID, metadata: Mapping[str, object]) -> BranchLocation:
-    """The same with an id and notes for the first thing that is new, to find it again by."""
-    first, *rest = place.say
-    noted = {**first.metadata, **metadata, "said": [one.id.hex for one in rest]}
-    named = Message(first.content, sender=first.sender, id=uid, metadata=noted)
-    again = None if place.again is None else partial(_anchored_again, place.again, uid, metadata)
-    return replace(place, say=(named, *rest), again=again)
-
-
-async def _anchored_again(
-    again: Callable[[], Awaitable[BranchLocation]], uid: UUID, metadata: Mapping[str, object]
+def with_first_id(
+    location: BranchLocation, uid: UUID, metadata: Mapping[str, object]
 ) -> BranchLocation:
-    return anchored(await again(), uid, metadata)
+    """Give the first new message an id and metadata by which the request is found again."""
+    first, *rest = location.new_messages
+    notes = {**first.metadata, **metadata, "said": [message.id.hex for message in rest]}
+    identified = Message(first.content, sender=first.sender, id=uid, metadata=notes)
+    relocate = (
+        None
+        if location.relocate is None
+        else partial(_relocate_with_id, location.relocate, uid, metadata)
+    )
+    return replace(location, new_messages=(identified, *rest), relocate=relocate)
+
+
+async def _relocate_with_id(
+    relocate: Callable[[], Awaitable[BranchLocation]], uid: UUID, metadata: Mapping[str, object]
+) -> BranchLocation:
+    return with_first_id(await relocate(), uid, metadata)

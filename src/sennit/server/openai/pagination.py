@@ -1,7 +1,7 @@
-"""Pagination of items, as OpenAI's API has it.
+"""Cursor pagination of items, as in OpenAI's API.
 
-Items are made of messages, and the id of an item holds that of its message: so a page is made from
-where it begins, and no item that is not shown is made.
+The id of an item contains the id of its message, so a page starts at the message of its cursor, and
+only the items of the page are built.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from uuid import UUID
 import msgspec
 
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import RequestModel, within
-from sennit.server.openai.chat_schemas import bad
+from sennit.server.http.endpoint import RequestModel, fitting
+from sennit.server.openai.chat_schemas import bad_param
 from sennit.server.openai.item_schemas import items_of
 
 
 class IncludeQuery(RequestModel):
-    """The `include` parameter, which adds nothing here."""
+    """The `include` parameter, which is accepted without effect."""
 
     include: list[str] = msgspec.field(name="include[]", default_factory=list[str])
 
@@ -33,46 +33,46 @@ class ItemsQuery(IncludeQuery):
     after: str | None = None
 
 
-def page(messages: Sequence[Message], asked: ItemsQuery, most: int) -> dict[str, Any]:
-    """A page of items, of at most so many bytes; raises HTTPError 400 for one that cannot be."""
-    if not 1 <= asked.limit <= 100:
-        raise bad("limit", f"'limit' is a number from 1 to 100, got {asked.limit}.")
-    found = list(islice(_wanted(messages, asked), asked.limit + 1))
-    fitting = list(within(found[: asked.limit], most))
-    return listed(fitting, more=len(found) > len(fitting))
+def page(messages: Sequence[Message], query: ItemsQuery, max_bytes: int) -> dict[str, Any]:
+    """Return a page of at most `max_bytes`; raise HTTPError 400 for an invalid limit or cursor."""
+    if not 1 <= query.limit <= 100:
+        raise bad_param("limit", f"'limit' must be from 1 to 100, got {query.limit}.")
+    items = list(islice(_requested_items(messages, query), query.limit + 1))
+    shown = list(fitting(items[: query.limit], max_bytes))
+    return item_list(shown, has_more=len(items) > len(shown))
 
 
-def listed(items: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
-    """Items as a list, and whether there are more of them."""
+def item_list(items: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
+    """Return items as a list object."""
     return {
         "object": "list",
         "data": items,
         "first_id": items[0]["id"] if items else None,
         "last_id": items[-1]["id"] if items else None,
-        "has_more": more,
+        "has_more": has_more,
     }
 
 
-def message_of(item: str) -> UUID | None:
-    """The message that an item belongs to, by its id; None for what can be none."""
+def message_id(item: str) -> UUID | None:
+    """Return the id of the message of an item; None if the item id is invalid."""
     try:
         return UUID(hex=item.rpartition("_")[2])
     except ValueError:
         return None
 
 
-def _wanted(messages: Sequence[Message], asked: ItemsQuery) -> Iterator[dict[str, Any]]:
-    """The items in the order that is wanted, past the one that is named."""
-    step = 1 if asked.order == "asc" else -1
-    if asked.after is None:
+def _requested_items(messages: Sequence[Message], query: ItemsQuery) -> Iterator[dict[str, Any]]:
+    """Return the items after the cursor, in the requested order; raise HTTPError 400 if missing."""
+    step = 1 if query.order == "asc" else -1
+    if query.after is None:
         return _items(messages, step)
-    uid = message_of(asked.after)
-    at = next((at for at, one in enumerate(messages) if one.id == uid), None)
+    uid = message_id(query.after)
+    at = next((at for at, message in enumerate(messages) if message.id == uid), None)
     if at is not None:
         items = _items(messages[at:] if step > 0 else messages[: at + 1], step)
-        if any(item["id"] == asked.after for item in items):  # which are taken up to there
+        if any(item["id"] == query.after for item in items):  # consumes the items up to the cursor
             return items
-    raise bad("after", f"There is no item {asked.after[:100]!r} here.")
+    raise bad_param("after", f"There is no item {query.after[:100]!r} in this list.")
 
 
 def _items(messages: Sequence[Message], step: int) -> Iterator[dict[str, Any]]:

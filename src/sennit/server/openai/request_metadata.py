@@ -1,9 +1,9 @@
 """Request metadata: the named session, memory and the idempotency key.
 
-Their protocol has no word for sessions and branches, so those are named in headers, or in
-`metadata`, which every client can send. What else stands there is the client's own and kept with
-what it says. An Idempotency-Key becomes the id of what is said: saying it again finds it there, in
-any process, and two at once wait for each other.
+OpenAI's protocol has no sessions and branches, so they are named in headers or in `metadata`, which
+every client can send. Other metadata is the client's own and is stored with its messages. The id of
+the first message is hashed from the Idempotency-Key: a retry finds it in the store, from any
+process, and concurrent retries wait for each other.
 """
 
 from __future__ import annotations
@@ -20,108 +20,115 @@ import msgspec
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest
 from sennit.server.http.errors import HTTPError
-from sennit.server.openai.chat_schemas import CommonRequest, bad
+from sennit.server.openai.chat_schemas import CommonRequest, bad_param
 from sennit.server.openai.derived_sessions import derived_id
-from sennit.server.openai.locate import NamedSession, asked_in
+from sennit.server.openai.locate import NamedSession, sessions_to_search
 from sennit.server.openai.stored_responses import StoredResponse, stored_in
 from sennit.server.openai.translate import ClientMessages
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
 
-_OURS = ("session", "branch", "history", "memory")
-_LOOK = 0.1  # seconds between two looks at a run of another server
-_TRUTH = {"true": True, "false": False}
+_METADATA_KEYS = ("session", "branch", "history", "memory")
+_POLL_SECONDS = 0.1  # between checks of a run in another process
+_BOOLEANS = {"true": True, "false": False}
 _locks: WeakValueDictionary[tuple[int, UUID], Lock] = WeakValueDictionary()
 
 
-def told(call: HTTPRequest, ask: CommonRequest, name: str) -> str | None:
-    """One of our words, from its header or from `metadata`."""
-    header = call.header(f"x-sennit-{name}")
+def _parameter(request: HTTPRequest, body: CommonRequest, name: str) -> str | None:
+    """Return one of our parameters, from its header or from `metadata`."""
+    header = request.header(f"x-sennit-{name}")
     if header is None:
-        return (ask.metadata or {}).get(name)
+        return (body.metadata or {}).get(name)
     try:
         return header.encode("latin-1").decode()
     except UnicodeError:
         return header
 
 
-def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
-    """The session that a request names; raises HTTPError 400."""
-    session, branch = told(call, ask, "session"), told(call, ask, "branch")
-    history = told(call, ask, "history")
+def named_session(request: HTTPRequest, body: CommonRequest) -> NamedSession | None:
+    """Return the session that a request names; raise HTTPError 400 for an invalid combination."""
+    session, branch = _parameter(request, body, "session"), _parameter(request, body, "branch")
+    history = _parameter(request, body, "history")
     if history not in (None, "whole", "new"):
-        raise bad("metadata.history", f"'history' is 'whole' or 'new', got {history[:100]!r}.")
+        message = f"'history' must be 'whole' or 'new', got {history[:100]!r}."
+        raise bad_param("metadata.history", message)
     if session is None:
         if branch is not None or history is not None:
-            raise bad("metadata.session", "'branch' and 'history' need a 'session'.")
+            raise bad_param("metadata.session", "'branch' and 'history' need a 'session'.")
         return None
     if not session:
-        raise bad("metadata.session", "The name of a session must not be empty.")
+        raise bad_param("metadata.session", "The name of a session must not be empty.")
     return NamedSession(session=session, branch=branch, history=history)
 
 
-def remembers(call: HTTPRequest, ask: CommonRequest) -> bool:
-    """Return whether the model is told what is remembered, which has to be asked for.
-
-    Raises HTTPError 400.
-    """
-    given = told(call, ask, "memory")
-    if given is None:
+def wants_memory(request: HTTPRequest, body: CommonRequest) -> bool:
+    """Return whether the request asks for memories in the prompt; raise HTTPError 400."""
+    value = _parameter(request, body, "memory")
+    if value is None:
         return False
-    if given not in _TRUTH:
-        raise bad("metadata.memory", f"'memory' is 'true' or 'false', got {given[:100]!r}.")
-    return _TRUTH[given]
+    if value not in _BOOLEANS:
+        raise bad_param(
+            "metadata.memory", f"'memory' must be 'true' or 'false', got {value[:100]!r}."
+        )
+    return _BOOLEANS[value]
 
 
-def notes_of(ask: CommonRequest) -> dict[str, Any]:
-    """Return a client's metadata as it is stored."""
-    notes = {key: value for key, value in (ask.metadata or {}).items() if key not in _OURS}
+def stored_metadata(body: CommonRequest) -> dict[str, Any]:
+    """Return the client's own metadata, as it is stored."""
+    notes = {
+        key: value for key, value in (body.metadata or {}).items() if key not in _METADATA_KEYS
+    }
     return {"client": notes} if notes else {}
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """A request that must not be answered twice."""
+    """A request with an Idempotency-Key, which is answered once."""
 
     uid: UUID
-    """The id of the first thing it says."""
+    """The id of its first message."""
     digest: str
-    """What it asks for: another request under the same key is a mistake."""
+    """The hash of its body: another body under the same key is an error."""
     lock: Lock
     caller: Caller
 
-    def note(self, session: UUID) -> None:
-        """Remember where the request is taken in."""
-        self.caller.known.note_once(self.caller.client, self.uid, session, self.digest)
+    def record(self, session: UUID) -> None:
+        """Cache the session of the request."""
+        self.caller.branch_cache.add_request(self.caller.client, self.uid, session, self.digest)
 
-    async def kept(self, sent: ClientMessages, named: NamedSession | None) -> StoredResponse | None:
-        """Return the stored response to it; raises HTTPError 422 for another request.
+    async def find_stored(
+        self, sent: ClientMessages, named: NamedSession | None
+    ) -> StoredResponse | None:
+        """Return the stored response, waiting while another process answers the request.
 
-        While another server answers it, that is waited for.
+        Raises HTTPError 422 if the key was used for another request.
         """
-        if (known := self.caller.known.once(self.caller.client, self.uid)) is not None:
-            self.check(known[1])
-        over = False
+        record = self.caller.branch_cache.find_request(self.caller.client, self.uid)
+        if record is not None:
+            self.check(record[1])
+        ended = False
         while True:
-            kept = await to_thread(self._said, sent, named)
-            if kept is None:
+            stored = await to_thread(self._find_stored, sent, named)
+            if stored is None:
                 return None
-            self.check(kept.first.metadata.get("request"))
-            if over or kept.answer.whole:
-                return kept
-            over = not await to_thread(is_under_way, RunRepository(kept.branch))
-            if not over:
-                await sleep(_LOOK)
+            self.check(stored.first.metadata.get("request"))
+            if ended or stored.answer.is_complete:
+                return stored
+            ended = not await to_thread(is_under_way, RunRepository(stored.branch))
+            if not ended:
+                await sleep(_POLL_SECONDS)
 
-    def _said(self, sent: ClientMessages, named: NamedSession | None) -> StoredResponse | None:
-        sessions = asked_in(self.caller, sent, named, self.uid)
-        return next(filter(None, (stored_in(one, self.uid) for one in sessions)), None)
+    def _find_stored(
+        self, sent: ClientMessages, named: NamedSession | None
+    ) -> StoredResponse | None:
+        sessions = sessions_to_search(self.caller, sent, named, self.uid)
+        return next(filter(None, (stored_in(session, self.uid) for session in sessions)), None)
 
-    def check(self, noted: Any) -> None:
+    def check(self, digest: Any) -> None:
         """Raise HTTPError 422 if the key was used for another request."""
-        if noted != self.digest:
-            known = "This Idempotency-Key was used for another request; make a new one for each."
-            raise HTTPError(422, "idempotency_key_reused", known)
+        if digest != self.digest:
+            message = "This Idempotency-Key was used for another request; send a new key with each."
+            raise HTTPError(422, "idempotency_key_reused", message)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -129,14 +136,15 @@ class IdempotentRequest:
         return {"request": self.digest}
 
 
-def once_of(call: HTTPRequest) -> IdempotentRequest | None:
-    """Return the idempotency key of a request, if its client sent one."""
-    key = call.header("idempotency-key")
+def idempotent_request(request: HTTPRequest) -> IdempotentRequest | None:
+    """Return the request with its idempotency key; None if the client sent no key."""
+    key = request.header("idempotency-key")
     if not key:
         return None
-    uid = derived_id(call.caller.client, "once", call.http["path"], key)
-    # Only one server's requests meet here; those of others meet in the store.
-    lock = _locks.setdefault((id(call.server), uid), Lock())
-    where = [call.header(f"x-sennit-{name}") for name in _OURS]
-    asked = msgspec.json.encode([where, call.body] if any(where) else call.body)
-    return IdempotentRequest(uid, blake2b(asked, digest_size=16).hexdigest(), lock, call.caller)
+    uid = derived_id(request.caller.client, "once", request.http["path"], key)
+    # Serializes the retries within this process; those of others meet in the store.
+    lock = _locks.setdefault((id(request.server), uid), Lock())
+    headers = [request.header(f"x-sennit-{name}") for name in _METADATA_KEYS]
+    payload = msgspec.json.encode([headers, request.body] if any(headers) else request.body)
+    digest = blake2b(payload, digest_size=16).hexdigest()
+    return IdempotentRequest(uid, digest, lock, request.caller)

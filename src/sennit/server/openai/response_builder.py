@@ -3,7 +3,7 @@
     created, in_progress, then for each item: output_item.added, its parts and deltas, their ends,
     output_item.done; then completed, incomplete or failed
 
-What was asked is kept with what was said, so a response can be told again from its branch.
+The request parameters are stored with the input, so a response can be rebuilt from its branch.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import msgspec
 
 from sennit.messages.message import Message
 from sennit.server.http.errors import HTTPError
-from sennit.server.openai.event_stream import data
+from sennit.server.openai.event_stream import sse_event
 from sennit.server.openai.item_schemas import (
     ResponsesRequest,
     call_item,
     items_of,
     output_items,
+    reasoning_item,
     text_item,
     text_part,
-    thought_item,
 )
 from sennit.server.openai.translate import ModelAnswer
-from sennit.server.openai.turn import sound
+from sennit.server.openai.turn import raise_for_failure
 from sennit.services.models.reply import Usage
 from sennit.turns.events import (
     AnyEvent,
@@ -39,7 +39,7 @@ from sennit.turns.events import (
     ToolCalled,
 )
 
-_FALLBACKS: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -62,38 +62,38 @@ _FALLBACKS: dict[str, Any] = {
 }
 
 
-def asked_for(ask: ResponsesRequest) -> dict[str, Any]:
+def echoed_params(body: ResponsesRequest) -> dict[str, Any]:
     """Return the request parameters that a response repeats."""
-    found: dict[str, Any] = {
-        "model": ask.model,
-        "instructions": ask.instructions,
-        "max_output_tokens": ask.max_output_tokens,
-        "metadata": ask.metadata,
-        "parallel_tool_calls": ask.parallel_tool_calls,
-        "previous_response_id": ask.previous_response_id,
-        "temperature": ask.temperature,
-        "tool_choice": msgspec.to_builtins(ask.tool_choice),
-        "top_p": ask.top_p,
-        "store": ask.store,
+    params: dict[str, Any] = {
+        "model": body.model,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata,
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "previous_response_id": body.previous_response_id,
+        "temperature": body.temperature,
+        "tool_choice": msgspec.to_builtins(body.tool_choice),
+        "top_p": body.top_p,
+        "store": body.store,
     }
-    if ask.tools:
-        found["tools"] = [
+    if body.tools:
+        params["tools"] = [
             {
                 "type": "function",
-                "name": one.name,
-                "description": one.description,
-                "parameters": one.parameters,
-                "strict": bool(one.strict),
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": bool(tool.strict),
             }
-            for one in ask.tools
+            for tool in body.tools
         ]
-    if ask.text is not None and ask.text.format is not None:
-        found["text"] = {"format": ask.text.format}
-    if ask.reasoning is not None:
-        found["reasoning"] = {"effort": ask.reasoning.effort, "summary": None}
-    if ask.conversation_id is not None:
-        found["conversation"] = {"id": ask.conversation_id}
-    return {name: value for name, value in found.items() if value is not None}
+    if body.text is not None and body.text.format is not None:
+        params["text"] = {"format": body.text.format}
+    if body.reasoning is not None:
+        params["reasoning"] = {"effort": body.reasoning.effort, "summary": None}
+    if body.conversation_id is not None:
+        params["conversation"] = {"id": body.conversation_id}
+    return {name: value for name, value in params.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ class ResponseHead:
 
     id: str
     created: int
-    asked: dict[str, Any]
+    params: dict[str, Any]
 
-    def told(self, status: str, output: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-        """The response as it stands."""
+    def build(self, status: str, output: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+        """Return the response object with a status, an output and further fields."""
         return {
             "id": self.id,
             "object": "response",
@@ -115,40 +115,40 @@ class ResponseHead:
             "incomplete_details": None,
             "output": output,
             "usage": None,
-            **_FALLBACKS,
-            **self.asked,
-            **more,
+            **_DEFAULTS,
+            **self.params,
+            **fields,
         }
 
-    def ended(
+    def finish(
         self, finish: str | None, output: list[dict[str, Any]], used: Usage, last: Message | None
     ) -> dict[str, Any]:
-        """The response once the model has stopped; it was completed with its last message."""
-        counted = usage(used)
+        """Return the response after the model has stopped, completed at its last message."""
+        tokens = usage(used)
         if finish == "length":
-            why = {"reason": "max_output_tokens"}
-            return self.told("incomplete", output, incomplete_details=why, usage=counted)
+            details = {"reason": "max_output_tokens"}
+            return self.build("incomplete", output, incomplete_details=details, usage=tokens)
         if finish == "refusal":
-            why = {"reason": "content_filter"}
-            return self.told("incomplete", output, incomplete_details=why, usage=counted)
+            details = {"reason": "content_filter"}
+            return self.build("incomplete", output, incomplete_details=details, usage=tokens)
         if finish in ("cancelled", "interrupted"):
-            return self.told("cancelled", output, usage=counted)
-        done = self.created if last is None else last.created_us // 1_000_000
-        return self.told("completed", output, usage=counted, completed_at=done)
+            return self.build("cancelled", output, usage=tokens)
+        completed_at = self.created if last is None else last.created_us // 1_000_000
+        return self.build("completed", output, usage=tokens, completed_at=completed_at)
 
-    def answered(self, answer: ModelAnswer) -> dict[str, Any]:
-        """The response with an answer that stands on a branch."""
+    def with_answer(self, answer: ModelAnswer) -> dict[str, Any]:
+        """Return the response with a stored answer."""
         last = answer.messages[-1] if answer.messages else None
-        return self.ended(answer.finish, output_items(answer), answer.usage, last)
+        return self.finish(answer.finish_reason, output_items(answer), answer.usage, last)
 
-    def failed(self, problem: HTTPError, output: list[dict[str, Any]]) -> dict[str, Any]:
-        """The response that came to nothing."""
+    def fail(self, problem: HTTPError, output: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the failed response."""
         error = {"code": problem.code, "message": problem.message}
-        return self.told("failed", output, error=error)
+        return self.build("failed", output, error=error)
 
 
 def usage(used: Usage) -> dict[str, Any]:
-    """Tokens as this endpoint counts them."""
+    """Return token counts as /v1/responses has them."""
     return {
         "input_tokens": used.input_tokens,
         "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
@@ -165,76 +165,77 @@ class ResponseEvents:
         self._head = head
         self._number = 0
         self._output: list[dict[str, Any]] = []
-        self._open: tuple[str, str] | None = None  # the kind and name of the item being said
+        self._open: tuple[str, str] | None = None  # the type and id of the current item
         self._text = ""
         self._last: Message | None = None
 
-    def encoded(self, event: AnyEvent) -> Iterator[bytes]:
-        """The events that tell of one of ours, as they are sent."""
-        return self._sent(self.of(event))
+    def encode(self, event: AnyEvent) -> Iterator[bytes]:
+        """Yield the events of one of ours, encoded as server-sent events."""
+        return self._encode_all(self.convert(event))
 
-    def encoded_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
-        """The events of an answer that is there already, as they are sent."""
-        return self._sent(self.of_answer(answer))
+    def encode_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
+        """Yield the events of a complete answer, encoded as server-sent events."""
+        return self._encode_all(self.convert_answer(answer))
 
-    def _sent(self, told: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-        return (data(one, one["type"]) for one in told)
+    def _encode_all(self, events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+        return (sse_event(event, event["type"]) for event in events)
 
-    def failed(self, problem: HTTPError) -> bytes:
-        """The end of a response that came to nothing."""
-        response = self._head.failed(problem, self._output)
+    def encode_failure(self, problem: HTTPError) -> bytes:
+        """Return the encoded event that ends a failed response."""
+        response = self._head.fail(problem, self._output)
         event = self._event("response.failed", response=response)
-        return data(event, event["type"])
+        return sse_event(event, event["type"])
 
-    def of(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
-        """The events that tell of one of ours; raises Problem if the run failed."""
+    def convert(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
+        """Yield the events of one of ours; raise HTTPError if the run failed."""
         if isinstance(event, RunStarted):
-            yield from self._begun()
+            yield from self._start()
         elif isinstance(event, TextAdded):
-            yield from self._more("message", event.message_id.hex, event.text)
+            yield from self._append_text("message", event.message_id.hex, event.text)
         elif isinstance(event, ReasoningAdded):
-            yield from self._more("reasoning", event.message_id.hex, event.text)
+            yield from self._append_text("reasoning", event.message_id.hex, event.text)
         elif isinstance(event, ToolCalled):
             self._last = event.message
             yield from self._close()
-            yield from self._called(event.message)
+            yield from self._tool_call(event.message)
         elif isinstance(event, MessageCompleted):
             self._last = event.message
             yield from self._close()
         elif isinstance(event, RunEnded):
             yield from self._close()
-            metrics = sound(event.result).metrics
-            yield self._ended(metrics.finish_reason, metrics.usage)
+            metrics = raise_for_failure(event.result).metrics
+            yield self._end(metrics.finish_reason, metrics.usage)
 
-    def of_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
-        """The events of an answer that is there already."""
-        yield from self._begun()
+    def convert_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
+        """Yield the events of a complete answer."""
+        yield from self._start()
         for message in answer.messages:
             self._last = message
             for item in items_of(message):
                 if item["type"] == "function_call":
-                    yield from self._called(message)
+                    yield from self._tool_call(message)
                 else:
-                    yield from self._more(item["type"], message.id.hex, item["content"][0]["text"])
+                    text = item["content"][0]["text"]
+                    yield from self._append_text(item["type"], message.id.hex, text)
                     yield from self._close()
-        yield self._ended(answer.finish, answer.usage)
+        yield self._end(answer.finish_reason, answer.usage)
 
-    def _begun(self) -> Iterator[dict[str, Any]]:
-        response = self._head.told("in_progress", [])
+    def _start(self) -> Iterator[dict[str, Any]]:
+        response = self._head.build("in_progress", [])
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
 
-    def _ended(self, finish: str | None, used: Usage) -> dict[str, Any]:
-        response = self._head.ended(finish, self._output, used, self._last)
-        incomplete = response["status"] == "incomplete"
-        kind = "response.incomplete" if incomplete else "response.completed"
+    def _end(self, finish: str | None, used: Usage) -> dict[str, Any]:
+        response = self._head.finish(finish, self._output, used, self._last)
+        is_incomplete = response["status"] == "incomplete"
+        kind = "response.incomplete" if is_incomplete else "response.completed"
         return self._event(kind, response=response)
 
-    def _more(self, kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:
+    def _append_text(self, kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:
         if self._open != (kind, name):
             yield from self._close()
             self._open, self._text = (kind, name), ""
-            item = text_item(name, None) if kind == "message" else thought_item(name, None)
+            item = text_item(name, None) if kind == "message" else reasoning_item(name, None)
             yield self._event("response.output_item.added", output_index=self._at, item=item)
             yield self._part("response.content_part.added", "")
         self._text += text
@@ -245,7 +246,7 @@ class ResponseEvents:
             yield self._in_part("response.reasoning_text.delta", delta=text)
 
     def _close(self) -> Iterator[dict[str, Any]]:
-        """The end of the item that is being said, if there is one."""
+        """Yield the events that end the current item, if there is one."""
         if self._open is None:
             return
         kind, name = self._open
@@ -254,19 +255,19 @@ class ResponseEvents:
         else:
             yield self._in_part("response.reasoning_text.done", text=self._text)
         yield self._part("response.content_part.done", self._text)
-        item = text_item(name, self._text) if kind == "message" else thought_item(name, self._text)
+        item = (text_item if kind == "message" else reasoning_item)(name, self._text)
         self._open = None
         yield self._done(item)
 
-    def _called(self, message: Message) -> Iterator[dict[str, Any]]:
-        begun, item = call_item(message, begun=True), call_item(message)
-        place = {"item_id": item["id"], "output_index": self._at}
+    def _tool_call(self, message: Message) -> Iterator[dict[str, Any]]:
+        started, item = call_item(message, in_progress=True), call_item(message)
+        position = {"item_id": item["id"], "output_index": self._at}
         arguments = item["arguments"]
-        yield self._event("response.output_item.added", output_index=self._at, item=begun)
-        yield self._event("response.function_call_arguments.delta", **place, delta=arguments)
+        yield self._event("response.output_item.added", output_index=self._at, item=started)
+        yield self._event("response.function_call_arguments.delta", **position, delta=arguments)
         yield self._event(
             "response.function_call_arguments.done",
-            **place,
+            **position,
             name=item["name"],
             arguments=arguments,
         )
@@ -283,17 +284,17 @@ class ResponseEvents:
 
     def _part(self, kind: str, text: str) -> dict[str, Any]:
         assert self._open is not None
-        said = self._open[0] == "message"
-        part = text_part(text) if said else {"type": "reasoning_text", "text": text}
+        is_message = self._open[0] == "message"
+        part = text_part(text) if is_message else {"type": "reasoning_text", "text": text}
         return self._in_part(kind, part=part)
 
-    def _in_part(self, kind: str, **more: Any) -> dict[str, Any]:
+    def _in_part(self, kind: str, **fields: Any) -> dict[str, Any]:
         assert self._open is not None
         prefix = "msg" if self._open[0] == "message" else "rs"
         item = f"{prefix}_{self._open[1]}"
-        return self._event(kind, item_id=item, output_index=self._at, content_index=0, **more)
+        return self._event(kind, item_id=item, output_index=self._at, content_index=0, **fields)
 
-    def _event(self, kind: str, **more: Any) -> dict[str, Any]:
-        event = {"type": kind, "sequence_number": self._number, **more}
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        event = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
         return event

@@ -12,48 +12,58 @@ from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.output_schema import ModelSchema
-from sennit.server.http.disconnects import while_there
+from sennit.server.http.disconnects import cancel_on_disconnect
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat import answer_in, where
-from sennit.server.openai.chat_schemas import JsonObjectFormat, bad, checked, refuse_unsupported
+from sennit.server.openai.chat import answer_of, location_headers
+from sennit.server.openai.chat_schemas import (
+    JsonObjectFormat,
+    bad_param,
+    checked_values,
+    refuse_unsupported,
+)
 from sennit.server.openai.conversations import (
     find_conversation,
     is_conversation_id,
-    lasting_on,
-    main_of,
-    session_named,
+    lasting_system,
+    main_branch,
+    session_name,
 )
-from sennit.server.openai.event_stream import ChunkStream, told
+from sennit.server.openai.event_stream import ChunkStream, encode_events
 from sennit.server.openai.item_schemas import (
     ResponsesRequest,
     SchemaFormat,
     answer_format,
-    sent_items,
+    parse_input,
 )
-from sennit.server.openai.locate import BranchLocation, NamedSession, anchored, place_of
+from sennit.server.openai.locate import BranchLocation, NamedSession, locate, with_first_id
 from sennit.server.openai.pagination import ItemsQuery, page
-from sennit.server.openai.request_metadata import IdempotentRequest, named_by, once_of, remembers
-from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, asked_for
+from sennit.server.openai.request_metadata import (
+    IdempotentRequest,
+    idempotent_request,
+    named_session,
+    wants_memory,
+)
+from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, echoed_params
 from sennit.server.openai.stored_responses import (
     StoredResponse,
-    copied_after,
-    copied_on,
+    copy_branch,
+    copy_response,
     delete_response,
     find_response,
-    place_after,
-    place_again,
+    locate_next,
+    locate_retry,
     response_id,
 )
 from sennit.server.openai.translate import (
     ClientMessages,
     ModelAnswer,
-    offered,
-    schema_form,
-    wanted_form,
+    client_tools,
+    output_schema,
+    schema_of,
 )
-from sennit.server.openai.turn import TurnOptions, answered, known_model, watched
+from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
 
@@ -61,199 +71,212 @@ routes = Routes()
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A response that is to be answered, or was."""
+class _PreparedResponse:
+    """A response to generate, or with its stored answer."""
 
     head: ResponseHead
-    place: BranchLocation
+    location: BranchLocation
     answer: ModelAnswer | None = None
 
 
 @routes.post(
     "/v1/responses",
     scope="run",
-    summary="Answer, as OpenAI's responses do",
+    summary="Create a response, as in OpenAI's API",
     body=ResponsesRequest,
-    misfit=400,
+    validation_status=400,
     answer=dict[str, Any],
 )
-async def create(call: HTTPRequest) -> Response:
-    """Answer, whole or as a stream of events."""
-    ask: ResponsesRequest = call.body
-    _refuse(ask)
-    if not isinstance(ask.input, str):
-        call.check_count(len(ask.input), call.limits.items, "input")
-    streams = known_model(call.server, ask.model).streams
-    wanted, once, limits = _wanted(call, ask), once_of(call), call.limits
-    if ask.stream:
-        call.open_stream()
+async def create(request: HTTPRequest) -> Response:
+    """Answer, in one response or as a stream of events."""
+    body: ResponsesRequest = request.body
+    _check_supported(body)
+    if not isinstance(body.input, str):
+        request.check_count(len(body.input), request.limits.items, "input")
+    streams = find_model(request.server, body.model).streams
+    options, idempotent, limits = (
+        _turn_options(request, body),
+        idempotent_request(request),
+        request.limits,
+    )
+    if body.stream:
+        request.open_stream()
     async with AsyncExitStack() as stack:
-        if once is not None:
-            await stack.enter_async_context(once.lock)
-        begun = await _begun(call, ask, once)
-        answer = begun.answer
-        if answer is None and not (ask.stream and streams):
-            place, result = await while_there(call.receive, answered(begun.place, wanted))
-            answer = answer_in(result, place)
-        if answer is not None and not ask.stream:
-            return ok(begun.head.answered(answer))
-        events = ResponseEvents(begun.head)
+        if idempotent is not None:
+            await stack.enter_async_context(idempotent.lock)
+        prepared = await _prepare(request, body, idempotent)
+        answer = prepared.answer
+        if answer is None and not (body.stream and streams):
+            location, result = await cancel_on_disconnect(
+                request.receive, run_turn(prepared.location, options)
+            )
+            answer = answer_of(result, location)
+        if answer is not None and not body.stream:
+            return ok(prepared.head.with_answer(answer))
+        events = ResponseEvents(prepared.head)
         if answer is not None:
-            pieces = _at_once(events, answer)
+            pieces = _stream_answer(events, answer)
         else:
-            pieces = told(watched(begun.place, wanted), events.encoded, events.failed)
-        return ChunkStream(pieces, stack.pop_all(), limits, where(begun.place))
+            turn = stream_turn(prepared.location, options)
+            pieces = encode_events(turn, events.encode, events.encode_failure)
+        return ChunkStream(pieces, stack.pop_all(), limits, location_headers(prepared.location))
 
 
-async def _at_once(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
-    yield b"".join(events.encoded_answer(answer))
+async def _stream_answer(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
+    yield b"".join(events.encode_answer(answer))
 
 
-def _refuse(ask: ResponsesRequest) -> None:
-    refuse_unsupported(ask)
-    if ask.previous_response_id is not None and ask.conversation is not None:
-        raise bad("conversation", "Name a 'conversation' or a 'previous_response_id', not both.")
-    if ask.text is not None and ask.text.verbosity not in (None, "medium"):
-        raise bad("text.verbosity", "'text.verbosity' is not supported here.", "unsupported")
-    if "message.output_text.logprobs" in (ask.include or ()):
-        raise bad("include", "There are no logprobs here.", "unsupported")
+def _check_supported(body: ResponsesRequest) -> None:
+    refuse_unsupported(body)
+    if body.previous_response_id is not None and body.conversation is not None:
+        raise bad_param("conversation", "Send 'conversation' or 'previous_response_id', not both.")
+    if body.text is not None and body.text.verbosity not in (None, "medium"):
+        raise bad_param(
+            "text.verbosity", "'text.verbosity' is not supported; leave it out.", "unsupported"
+        )
+    if "message.output_text.logprobs" in (body.include or ()):
+        raise bad_param(
+            "include", "Logprobs are not supported; leave them out of 'include'.", "unsupported"
+        )
 
 
-def _wanted(call: HTTPRequest, ask: ResponsesRequest) -> TurnOptions:
-    functions = [] if ask.tool_choice == "none" else ask.tools or ()
+def _turn_options(request: HTTPRequest, body: ResponsesRequest) -> TurnOptions:
+    functions = [] if body.tool_choice == "none" else body.tools or ()
     return TurnOptions(
-        model=known_model(call.server, ask.model),
-        tools=tuple(offered(functions)),
-        form=_form(ask),
-        params=checked(ask.params),
-        remembers=ask.store is not False and remembers(call, ask),
+        model=find_model(request.server, body.model),
+        tools=tuple(client_tools(functions)),
+        schema=_output_schema(body),
+        params=checked_values(body.params),
+        use_memory=body.store is not False and wants_memory(request, body),
     )
 
 
-def _form(ask: ResponsesRequest) -> ModelSchema | None:
-    given = answer_format(ask)
-    if isinstance(given, SchemaFormat):
-        return schema_form(given)
-    return wanted_form(given if isinstance(given, JsonObjectFormat) else None)
+def _output_schema(body: ResponsesRequest) -> ModelSchema | None:
+    format = answer_format(body)
+    if isinstance(format, SchemaFormat):
+        return schema_of(format)
+    return output_schema(format if isinstance(format, JsonObjectFormat) else None)
 
 
-async def _begun(
-    call: HTTPRequest, ask: ResponsesRequest, once: IdempotentRequest | None
-) -> _Begun:
-    """Return the location of a new response, and its id."""
-    before = await _previous(call, ask)
-    conversation = await _conversation(call, ask)
-    lasting = None if before is None else before.lasting
+async def _prepare(
+    request: HTTPRequest, body: ResponsesRequest, idempotent: IdempotentRequest | None
+) -> _PreparedResponse:
+    """Locate a new response, or find the stored one of an idempotent request."""
+    previous = await _previous(request, body)
+    conversation = await _conversation(request, body)
+    lasting = None if previous is None else previous.lasting
     if conversation is not None:
-        lasting = lasting_on(conversation)
-    sent = await call.build(_count(ask), sent_items, ask.input, ask.instructions, lasting)
-    if ask.store is False:
-        client, main = call.caller.client, None if conversation is None else main_of(conversation)
+        lasting = lasting_system(conversation)
+    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
+    if body.store is False:
+        client = request.caller.client
+        main = None if conversation is None else main_branch(conversation)
         if main is not None:
-            return _new(ask, sent, copied_on(client, main, main.tail.total, sent), None)
-        return _new(ask, sent, copied_after(client, before, sent), None)
-    if conversation is not None:  # what was told for the response before is over
+            return _new_response(body, sent, copy_branch(client, main, main.tail.total, sent), None)
+        return _new_response(body, sent, copy_response(client, previous, sent), None)
+    if conversation is not None:  # instructions of earlier responses do not apply
         sent = replace(sent, system=sent.system or "")
-    named = _named(call, ask, before)
-    if once is not None:
-        kept = await once.kept(sent, named)
-        if kept is not None:
-            return await to_thread(_again, kept)
-    if before is not None:
-        place = await place_after(call.caller, before, sent)
+    named = _named_session(request, body, previous)
+    if idempotent is not None:
+        stored = await idempotent.find_stored(sent, named)
+        if stored is not None:
+            return await to_thread(_repeat, stored)
+    if previous is not None:
+        location = await locate_next(request.caller, previous, sent)
     else:
-        place = await place_of(call.caller, sent, named, anew=True)
-    if once is not None:
-        once.note(place.session.id)
-    return _new(ask, sent, place, once)
+        location = await locate(request.caller, sent, named, always_append=True)
+    if idempotent is not None:
+        idempotent.record(location.session.id)
+    return _new_response(body, sent, location, idempotent)
 
 
-def _count(ask: ResponsesRequest) -> int:
-    return 1 if isinstance(ask.input, str) else len(ask.input)
+def _count(body: ResponsesRequest) -> int:
+    return 1 if isinstance(body.input, str) else len(body.input)
 
 
-async def _previous(call: HTTPRequest, ask: ResponsesRequest) -> StoredResponse | None:
-    name = ask.previous_response_id
+async def _previous(request: HTTPRequest, body: ResponsesRequest) -> StoredResponse | None:
+    name = body.previous_response_id
     if name is None:
         return None
-    found = await find_response(call.caller, name)
-    if found is None:
-        known = f"There is no response {name[:100]!r}; it may have been deleted, or never kept."
-        raise bad("previous_response_id", known, "previous_response_not_found")
-    return found
+    stored = await find_response(request.caller, name)
+    if stored is None:
+        message = f"There is no response {name[:100]!r}; it was deleted, or not stored."
+        raise bad_param("previous_response_id", message, "previous_response_not_found")
+    return stored
 
 
-async def _conversation(call: HTTPRequest, ask: ResponsesRequest) -> Session | None:
-    """The conversation that is named, if it is there; raises HTTPError 404 if it has to be."""
-    name = ask.conversation_id
+async def _conversation(request: HTTPRequest, body: ResponsesRequest) -> Session | None:
+    """Return the conversation of a request; raise HTTPError 404 for a missing conversation id."""
+    name = body.conversation_id
     if name is None:
         return None
     if not name:
-        raise bad("conversation", "The id of a conversation must not be empty.")
-    return await find_conversation(call.caller, name, must_be=is_conversation_id(name))
+        raise bad_param("conversation", "The id of a conversation must not be empty.")
+    return await find_conversation(request.caller, name, required=is_conversation_id(name))
 
 
-def _named(
-    call: HTTPRequest, ask: ResponsesRequest, before: StoredResponse | None
+def _named_session(
+    request: HTTPRequest, body: ResponsesRequest, previous: StoredResponse | None
 ) -> NamedSession | None:
-    if before is not None:
-        return NamedSession(session=str(before.session.id))
-    if (conversation := ask.conversation_id) is not None:
-        return NamedSession(session=session_named(conversation), history="new")
-    return named_by(call, ask)
+    if previous is not None:
+        return NamedSession(session=str(previous.session.id))
+    if (conversation := body.conversation_id) is not None:
+        return NamedSession(session=session_name(conversation), history="new")
+    return named_session(request, body)
 
 
-def _new(
-    ask: ResponsesRequest,
+def _new_response(
+    body: ResponsesRequest,
     sent: ClientMessages,
-    place: BranchLocation,
-    once: IdempotentRequest | None,
-) -> _Begun:
-    uid = new_id() if once is None else once.uid
-    asked = asked_for(ask)
-    notes: dict[str, Any] = {"response": asked} | ({} if once is None else once.notes)
+    location: BranchLocation,
+    idempotent: IdempotentRequest | None,
+) -> _PreparedResponse:
+    uid = new_id() if idempotent is None else idempotent.uid
+    params = echoed_params(body)
+    notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
     if sent.lasting is not None:
         notes["lasting"] = sent.lasting
-    head = ResponseHead(response_id(place.session.id, uid), clock.now_us() // 1_000_000, asked)
-    return _Begun(head, anchored(place, uid, notes))
+    head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
+    return _PreparedResponse(head, with_first_id(location, uid, notes))
 
 
-def _again(kept: StoredResponse) -> _Begun:
-    """A response that was asked for before; one that came to nothing is tried again."""
-    if kept.answer.whole:
-        return _Begun(kept.head, BranchLocation(kept.branch, (), kept.end), kept.answer)
-    return _Begun(kept.head, place_again(kept))
+def _repeat(stored: StoredResponse) -> _PreparedResponse:
+    """Return the stored response to an idempotent request; retry one without an answer."""
+    if stored.answer.is_complete:
+        location = BranchLocation(stored.branch, (), stored.end)
+        return _PreparedResponse(stored.head, location, stored.answer)
+    return _PreparedResponse(stored.head, locate_retry(stored))
 
 
 @routes.get(
     "/v1/responses/{response}",
     scope="read",
-    summary="A response that is kept",
+    summary="Read a stored response",
     answer=dict[str, Any],
 )
-async def retrieve(call: HTTPRequest) -> dict[str, Any]:
-    """A response that is kept."""
-    if b"stream=true" in call.http["query_string"].lower():
-        raise bad("stream", "A kept response is not streamed again; leave 'stream' out.")
-    kept = await _kept(call)
-    answer = kept.answer
+async def retrieve(request: HTTPRequest) -> dict[str, Any]:
+    """Return a stored response; raise HTTPError 404 if there is none."""
+    if b"stream=true" in request.http["query_string"].lower():
+        raise bad_param("stream", "A stored response is not streamed; leave 'stream' out.")
+    stored = await _find_stored(request)
+    answer = stored.answer
     if answer.messages:
-        return kept.head.answered(answer)
-    if await to_thread(is_under_way, RunRepository(kept.branch)):
-        return kept.head.told("in_progress", [])
-    return kept.head.failed(HTTPError(502, "server_error", "The model did not answer."), [])
+        return stored.head.with_answer(answer)
+    if await to_thread(is_under_way, RunRepository(stored.branch)):
+        return stored.head.build("in_progress", [])
+    return stored.head.fail(HTTPError(502, "server_error", "The model did not answer."), [])
 
 
-async def _kept(call: HTTPRequest) -> StoredResponse:
-    name = call.path["response"]
-    found = await find_response(call.caller, name)
-    if found is None:
+async def _find_stored(request: HTTPRequest) -> StoredResponse:
+    name = request.path["response"]
+    stored = await find_response(request.caller, name)
+    if stored is None:
         raise HTTPError(404, "not_found", f"There is no response {name[:100]!r}.")
-    return found
+    return stored
 
 
 class DeletedResponse(ResponseModel):
-    """That a response is gone."""
+    """The confirmation that a response was deleted."""
 
     id: str
     object: str = "response"
@@ -263,21 +286,21 @@ class DeletedResponse(ResponseModel):
 @routes.delete(
     "/v1/responses/{response}", scope="write", summary="Erase a response", answer=DeletedResponse
 )
-async def delete(call: HTTPRequest) -> DeletedResponse:
+async def delete(request: HTTPRequest) -> DeletedResponse:
     """Erase a response."""
-    kept = await _kept(call)
-    await to_thread(delete_response, call.caller, kept)
-    return DeletedResponse(id=call.path["response"])
+    stored = await _find_stored(request)
+    await to_thread(delete_response, request.caller, stored)
+    return DeletedResponse(id=request.path["response"])
 
 
 @routes.get(
     "/v1/responses/{response}/input_items",
     scope="read",
-    summary="What was said for a response",
+    summary="List the input items of a response",
     query=ItemsQuery,
     answer=dict[str, Any],
 )
-async def input_items(call: HTTPRequest) -> dict[str, Any]:
+async def input_items(request: HTTPRequest) -> dict[str, Any]:
     """List the input items of a response, page by page."""
-    most = call.limits.answer_bytes
-    return await to_thread(page, (await _kept(call)).said, call.query, most)
+    messages = (await _find_stored(request)).input_messages
+    return await to_thread(page, messages, request.query, request.limits.answer_bytes)

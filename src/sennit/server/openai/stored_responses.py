@@ -1,8 +1,8 @@
 """Stored responses, found by id.
 
-The id of a response holds those of its session and of the first thing that was said for it, so it
-is found without an index, and only among the sessions of its owner. On its branch stand what was
-said, then what was answered; continuing it goes on there, or on a fork if others have done so.
+The id of a response contains the ids of its session and of its first input message, so it is found
+without an index, and only in sessions of its owner. Its input and output follow each other on a
+branch, which the next response continues, or forks if others have continued it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.openai.derived_sessions import SOURCE
-from sennit.server.openai.locate import BranchLocation, begin_apart, continued
+from sennit.server.openai.locate import BranchLocation, begin_unstored, continue_or_fork
 from sennit.server.openai.response_builder import ResponseHead
 from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_at, check_calls
 from sennit.sessions.branch import Branch
@@ -35,7 +35,7 @@ _PREFIX = "resp_"
 
 
 def response_id(session: UUID, first: UUID) -> str:
-    """The id of a response, by its session and the first thing said for it."""
+    """Return the id of a response, from its session and its first input message."""
     return _PREFIX + urlsafe_b64encode(session.bytes + first.bytes).decode().rstrip("=")
 
 
@@ -51,42 +51,42 @@ def _ids(name: str) -> tuple[UUID, UUID] | None:
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response that stands on a branch."""
+    """A response and its position on a branch."""
 
     branch: Branch
     before: int
-    """How many messages stand before what was said for it, without the system message."""
+    """The number of messages before its input, without the system message."""
     since: Sequence[Message]
-    """What stands on the branch from there on, as it was when it was looked up."""
+    """The messages of the branch from there on, at the time of the lookup."""
 
     @classmethod
     def at(cls, branch: Branch, first: UUID) -> StoredResponse:
-        """The response for which a message of the branch was said first."""
-        with branch.session.lock:  # others may give the branch a system message, or take it away
+        """Return the response with this first input message."""
+        with branch.session.lock:  # others may add or remove the system message
             index = branch.index(first)
             before = index - (branch.system_id is not None)
             return cls(branch, before, branch.items_of(branch.session.messages, index))
 
     @property
     def session(self) -> Session:
-        """The session it is in."""
-        found = self.branch.session
-        assert isinstance(found, Session)
-        return found
+        """The session of the response."""
+        session = self.branch.session
+        assert isinstance(session, Session)
+        return session
 
     @property
     def first(self) -> Message:
-        """The first thing that was said for it."""
+        """The first input message."""
         return self.since[0]
 
     @property
     def _count(self) -> int:
-        """The number of input messages, without those that were removed since."""
+        """The number of input messages, without those removed since."""
         rest = set(self.first.metadata.get("said", ()))
-        return 1 + sum(1 for _ in takewhile(lambda one: one.id.hex in rest, self.since[1:]))
+        return 1 + sum(1 for _ in takewhile(lambda message: message.id.hex in rest, self.since[1:]))
 
     @property
-    def said(self) -> Sequence[Message]:
+    def input_messages(self) -> Sequence[Message]:
         """The input messages."""
         return self.since[: self._count]
 
@@ -117,19 +117,19 @@ class StoredResponse:
 
 
 async def find_response(caller: Caller, name: str) -> StoredResponse | None:
-    """The response with that id as the store has it now, if the owner has it."""
+    """Return a response by its id, read from the store; None if the owner has none."""
     ids = _ids(name)
-    return None if ids is None else await to_thread(_looked_up, caller, *ids)
+    return None if ids is None else await to_thread(_read_response, caller, *ids)
 
 
-def _looked_up(caller: Caller, session: UUID, first: UUID) -> StoredResponse | None:
+def _read_response(caller: Caller, session: UUID, first: UUID) -> StoredResponse | None:
     try:
-        return _response(caller.open.hold(caller.client.session(session, create=False)), first)
+        return _response_in(caller.open.hold(caller.client.session(session, create=False)), first)
     except NotFoundError:
         return None
 
 
-def _response(session: Session, first: UUID) -> StoredResponse | None:
+def _response_in(session: Session, first: UUID) -> StoredResponse | None:
     if first not in session.messages:
         return None
     if "response" not in session.messages[first].metadata:
@@ -138,85 +138,94 @@ def _response(session: Session, first: UUID) -> StoredResponse | None:
 
 
 def stored_in(session: Session, first: UUID) -> StoredResponse | None:
-    """The response for which a message was said first, on the oldest branch with all of it.
+    """Return the response with this first message; None if no branch has it.
 
-    Forks have it too; one that was cut off may have been answered on a fork.
+    Of the branches that share it, the oldest with a complete answer is taken, else the oldest.
     """
     holding = [branch for branch in session.branches if first in branch]
-    holding.sort(key=lambda one: one.created_us)
-    found = (StoredResponse.at(branch, first) for branch in holding)
-    oldest = next(found, None)
-    if oldest is None or oldest.answer.whole:
+    holding.sort(key=lambda branch: branch.created_us)
+    responses = (StoredResponse.at(branch, first) for branch in holding)
+    oldest = next(responses, None)
+    if oldest is None or oldest.answer.is_complete:
         return oldest
-    return next((one for one in found if one.answer.whole), oldest)
+    return next((response for response in responses if response.answer.is_complete), oldest)
 
 
-def place_again(kept: StoredResponse) -> BranchLocation:
-    """Return where a response is answered that came to nothing or was cut off.
+def locate_retry(stored: StoredResponse) -> BranchLocation:
+    """Return where to retry a response without a complete answer.
 
-    What was left of the answer is erased if nothing was said since.
+    A partial answer at the end of the branch is erased.
     """
-    branch, cut, at = kept.branch, kept.answer.messages, kept.before + len(kept.said)
-    left = unfinished(RunRepository(branch))
-    resumes = left is not None and any(one.id == kept.first.id for one in left.said)
-    if cut and kept.end == branch.tail.total:
-        kept.session.remove_messages(cut, forget=False)
-    return BranchLocation(branch, (), at, last=kept.said[-1].id, resumes=resumes)
+    branch, partial, at = (
+        stored.branch,
+        stored.answer.messages,
+        stored.before + len(stored.input_messages),
+    )
+    run = unfinished(RunRepository(branch))
+    resumes = run is not None and any(message.id == stored.first.id for message in run.said)
+    if partial and stored.end == branch.tail.total:
+        stored.session.remove_messages(partial, forget=False)
+    return BranchLocation(branch, (), at, last=stored.input_messages[-1].id, resumes=resumes)
 
 
-async def place_after(caller: Caller, kept: StoredResponse, sent: ClientMessages) -> BranchLocation:
-    """Return where a response is continued; raises HTTPError 400 for calls without results."""
-    check_calls(sent.messages, [call.id for call in kept.answer.calls])
-    place = BranchLocation(kept.branch, sent.messages, kept.end)
-    return await continued(place, sent.system, caller.known)
-
-
-def copied_after(
-    client: Client, kept: StoredResponse | None, sent: ClientMessages
+async def locate_next(
+    caller: Caller, stored: StoredResponse, sent: ClientMessages
 ) -> BranchLocation:
-    """The same in a session that no store keeps."""
-    if kept is None:
-        return copied_on(client, None, 0, sent)
-    return copied_on(client, kept.branch, kept.end, sent)
+    """Return where a response is continued; raise HTTPError 400 for calls without results."""
+    check_calls(sent.messages, [call.id for call in stored.answer.calls])
+    location = BranchLocation(stored.branch, sent.messages, stored.end)
+    return await continue_or_fork(location, sent.system, caller.branch_cache)
 
 
-def copied_on(
+def copy_response(
+    client: Client, stored: StoredResponse | None, sent: ClientMessages
+) -> BranchLocation:
+    """Copy the history up to a response into a session that is not stored."""
+    if stored is None:
+        return copy_branch(client, None, 0, sent)
+    return copy_branch(client, stored.branch, stored.end, sent)
+
+
+def copy_branch(
     client: Client, branch: Branch | None, length: int, sent: ClientMessages
 ) -> BranchLocation:
-    """The same after so many messages of a branch, the system message aside."""
-    before: list[Message] = []
+    """Copy the first `length` messages of a branch into a session that is not stored.
+
+    The system message does not count. Raises HTTPError 400 for calls without results.
+    """
+    history: list[Message] = []
     if branch is not None:
         first = int(branch.system is not None)
-        before = branch.session.messages.pick(branch[first : first + length])
-    check_calls([*before, *sent.messages])
-    place = begin_apart(client, sent)
-    place.session.add_messages(before, branches=place.branch)
-    return replace(place, at=len(before))
+        history = branch.session.messages.pick(branch[first : first + length])
+    check_calls([*history, *sent.messages])
+    location = begin_unstored(client, sent)
+    location.session.add_messages(history, branches=location.branch)
+    return replace(location, at=len(history))
 
 
-def delete_response(caller: Caller, kept: StoredResponse) -> None:
-    """Erase what was said and answered, in one step; a session made for it alone goes instead.
+def delete_response(caller: Caller, stored: StoredResponse) -> None:
+    """Erase the input and output of a response; delete a derived session that holds no more.
 
-    What was remembered of it stays: forgetting needs the scope "admin". Raises ConflictError while
-    it is being answered, as the answer would stay.
+    Memories of it stay: forgetting needs the scope "admin". Raises ConflictError while the response
+    is being generated, since its answer would stay.
     """
-    session = kept.session
-    gone = [*kept.said, *kept.answer.messages]
-    if session.metadata == SOURCE and _holds_only(session, gone):
+    session = stored.session
+    messages = [*stored.input_messages, *stored.answer.messages]
+    if session.metadata == SOURCE and _holds_only(session, messages):
         caller.open.drop(session.id)
         caller.client.delete_session(session.id)
-    elif not kept.answer.messages and is_under_way(RunRepository(kept.branch)):
-        raise ConflictError("The response is being answered; delete it when that has ended.")
+    elif not stored.answer.messages and is_under_way(RunRepository(stored.branch)):
+        raise ConflictError("The response is still being generated; delete it afterwards.")
     else:
-        session.remove_messages(gone, forget=False)
+        session.remove_messages(messages, forget=False)
 
 
 def _holds_only(session: Session, messages: list[Message]) -> bool:
-    """Return whether nothing else was said on any branch."""
-    known = {one.id for one in messages}
+    """Return whether no branch has other messages."""
+    ids = {message.id for message in messages}
     with session.lock:
         return all(
-            branch.tail.total <= len(known)
-            and known.issuperset(branch[len(branch) - branch.tail.total :])
+            branch.tail.total <= len(ids)
+            and ids.issuperset(branch[len(branch) - branch.tail.total :])
             for branch in session.branches
         )

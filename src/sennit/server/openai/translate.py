@@ -1,8 +1,7 @@
 """Translation between OpenAI messages and ours; pure functions.
 
-An assistant's message with text and calls is several messages here, and what a model said in one
-turn is one message there; `ModelAnswer` is that turn, whether it has just been said or stands on a
-branch already.
+An assistant message with text and tool calls is one message there and several here; `ModelAnswer`
+joins those that a model sent in one turn, from a run or from a branch.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from sennit.server.openai.chat_schemas import (
     TextFormat,
     ToolMessage,
     UserMessage,
-    bad,
+    bad_param,
 )
 from sennit.services.models.reply import Usage
 from sennit.services.tools.backend import ToolBackend, ToolContext
@@ -59,67 +58,67 @@ class ClientMessages:
     system: str | None
     messages: tuple[Message, ...]
     lasting: str | None = None
-    """As much of the system text as holds for what follows."""
+    """The part of the system text that also applies to later requests."""
 
     @property
-    def speaks(self) -> bool:
-        """True if the assistant has a part in it: then it is a history, not only what is new."""
-        return any(one.role is MessageRole.ASSISTANT for one in self.messages)
+    def has_assistant(self) -> bool:
+        """True if there are assistant messages: then it is a history, not only new messages."""
+        return any(message.role is MessageRole.ASSISTANT for message in self.messages)
 
     @property
-    def answers(self) -> bool:
-        """True if results of calls are among it."""
-        return any(one.role is MessageRole.TOOL for one in self.messages)
+    def has_results(self) -> bool:
+        """True if there are tool results."""
+        return any(message.role is MessageRole.TOOL for message in self.messages)
 
 
-def sent(messages: Sequence[ChatMessage]) -> ClientMessages:
-    """The messages of a chat completion; raises HTTPError 400, naming the message."""
+def parse_chat(messages: Sequence[ChatMessage]) -> ClientMessages:
+    """Parse the messages of a chat completion; raise HTTPError 400, naming the message."""
     system: list[str] = []
-    said: list[Message] = []
-    for at, one in enumerate(messages):
+    parsed: list[Message] = []
+    for at, message in enumerate(messages):
         try:
-            if isinstance(one, SystemMessage | DeveloperMessage):
-                system.append(_text(one.content))
+            if isinstance(message, SystemMessage | DeveloperMessage):
+                system.append(_text(message.content))
             else:
-                said += _said(one)
+                parsed += _parse_message(message)
         except ValidationError as error:
-            raise bad(f"messages[{at}]", str(error)) from None
-    if not said:
-        raise bad("messages", "There must be at least one message that says something.")
-    told = "\n\n".join(system) or None
-    return ClientMessages(told, tuple(said), told)
+            raise bad_param(f"messages[{at}]", str(error)) from None
+    if not parsed:
+        raise bad_param("messages", "'messages' must contain at least one message with content.")
+    text = "\n\n".join(system) or None
+    return ClientMessages(text, tuple(parsed), text)
 
 
-def _said(one: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message]:
-    if isinstance(one, UserMessage):
-        yield Message(_instruction(one.content), sender=one.name or MessageRole.USER)
-    elif isinstance(one, ToolMessage):
-        yield tool_result(one.tool_call_id, _text(one.content))
+def _parse_message(message: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message]:
+    if isinstance(message, UserMessage):
+        yield Message(_instruction(message.content), sender=message.name or MessageRole.USER)
+    elif isinstance(message, ToolMessage):
+        yield tool_result(message.tool_call_id, _text(message.content))
     else:
-        if one.function_call is not None:
-            raise ValidationError("'function_call' is not supported here; send 'tool_calls'.")
-        said = _text(one.content or ()) or one.refusal or ""
-        if said:
-            yield answer_message(said)
-        for call in one.tool_calls or ():
-            yield _asked(call)
+        if message.function_call is not None:
+            raise ValidationError("'function_call' is not supported; send 'tool_calls'.")
+        text = _text(message.content or ()) or message.refusal or ""
+        if text:
+            yield answer_message(text)
+        for call in message.tool_calls or ():
+            yield _call_of(call)
 
 
 def _instruction(content: str | list[ChatTextPart | ImageUrlPart]) -> InstructionContent:
     if isinstance(content, str):
         return InstructionContent(instruction=content)
-    images = [one.image_url for one in content if isinstance(one, ImageUrlPart)]
-    return instruction([one.text for one in content if isinstance(one, ChatTextPart)], images)
+    images = [part.image_url for part in content if isinstance(part, ImageUrlPart)]
+    return instruction([part.text for part in content if isinstance(part, ChatTextPart)], images)
 
 
 def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionContent:
     """Return a user's message of several parts; images have a `url` and a `detail`."""
     if not images:
         return InstructionContent(instruction="\n".join(texts))
-    details = [one.detail for one in images if one.detail is not None]
+    details = [image.detail for image in images if image.detail is not None]
     return InstructionContent(
         instruction="\n".join(texts) or Unset,
-        images=[one.url for one in images],
+        images=[image.url for image in images],
         image_detail=details[0] if details else Unset,
     )
 
@@ -127,70 +126,72 @@ def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionConte
 def _text(content: str | Iterable[ChatTextPart | RefusalPart]) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(one.text if isinstance(one, ChatTextPart) else one.refusal for one in content)
+    return "\n".join(
+        part.text if isinstance(part, ChatTextPart) else part.refusal for part in content
+    )
 
 
-def answer_message(said: str) -> Message:
-    """Return an assistant's message that a client sent."""
-    return Message(AssistantResponseContent(said), sender=MessageRole.ASSISTANT)
+def answer_message(text: str) -> Message:
+    """Return an assistant message."""
+    return Message(AssistantResponseContent(text), sender=MessageRole.ASSISTANT)
 
 
-def tool_result(call_id: str, said: str) -> Message:
-    """Return the result of a call that the client made."""
+def tool_result(call_id: str, text: str) -> Message:
+    """Return the result of a tool call; raise ValidationError for an empty id."""
     if not call_id:
-        raise ValidationError("A tool result needs the id of its call; the id is empty.")
-    return Message(ActionResponseContent(request_id=call_id, result=said))
+        raise ValidationError("A tool result needs the id of its call, got an empty id.")
+    return Message(ActionResponseContent(request_id=call_id, result=text))
 
 
-def _asked(call: ChatToolCall) -> Message:
+def _call_of(call: ChatToolCall) -> Message:
     return call_message(call.id, call.function.name, call.function.arguments)
 
 
 def call_message(call_id: str, name: str, arguments: str) -> Message:
-    """A call that a model asked for; arguments that are no JSON object are kept as they are."""
+    """Return a tool call message; arguments that are not a JSON object are stored as text."""
     try:
-        read: Any = loads(arguments) if arguments.strip() else {}
+        parsed: Any = loads(arguments) if arguments.strip() else {}
     except CodecError:
-        read = None
-    sound = isinstance(read, dict)
-    kept: Any = cast("Any", read) if sound else Unset
-    content = ActionRequestContent(function=name, arguments=kept, call_id=call_id or Unset)
-    note = None if sound else {"arguments_text": arguments}
-    return Message(content, sender=MessageRole.ASSISTANT, metadata=note)
+        parsed = None
+    is_object = isinstance(parsed, dict)
+    value: Any = cast("Any", parsed) if is_object else Unset
+    content = ActionRequestContent(function=name, arguments=value, call_id=call_id or Unset)
+    metadata = None if is_object else {"arguments_text": arguments}
+    return Message(content, sender=MessageRole.ASSISTANT, metadata=metadata)
 
 
 def check_calls(
-    said: Sequence[Message], open_calls: Iterable[str] = (), *, may_wait: bool = False
+    messages: Sequence[Message], open_calls: Iterable[str] = (), *, may_wait: bool = False
 ) -> None:
-    """Raise HTTPError 400 unless every call has its result before something else is said.
+    """Raise HTTPError 400 unless every call has its result before the next user message.
 
-    `open_calls` are those that wait on the branch already. With `may_wait` calls may stay open, and
-    only a result that answers none is refused.
+    `open_calls` are those without a result on the branch. With `may_wait` calls may stay open, and
+    only a result without a call is rejected.
     """
     waiting = set(open_calls)
-    for message in said:
+    for message in messages:
         content = message.content
         if isinstance(content, ActionResponseContent):
             if content.request_id not in waiting:
-                told = f"The result of {content.request_id!r} answers no call made just before it."
-                raise bad("messages", told)
+                reason = f"The result of {content.request_id!r} belongs to no open call."
+                raise bad_param("messages", reason)
             waiting.discard(content.request_id)
         elif isinstance(content, ActionRequestContent):
             waiting.add(content.call_id or "")
         elif isinstance(content, InstructionContent) and not may_wait:
-            _refuse_open(waiting)
+            _require_no_open_calls(waiting)
     if not may_wait:
-        _refuse_open(waiting)
+        _require_no_open_calls(waiting)
 
 
-def _refuse_open(waiting: set[str]) -> None:
+def _require_no_open_calls(waiting: set[str]) -> None:
     if waiting:
-        told = f"Every call needs a message of the role 'tool'; missing: {sorted(waiting)}."
-        raise bad("messages", told)
+        message = f"Every tool call needs a message of the role 'tool'; missing: {sorted(waiting)}."
+        raise bad_param("messages", message)
 
 
 class ClientTool(ToolBackend):
-    """A tool that the client calls itself; here it is only offered to the model."""
+    """A tool that the client runs; the server only offers it to the model."""
 
     def __init__(self, function: Function) -> None:
         self._schema = ToolSchema(
@@ -205,53 +206,53 @@ class ClientTool(ToolBackend):
         return arguments
 
     async def call(self, bound: Any, context: ToolContext) -> Any:  # noqa: ARG002 - never called
-        raise ValidationError(f"The client calls {self._schema.name!r} itself.")
+        raise ValidationError(f"{self._schema.name!r} is run by the client, not by the server.")
 
 
-def offered(functions: Iterable[Function]) -> list[Tool]:
-    """Tools that the client calls itself; raises HTTPError 400."""
+def client_tools(functions: Iterable[Function]) -> list[Tool]:
+    """Return the tools that the client runs; raise HTTPError 400 for an invalid or repeated one."""
     tools: dict[str, Tool] = {}
-    for at, one in enumerate(functions):
+    for at, function in enumerate(functions):
         try:
-            tool = Tool(ClientTool(one))
+            tool = Tool(ClientTool(function))
         except ValidationError as error:
-            raise bad(f"tools[{at}]", str(error)) from None
+            raise bad_param(f"tools[{at}]", str(error)) from None
         if tool.name in tools:
-            raise bad(f"tools[{at}]", f"There are two tools {tool.name!r}.")
+            raise bad_param(f"tools[{at}]", f"Duplicate tool name {tool.name!r}; rename it.")
         tools[tool.name] = tool
     return list(tools.values())
 
 
-def wanted_form(
-    given: TextFormat | JsonObjectFormat | JsonSchemaFormat | None,
+def output_schema(
+    format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None,
 ) -> ModelSchema | None:
-    """The form an answer has to have; None for any."""
-    if isinstance(given, JsonObjectFormat):
+    """Return the schema of a response format; None for plain text."""
+    if isinstance(format, JsonObjectFormat):
         return ModelSchema("ModelAnswer", {"type": "object"})
-    return schema_form(given.json_schema) if isinstance(given, JsonSchemaFormat) else None
+    return schema_of(format.json_schema) if isinstance(format, JsonSchemaFormat) else None
 
 
-def schema_form(given: JsonSchema) -> ModelSchema:
-    """The form that a schema of the client's asks for; raises HTTPError 400."""
+def schema_of(schema: JsonSchema) -> ModelSchema:
+    """Return a client's JSON schema; raise HTTPError 400 if it is invalid."""
     try:
-        return ModelSchema(given.name, given.schema or {"type": "object"})
+        return ModelSchema(schema.name, schema.schema or {"type": "object"})
     except ValidationError as error:
-        raise bad("response_format", str(error)) from None
+        raise bad_param("response_format", str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientToolCall:
-    """A call that the client is to make."""
+    """A tool call that the client runs."""
 
     message: Message
     id: str
     name: str
     arguments: str
-    """As JSON text; as the model wrote it, if that was no JSON."""
+    """JSON text, or the model's own text if that was not a JSON object."""
 
     @classmethod
     def of(cls, message: Message) -> ClientToolCall:
-        """The call in a message that asks for one."""
+        """Return the call of a message."""
         content = message.content
         assert isinstance(content, ActionRequestContent)
         return cls(
@@ -263,76 +264,76 @@ class ClientToolCall:
 
 
 def arguments_of(message: Message, content: ActionRequestContent) -> str:
-    """The arguments of a call as JSON text, or as the model wrote them if they are none."""
+    """Return the arguments of a call as JSON, or the model's text if it was not a JSON object."""
     written = message.metadata.get("arguments_text")
     return written if isinstance(written, str) else dumps(content.arguments or {}).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """All that a model said in one turn."""
+    """The messages of a model in one turn."""
 
     messages: tuple[Message, ...]
 
     @property
     def text(self) -> str:
         """The text, without reasoning and calls."""
-        return "".join(_words(one.content) for one in self.messages)
+        return "".join(_assistant_text(message.content) for message in self.messages)
 
     @property
     def reasoning(self) -> str:
         """The reasoning."""
-        contents = (one.content for one in self.messages)
+        contents = (message.content for message in self.messages)
         return "".join(
-            one.reasoning or "" for one in contents if isinstance(one, AssistantResponseContent)
+            content.reasoning or ""
+            for content in contents
+            if isinstance(content, AssistantResponseContent)
         )
 
     @property
     def calls(self) -> list[ClientToolCall]:
-        """The calls it asks for."""
+        """The tool calls."""
         return [
-            ClientToolCall.of(one)
-            for one in self.messages
-            if isinstance(one.content, ActionRequestContent)
+            ClientToolCall.of(message)
+            for message in self.messages
+            if isinstance(message.content, ActionRequestContent)
         ]
 
     @property
-    def _noted(self) -> Mapping[str, Any]:
+    def _metadata(self) -> Mapping[str, Any]:
         return self.messages[-1].metadata if self.messages else {}
 
     @property
-    def finish(self) -> str | None:
+    def finish_reason(self) -> str | None:
         """The finish reason that the model gave; None if unknown."""
-        return self._noted.get("finish_reason")
+        return self._metadata.get("finish_reason")
 
     @property
-    def whole(self) -> bool:
-        """True if there is one and it was not cut off."""
-        reasons = {one.metadata.get("finish_reason") for one in self.messages}
+    def is_complete(self) -> bool:
+        """True if there is an answer that was not cut off."""
+        reasons = {message.metadata.get("finish_reason") for message in self.messages}
         return bool(reasons) and reasons.isdisjoint(("cancelled", "interrupted"))
 
     @property
     def usage(self) -> Usage:
-        """The usage."""
-        return Usage(**self._noted.get("usage", {}))
+        """The token usage."""
+        return Usage(**self._metadata.get("usage", {}))
 
 
 def answer_at(messages: Iterable[Message]) -> ModelAnswer:
-    """Return the model's answer at the beginning of messages; empty if another role speaks
-    there.
-    """
-    found: list[Message] = []
-    for one in takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages):
-        found.append(one)
-        if "usage" in one.metadata:  # the last of what was said in one turn
+    """Return the answer that messages begin with; empty if the first has another role."""
+    answer: list[Message] = []
+    for message in takewhile(lambda message: message.role is MessageRole.ASSISTANT, messages):
+        answer.append(message)
+        if "usage" in message.metadata:  # the last message of a turn
             break
-    return ModelAnswer(tuple(found))
+    return ModelAnswer(tuple(answer))
 
 
-def _words(content: MessageContent) -> str:
+def _assistant_text(content: MessageContent) -> str:
     return content.words if content.from_assistant else ""
 
 
-def system_message(said: str, notes: Mapping[str, Any] | None = None) -> Message:
+def system_message(text: str, notes: Mapping[str, Any] | None = None) -> Message:
     """Return the system message of a branch."""
-    return Message(SystemContent(system_message=said), metadata=notes)
+    return Message(SystemContent(system_message=text), metadata=notes)

@@ -1,9 +1,8 @@
-"""One turn for an OpenAI client: a run with one answer, streamed or not.
+"""One turn for an OpenAI client: a run with a single model call, streamed or not.
 
-The tools are the client's: the model's calls go back to it, and it sends what came of them as what
-it says next. A branch on which somebody else is busy, or was faster, is left by a fork, so that
-every client sees exactly the conversation it sent. Whoever goes away stops the model, and what was
-said until then is kept.
+The tools are the client's: tool calls are returned to it, and it sends the results with its next
+request. If the branch is busy or has moved on, the run continues on a fork, so every client sees
+exactly the conversation it sent. A client disconnect cancels the run; the text so far is stored.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from sennit.errors import ModelError, NotFoundError, SennitError, ValidationErro
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.unset import Unset
 from sennit.server.active_runs import MemoryOptions, run_notes
-from sennit.server.http.errors import HTTPError, problem_of
-from sennit.server.openai.chat_schemas import bad
-from sennit.server.openai.locate import BranchLocation, aside, asked_in_form
+from sennit.server.http.errors import HTTPError, error_for
+from sennit.server.openai.chat_schemas import bad_param
+from sennit.server.openai.locate import BranchLocation, afork_at, with_schema
 from sennit.server.state import ServerState
 from sennit.services.models.protocol import Model, shapes_output
 from sennit.services.tools.tool import Tool
@@ -31,7 +30,7 @@ from sennit.turns.request import RequestDraft
 from sennit.turns.result import Return
 
 ONE_ANSWER = SessionOptions(process_tools=False, max_turns=1, summarize_at=None)
-"""One provider turn; a conversation that is too long is refused, as its client has to know."""
+"""One model call, without summarizing: the client must learn that its context is too long."""
 
 _STATUSES: Mapping[str, tuple[int, str]] = {
     "auth": (502, "model_auth"),
@@ -44,7 +43,7 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "network": (502, "network"),
     "busy": (503, "overloaded"),
 }
-_REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
+_REJECTION_STATUSES: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
 class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,137 +51,144 @@ class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     model: Model
     tools: tuple[Tool, ...] = ()
-    form: ModelSchema | None = None
+    schema: ModelSchema | None = None
     params: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    remembers: bool = False
-    """Whether the model is told what is remembered."""
+    use_memory: bool = False
+    """Whether memories are added to the prompt."""
 
 
-def known_model(server: ServerState, name: str) -> Model:
-    """The model of that name; raises HTTPError 404."""
-    found = server.models.get(name)
-    if found is None:
-        there = ", ".join(map(repr, server.models))
-        told = f"There is no model {name[:200]!r} here; there are: {there}."
-        raise HTTPError(404, "model_not_found", told, param="model")
-    return found
+def find_model(server: ServerState, name: str) -> Model:
+    """Return the model with a name; raise HTTPError 404 if there is none."""
+    model = server.models.get(name)
+    if model is None:
+        names = ", ".join(map(repr, server.models))
+        message = f"There is no model {name[:200]!r}; available: {names}."
+        raise HTTPError(404, "model_not_found", message, param="model")
+    return model
 
 
-async def answered(place: BranchLocation, wanted: TurnOptions) -> tuple[BranchLocation, Return]:
-    """The end of a run that was not watched, and where it ran; raises Problem if it failed."""
+async def run_turn(location: BranchLocation, options: TurnOptions) -> tuple[BranchLocation, Return]:
+    """Run a turn, and return where it ran and its result; raise HTTPError if it failed."""
     while True:
-        place, conversation = await _prepared(place, wanted)
-        if place.resumes:
+        location, conversation = await _prepare(location, options)
+        if location.resumes:
             result = await conversation.resume(ONE_ANSWER)
         else:
-            result = await conversation.say(place.say, ONE_ANSWER, at=place.at, last=place.last)
-        if not _elsewhere(result, place):
-            _note(place, result)
-            return place, sound(result)
-        place = await _moved(place)
+            result = await conversation.say(
+                location.new_messages, ONE_ANSWER, at=location.at, last=location.last
+            )
+        if not _must_move(result, location):
+            _record_answer(location, result)
+            return location, raise_for_failure(result)
+        location = await _relocate_or_fork(location)
 
 
-async def watched(place: BranchLocation, wanted: TurnOptions) -> AsyncGenerator[AnyEvent]:
-    """A run as it happens; closing it stops the run and keeps what was said.
+async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGenerator[AnyEvent]:
+    """Run a turn and yield its events; closing the generator cancels the run.
 
-    Raises Problem if the run cannot begin, AccessError if it may not.
+    Raises HTTPError if the run cannot start, AccessError if it is not allowed.
     """
     while True:
-        place, conversation = await _prepared(place, wanted)
+        location, conversation = await _prepare(location, options)
         result = Return()
-        how: dict[str, Any] = (
-            {"resume": True} if place.resumes else {"at": place.at, "last": place.last}
+        start: dict[str, Any] = (
+            {"resume": True} if location.resumes else {"at": location.at, "last": location.last}
         )
-        begun = conversation.events(ONE_ANSWER, say=place.say or None, **how)
-        async with begun as watch:
-            async for event in watch:
+        stream = conversation.events(ONE_ANSWER, say=location.new_messages or None, **start)
+        async with stream as events:
+            async for event in events:
                 if isinstance(event, RunEnded):
                     result = event.result
-                    if _elsewhere(result, place):
+                    if _must_move(result, location):
                         break
-                    _note(place, result)
+                    _record_answer(location, result)
                 yield event
             else:
                 return
-        place = await _moved(place)
+        location = await _relocate_or_fork(location)
 
 
-async def _prepared(
-    place: BranchLocation, wanted: TurnOptions
+async def _prepare(
+    location: BranchLocation, options: TurnOptions
 ) -> tuple[BranchLocation, ConversationSession]:
-    """Return the conversation; raises AccessError, HTTPError 400 for what a model cannot take."""
+    """Return the conversation to run; raise HTTPError 400 for params that the model rejects.
+
+    Raises AccessError for a model or tool that the branch was not granted.
+    """
     contexts: Iterable[Any] = ()
-    if wanted.remembers:
+    if options.use_memory:
         from sennit.memory.retrieval.prompt_context import MemoryContext
 
-        contexts = [MemoryContext(place.session.memory)]
+        contexts = [MemoryContext(location.session.memory)]
     try:
         draft = RequestDraft.of(
-            place.session.services,
-            model=wanted.model,
-            tools=wanted.tools,
+            location.session.services,
+            model=options.model,
+            tools=options.tools,
             contexts=contexts,
-            **wanted.params,
+            **options.params,
         )
     except ValidationError as error:
-        raise bad(None, str(error)) from None
-    memory = MemoryOptions(recalled=wanted.remembers, other_sessions=False)
-    request = draft.on(place.branch, run_notes(wanted.params, memory))
-    if place.system is not Unset:
-        request = replace(request, system=place.system)
-    if wanted.form is None:
-        return place, ConversationSession(request)
+        raise bad_param(None, str(error)) from None
+    memory = MemoryOptions(recalled=options.use_memory, other_sessions=False)
+    request = draft.on(location.branch, run_notes(options.params, memory))
+    if location.system is not Unset:
+        request = replace(request, system=location.system)
+    if options.schema is None:
+        return location, ConversationSession(request)
     if not await shapes_output(request.model):
-        return asked_in_form(place, wanted.form), ConversationSession(request)
-    return place, ConversationSession(replace(request, output=wanted.form))
+        return with_schema(location, options.schema), ConversationSession(request)
+    return location, ConversationSession(replace(request, output=options.schema))
 
 
-async def _moved(place: BranchLocation) -> BranchLocation:
-    """Return the fork to continue on, because the branch is busy or has moved on.
+async def _relocate_or_fork(location: BranchLocation) -> BranchLocation:
+    """Return another location, because the branch is busy, has moved on or is gone.
 
-    What is not there any more, or may have been changed, is looked for once more.
+    A location from the cache is located once more in the store; any other is forked.
     """
-    if place.again is not None:
-        return await place.again()
-    beside = await aside(place, place.branch.system_id if place.system is Unset else place.system)
-    if beside.story is not None:
-        beside.story.moves_to(beside.branch)
-    return beside
+    if location.relocate is not None:
+        return await location.relocate()
+    fork = await afork_at(
+        location, location.branch.system_id if location.system is Unset else location.system
+    )
+    if fork.history is not None:
+        fork.history.move_to(fork.branch)
+    return fork
 
 
-def _note(place: BranchLocation, result: Return) -> None:
-    """Remember what was answered, by which the conversation is found when it goes on."""
-    if place.story is not None:
-        place.story.ended(place.branch, result.body.interactions[len(place.say) :])
+def _record_answer(location: BranchLocation, result: Return) -> None:
+    """Cache the answer, by which the next request finds the conversation."""
+    if location.history is not None:
+        location.history.finish(
+            location.branch, result.body.interactions[len(location.new_messages) :]
+        )
 
 
-def _elsewhere(result: Return, place: BranchLocation) -> bool:
-    """Return whether it has to be tried elsewhere: the branch is not, or not any more, this
-    history's.
-    """
+def _must_move(result: Return, location: BranchLocation) -> bool:
+    """Return whether to retry on another branch: this one is busy, has moved on or is gone."""
     if isinstance(result.error, NotFoundError) and not result.body.interactions:
-        return place.again is not None
-    refused = result.stop_reason == "invalid" and place.at is not None
-    return refused and result.messages[0].code in ("busy", "moved")
+        return location.relocate is not None
+    rejected = result.stop_reason == "invalid" and location.at is not None
+    return rejected and result.messages[0].code in ("busy", "moved")
 
 
-def sound(result: Return) -> Return:
-    """The same if there is an answer, cut off or not; raises Problem if there is none."""
+def raise_for_failure(result: Return) -> Return:
+    """Return the result if it has an answer, complete or truncated; else raise HTTPError."""
     if result.stop_reason in ("stable", "length"):
         return result
-    raise problem_in(result)
+    raise error_of(result)
 
 
-def problem_in(result: Return) -> HTTPError:
+def error_of(result: Return) -> HTTPError:
     """Return the HTTP error for a failed run."""
     if result.stop_reason == "cancelled":
-        return HTTPError(503, "cancelled", "The answer was stopped; the text so far is kept.")
+        return HTTPError(503, "cancelled", "The answer was cancelled; the text so far is stored.")
     error, notice = result.error, result.messages[-1]
     if isinstance(error, ModelError):
         status, code = _STATUSES.get(error.kind, (502, "model"))
-        after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
-        headers = {} if after is None else {"retry-after": after}
+        retry_after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
+        headers = {} if retry_after is None else {"retry-after": retry_after}
         return HTTPError(status, code, str(error), headers=headers)
     if isinstance(error, SennitError):
-        return problem_of(error)
-    return HTTPError(_REFUSED.get(notice.code, 502), notice.code, notice.text)
+        return error_for(error)
+    return HTTPError(_REJECTION_STATUSES.get(notice.code, 502), notice.code, notice.text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from asyncio import to_thread
 
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
-from sennit.server.rest.branches import ONE
-from sennit.server.rest.runs import RunRequest, Started, as_before, go_on
+from sennit.server.rest.branches import BRANCH_PATH
+from sennit.server.rest.runs import RunRequest, Started, plan_resume, resume_run
 from sennit.server.schemas import MessageShape, message_shape
 from sennit.turns.tools.pending_calls import pending_approvals
 
@@ -14,7 +14,7 @@ routes = Routes()
 
 
 class PendingApprovals(ResponseModel):
-    """The tool calls that wait for a person."""
+    """The tool calls that wait for approval."""
 
     waiting: list[MessageShape]
 
@@ -24,50 +24,50 @@ class DecisionRequest(RequestModel):
 
     approve: bool
     message: str = ""
-    """Why not; the model is told."""
+    """The reason of a denial, which is sent to the model."""
 
 
 class DecisionResult(ResponseModel):
     """The outcome of a decision."""
 
     waiting: int
-    """How many calls still wait."""
+    """The number of calls that still wait."""
     run: Started | None
-    """The run, if it goes on."""
+    """The resumed run; None while other calls wait."""
 
 
 @routes.get(
-    ONE + "/waiting",
+    BRANCH_PATH + "/waiting",
     scope="read",
-    summary="The tool calls that wait for a person",
+    summary="List the tool calls that wait for approval",
     answer=PendingApprovals,
 )
-async def list_waiting(call: HTTPRequest) -> PendingApprovals:
-    """The tool calls that wait for a person."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    found = await to_thread(pending_approvals, branch)
-    return PendingApprovals(waiting=[message_shape(one, branch.index(one.id)) for one in found])
+async def list_waiting(request: HTTPRequest) -> PendingApprovals:
+    """List the tool calls that wait for approval."""
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    calls = await to_thread(pending_approvals, branch)
+    return PendingApprovals(waiting=[message_shape(call, branch.index(call.id)) for call in calls])
 
 
 @routes.post(
-    ONE + "/approvals/{call}",
+    BRANCH_PATH + "/approvals/{call}",
     scope="run",
-    summary="Allow or refuse a tool call that waits",
+    summary="Approve or deny a tool call that waits",
     body=DecisionRequest,
     answer=DecisionResult,
     status=202,
 )
-async def decide(call: HTTPRequest) -> DecisionResult:
-    """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
-    given: DecisionRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    plan = await as_before(call, branch, RunRequest())
+async def decide(request: HTTPRequest) -> DecisionResult:
+    """Approve or deny a tool call; resume the run after the last decision."""
+    body: DecisionRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    plan = await plan_resume(request, branch, RunRequest())
     conversation = await plan.conversation(branch)
-    call_id = call.path["call"]
-    if given.approve:
+    call_id = request.path["call"]
+    if body.approve:
         await conversation.approve(call_id, resume=False)
     else:
-        await conversation.deny(call_id, given.message, resume=False)
-    left = await conversation.apending_approvals()
-    run = None if left else await go_on(call, plan, conversation)
-    return DecisionResult(waiting=len(left), run=run)
+        await conversation.deny(call_id, body.message, resume=False)
+    waiting = await conversation.apending_approvals()
+    run = None if waiting else await resume_run(request, plan, conversation)
+    return DecisionResult(waiting=len(waiting), run=run)

@@ -19,7 +19,7 @@ from sennit.turns import events
 from sennit.turns.result import Metrics, Notice, Return
 from sennit.turns.subscription import is_under_way
 
-_PLAIN = (
+_COPIED_FIELDS = (
     "model",
     "resumed",
     "turn",
@@ -33,7 +33,7 @@ _PLAIN = (
 
 
 class NoticeShape(ResponseModel):
-    """Something to know about a run."""
+    """A notice or warning of a run."""
 
     severity: str
     code: str
@@ -69,7 +69,7 @@ RecalledKind: TypeAlias = Literal["memory", "profile", "summary", "recalled"]
 
 
 class ItemShape(ResponseModel):
-    """Something that was added to a prompt."""
+    """Text that was added to a prompt."""
 
     source: str
     kind: RecalledKind
@@ -78,7 +78,7 @@ class ItemShape(ResponseModel):
 
 
 class EventShape(ResponseModel):
-    """Something that happened in a run; what is there besides the first three depends on `kind`."""
+    """An event of a run; the fields after the first three depend on `kind`."""
 
     seq: int
     run_id: UUID
@@ -104,50 +104,50 @@ class RunShape(ResponseModel):
     id: UUID
     branch_id: UUID
     state: str
-    """running, suspended (it waits for a person or to be resumed), interrupted, or ended."""
+    """running, suspended (waits for approval or to be resumed), interrupted, or ended."""
     model: str
     created_at: str
     updated_at: str
     after: int
-    """The number of the last event before it: from there on, its events tell all it has said."""
+    """The sequence number of the last event before it: read its events from there."""
     result: ResultShape | None = None
 
 
 def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
-    """An event of a branch as clients see it."""
-    more: dict[str, Any] = {}
-    for name in _PLAIN:
+    """Return an event of a branch as its schema."""
+    fields: dict[str, Any] = {}
+    for name in _COPIED_FIELDS:
         if hasattr(event, name):
-            more[name] = getattr(event, name)
+            fields[name] = getattr(event, name)
     match event:
         case events.RunEnded():
-            more["result"] = result_shape(event.result)
+            fields["result"] = result_shape(event.result)
         case events.WarningIssued():
-            more["notice"] = _notice(event.notice)
+            fields["notice"] = _notice(event.notice)
         case events.ContextAdded():
-            more["items"] = [item_shape(one) for one in event.items]
+            fields["items"] = [item_shape(item) for item in event.items]
         case _:
-            said: Message | None = getattr(event, "message", None)
-            if said is not None:
-                more["message"] = message_shape(said, _index(branch, said))
-    return EventShape(seq=event.seq, run_id=event.run_id, kind=event.kind, **more)
+            message: Message | None = getattr(event, "message", None)
+            if message is not None:
+                fields["message"] = message_shape(message, _index(branch, message))
+    return EventShape(seq=event.seq, run_id=event.run_id, kind=event.kind, **fields)
 
 
 def item_shape(item: events.Injection) -> ItemShape:
-    """An addition to a prompt as clients see it."""
+    """Return an addition to a prompt as its schema."""
     return ItemShape(
         source=item.source, kind=recalled_kind(item.uri), uri=item.uri, tokens=item.tokens
     )
 
 
 def recalled_kind(uri: str | None) -> RecalledKind:
-    """The kind of an addition to a prompt, told by its address."""
-    place = uri or ""
-    if "messages.jsonl#" in place:
+    """Return the kind of an addition to a prompt, by its URI."""
+    path = uri or ""
+    if "messages.jsonl#" in path:
         return "recalled"
-    if place.endswith("/profile.md"):
+    if path.endswith("/profile.md"):
         return "profile"
-    return "summary" if place.endswith("/.abstract.md") else "memory"
+    return "summary" if path.endswith("/.abstract.md") else "memory"
 
 
 def _index(branch: Branch, message: Message) -> int | None:
@@ -156,11 +156,11 @@ def _index(branch: Branch, message: Message) -> int | None:
 
 
 def result_shape(result: Return) -> ResultShape:
-    """The end of a run as clients see it."""
+    """Return the result of a run as its schema."""
     return ResultShape(
         stop_reason=result.stop_reason or "",
         success=result.success,
-        notices=[_notice(one) for one in result.messages],
+        notices=[_notice(notice) for notice in result.messages],
         metrics=_metrics(result.metrics),
     )
 
@@ -186,22 +186,24 @@ def _metrics(metrics: Metrics) -> MetricsShape:
 
 
 def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
-    """The runs of a branch, the newest first; it reads the store, so not in the loop."""
+    """Return the runs of a branch, newest first; reads the store, so call it in a thread."""
     runs = RunRepository(branch)
-    found = runs.runs()[:limit]
-    ends = _ends(runs, found)
-    return [_run(one, ends.get(one.id), runs) for one in found]
+    records = runs.runs()[:limit]
+    results = _results(runs, records)
+    return [_run(record, results.get(record.id), runs) for record in records]
 
 
-def _ends(runs: RunRepository, found: list[RunRecord]) -> dict[UUID, Return]:
-    """Return the results of runs, read together; of a resumed run, the last one."""
-    first = min((loads(one.body).get("after", 0) for one in found), default=0)
-    told = (one for one in runs.all_events(first) if events.is_stored_as(one, events.RunEnded))
-    ends = (events.from_record(one, runs.message) for one in told)
-    return {one.run_id: one.result for one in ends if isinstance(one, events.RunEnded)}
+def _results(runs: RunRepository, records: list[RunRecord]) -> dict[UUID, Return]:
+    """Return the results of runs in one read; the last one of a resumed run."""
+    first = min((loads(record.body).get("after", 0) for record in records), default=0)
+    ended = (
+        event for event in runs.all_events(first) if events.is_stored_as(event, events.RunEnded)
+    )
+    parsed = (events.from_record(event, runs.message) for event in ended)
+    return {event.run_id: event.result for event in parsed if isinstance(event, events.RunEnded)}
 
 
-def _run(record: RunRecord, end: Return | None, runs: RunRepository) -> RunShape:
+def _run(record: RunRecord, result: Return | None, runs: RunRepository) -> RunShape:
     state = record.state
     if state == "running" and not is_under_way(runs):
         state = "interrupted"
@@ -214,5 +216,5 @@ def _run(record: RunRecord, end: Return | None, runs: RunRepository) -> RunShape
         created_at=clock.to_iso(record.created),
         updated_at=clock.to_iso(record.updated),
         after=body.get("after", 0),
-        result=None if end is None or state == "running" else result_shape(end),
+        result=None if result is None or state == "running" else result_shape(result),
     )

@@ -1,9 +1,9 @@
 """Server-sent events of a branch, resumable by `Last-Event-ID`.
 
-Nothing is kept for a stream: it reads the journal of the branch from a number on, live where a run
-is in this process, from the store otherwise. So a client that comes back with the number of the
-last event it saw (`Last-Event-ID`) misses none and sees none twice, also after a restart; and one
-that reads too slowly costs no memory. A comment now and then shows that the stream is alive.
+A stream has no state of its own: it reads the events of the branch after a sequence number, live
+from a run of this process, else from the store. So a client that reconnects with its last number
+misses none and sees none twice, even after a restart, and a slow reader costs no memory. Comments
+serve as heartbeats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sennit.server.http.disconnects import gone
+from sennit.server.http.disconnects import wait_for_disconnect
 from sennit.server.http.starlette_imports import HttpScope, Receive, Response, Send
 from sennit.server.rest.event_schemas import event_shape
 from sennit.server.settings import Limits
@@ -25,20 +25,20 @@ from sennit.turns.events import AnyEvent
 from sennit.turns.subscription import Subscription
 
 MEDIA = "text/event-stream"
-_HELLO = b"retry: 1000\n\n"
-_ALIVE = b": alive\n\n"
+_RETRY_FIELD = b"retry: 1000\n\n"
+_HEARTBEAT = b": alive\n\n"
 
 _encoder = msgspec.json.Encoder()
 
 
 def frame(event: AnyEvent, branch: Branch) -> bytes:
-    """One event as it is sent."""
+    """Encode one event as a server-sent event."""
     data = _encoder.encode(event_shape(event, branch))
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)
 
 
 class EventStreamResponse(Response):
-    """The events of a branch past a number, as they come."""
+    """A streaming response with the events of a branch after a sequence number."""
 
     media_type = MEDIA
 
@@ -51,57 +51,58 @@ class EventStreamResponse(Response):
         limits: Limits,
         streams: set[OpenStream],
     ) -> None:
-        """`streams` are all that are open, so that they can be ended."""
+        """Subscribe to a branch; `streams` are the open streams, which shutdown ends."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(None, 200, headers, MEDIA)
         del self.headers["content-length"]
         self._branch, self._limits, self._streams = branch, limits, streams
-        self._joined = Subscription(RunRepository(branch), after, follow=follow)
+        self._subscription = Subscription(RunRepository(branch), after, follow=follow)
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return
-        self._gone = leaving = create_task(gone(receive))
+        self._disconnect = disconnect = create_task(wait_for_disconnect(receive))
         self._streams.add(self)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._piece(send, _HELLO)
-            async with self._joined:
-                await self._tell(send, leaving)
-            if leaving.cancelled() or not leaving.done():
+            await self._send_chunk(send, _RETRY_FIELD)
+            async with self._subscription:
+                await self._send_events(send, disconnect)
+            if disconnect.cancelled() or not disconnect.done():
                 await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
-            pass  # it has not read for so long that nobody is there; it can come back
+            pass  # the client does not read; it can reconnect
         finally:
             self._streams.discard(self)
-            leaving.cancel()
+            disconnect.cancel()
 
     def stop(self) -> None:
-        """End the stream; the client comes back elsewhere, with the number of its last event."""
-        self._gone.cancel()
+        """End the stream; the client reconnects with the number of its last event."""
+        self._disconnect.cancel()
 
-    async def _tell(self, send: Send, gone: Task[None]) -> None:
-        """Send events until there are no more, or nobody to send them to."""
-        upcoming = create_task(self._joined.batch())
+    async def _send_events(self, send: Send, disconnect: Task[None]) -> None:
+        """Send events until there are no more, or the client disconnects."""
+        upcoming = create_task(self._subscription.batch())
         try:
             while True:
-                awaited: set[Task[Any]] = {upcoming, gone}
+                awaited: set[Task[Any]] = {upcoming, disconnect}
                 await wait(awaited, timeout=self._limits.heartbeat, return_when=FIRST_COMPLETED)
-                if gone.done():
+                if disconnect.done():
                     return
                 if not upcoming.done():
-                    await self._piece(send, _ALIVE)
+                    await self._send_chunk(send, _HEARTBEAT)
                     continue
                 if not (events := upcoming.result()):
                     return
-                await self._piece(send, b"".join(frame(one, self._branch) for one in events))
-                upcoming = create_task(self._joined.batch())
+                chunk = b"".join(frame(event, self._branch) for event in events)
+                await self._send_chunk(send, chunk)
+                upcoming = create_task(self._subscription.batch())
         finally:
             upcoming.cancel()
             with suppress(CancelledError):
                 await upcoming
 
-    async def _piece(self, send: Send, data: bytes) -> None:
+    async def _send_chunk(self, send: Send, data: bytes) -> None:
         async with timeout(self._limits.send_seconds):
             await send({"type": "http.response.body", "body": data, "more_body": True})

@@ -21,7 +21,7 @@ from sennit.server.settings import Limits
 routes = Routes()
 
 _PATH = "/api/files"
-_AT_ONCE = 65_536  # characters that one call searches, during which no other thread runs
+_BLOCK_CHARS = 65_536  # characters per regex call, which holds the GIL
 
 
 class FileShape(ResponseModel):
@@ -40,7 +40,7 @@ class FileShape(ResponseModel):
 
 
 class GrepLine(ResponseModel):
-    """A line that was found; a long one is cut around the words."""
+    """A matching line; a long one is cut around the match."""
 
     uri: str
     number: int
@@ -56,7 +56,7 @@ class FilesResult(ResponseModel, omit_defaults=True):
     uris: list[str] | None = None
     lines: list[GrepLine] | None = None
     next: str | None = None
-    """Of grep: what to send as `after` for further lines; absent if there are none."""
+    """For grep: the cursor to send as `after`; absent on the last page."""
 
 
 class FilesQuery(RequestModel):
@@ -65,9 +65,9 @@ class FilesQuery(RequestModel):
     uri: str = SCHEME
     op: Literal["ls", "tree", "read", "abstract", "overview", "stat", "glob", "grep"] = "ls"
     pattern: Annotated[str, Meta(max_length=500)] | None = None
-    """For glob as a shell has it, for grep the very words."""
+    """A shell pattern for glob, literal text for grep."""
     after: Annotated[str, Meta(max_length=5000)] | None = None
-    """For grep: the `next` of the answer before."""
+    """For grep: the `next` of the previous response."""
 
 
 class WriteQuery(RequestModel):
@@ -102,44 +102,44 @@ class Removed(ResponseModel):
     query=FilesQuery,
     answer=FilesResult,
 )
-async def look(call: HTTPRequest) -> FilesResult:
+async def look(request: HTTPRequest) -> FilesResult:
     """List, read or search files."""
-    query: FilesQuery = call.query
-    limits = call.limits
-    if query.op in ("tree", "glob", "grep"):  # these read all that is below a folder
-        return await call.server.work.run(call.caller, _look, call.caller.client.fs, query, limits)
-    return await to_thread(_look, call.caller.client.fs, query, limits)
+    query: FilesQuery = request.query
+    fs, limits = request.caller.client.fs, request.limits
+    if query.op in ("tree", "glob", "grep"):  # recursive, so possibly long
+        return await request.server.work.run(request.caller, _read, fs, query, limits)
+    return await to_thread(_read, fs, query, limits)
 
 
-def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
+def _read(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
     uri = query.uri
     match query.op:
         case "ls":
-            return FilesResult(entries=[_entry(one) for one in fs.ls(uri)])
+            return FilesResult(entries=[_entry(entry) for entry in fs.ls(uri)])
         case "stat":
             return FilesResult(entry=_entry(fs.stat(uri)))
         case "glob":
             below = None if uri == SCHEME else uri
             return FilesResult(uris=fs.glob(_pattern(query), below))
         case "grep":
-            return _found(fs, query, limits)
+            return _grep(fs, query, limits)
         case "tree" | "read" | "abstract" | "overview" as op:
-            say: Any = getattr(fs, op)
-            return FilesResult(text=say(uri))
+            read: Any = getattr(fs, op)
+            return FilesResult(text=read(uri))
 
 
-def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
-    """The lines with the words; after so many lines, or so much text, the rest is left for `next`.
+def _grep(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
+    """Return the lines that contain the pattern, up to the limits; `next` continues after them.
 
-    The words are no regular expression: one that takes for ever would stop the whole server.
+    The pattern is literal text: a slow regular expression would block the whole server.
     """
-    wanted = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
+    pattern = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
     lines: list[GrepLine] = []
     read = 0
-    for uri, skip, text in _from(fs, query):
+    for uri, skip, text in _texts_from(fs, query):
         read += len(text)
         for number, line in enumerate(islice(_lines(text), skip, None), skip + 1):
-            if (hit := _search(wanted, line, len(_pattern(query)))) is not None:
+            if (hit := _search(pattern, line, len(_pattern(query)))) is not None:
                 lines.append(
                     GrepLine(uri=uri, number=number, line=_cut(line, hit, limits.line_chars))
                 )
@@ -151,78 +151,76 @@ def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines of a text, split some at a time: over all of it no other thread would run."""
-    begun: list[str] = []
+    """Yield the lines of a text, split in blocks, since splitting all of it would hold the GIL."""
+    pending: list[str] = []
     at = 0
     while at < len(text):
-        end = at + _AT_ONCE
+        end = at + _BLOCK_CHARS
         end += text[end - 1 : end + 1] == "\r\n"
-        for piece in text[at:end].splitlines(keepends=True):
-            (line,) = piece.splitlines()
-            begun.append(line)
-            if len(line) < len(piece):
-                yield "".join(begun)
-                begun.clear()
+        for part in text[at:end].splitlines(keepends=True):
+            (line,) = part.splitlines()
+            pending.append(line)
+            if len(line) < len(part):
+                yield "".join(pending)
+                pending.clear()
         at = end
-    if begun:
-        yield "".join(begun)
+    if pending:
+        yield "".join(pending)
 
 
-def _search(wanted: re.Pattern[str], line: str, length: int) -> re.Match[str] | None:
-    """The first place of words of that length in a line, searched some characters at a time."""
-    for start in range(0, len(line), _AT_ONCE):
-        if (hit := wanted.search(line, start, start + _AT_ONCE + length)) is not None:
+def _search(pattern: re.Pattern[str], line: str, length: int) -> re.Match[str] | None:
+    """Return the first match in a line, searched in overlapping blocks."""
+    for start in range(0, len(line), _BLOCK_CHARS):
+        if (hit := pattern.search(line, start, start + _BLOCK_CHARS + length)) is not None:
             return hit
     return None
 
 
-def _from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:
-    """The files to search, in order: their uri, how many lines to skip, and their text."""
+def _texts_from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:
+    """Yield the files to search in order: URI, number of lines to skip, text."""
     number, _, last = (query.after or "0@").partition("@")
     if not number.isdecimal() or len(number) > 18:
         raise ValidationError(
             f"after must be the 'next' of an earlier response, got {shown(query.after)}."
         )
     reached = not last
-    for one, say in fs.texts(query.uri):
-        if reached or one.uri == last:
-            yield one.uri, 0 if reached else int(number), say()
+    for entry, read in fs.texts(query.uri):
+        if reached or entry.uri == last:
+            yield entry.uri, 0 if reached else int(number), read()
             reached = True
     if not reached:
-        raise ValidationError(f"The file {shown(last)} is gone; search again from the beginning.")
+        raise ValidationError(f"The file {shown(last)} is gone; search again without 'after'.")
 
 
-def _cut(line: str, hit: re.Match[str], most: int) -> str:
-    """A line of at most so many characters around what was found."""
-    start = max(0, min(hit.start() - most // 4, len(line) - most))
-    return line[start : start + most]
+def _cut(line: str, hit: re.Match[str], max_chars: int) -> str:
+    """Cut a line to `max_chars` around a match."""
+    start = max(0, min(hit.start() - max_chars // 4, len(line) - max_chars))
+    return line[start : start + max_chars]
 
 
 def _pattern(query: FilesQuery) -> str:
     if not query.pattern:
-        raise ValidationError(f"{query.op} needs a pattern.")
+        raise ValidationError(f"{query.op!r} needs a 'pattern'.")
     return query.pattern
 
 
-def _entry(one: FileEntry) -> FileShape:
+def _entry(entry: FileEntry) -> FileShape:
     return FileShape(
-        uri=one.uri,
-        name=one.name,
-        is_folder=one.is_folder,
-        size=one.size,
-        created_at=None if one.created_at is None else iso(one.created_at),
-        updated_at=None if one.updated_at is None else iso(one.updated_at),
-        category=one.category,
-        abstract=one.abstract,
-        version=one.version,
-        active_count=one.active_count,
+        uri=entry.uri,
+        name=entry.name,
+        is_folder=entry.is_folder,
+        size=entry.size,
+        created_at=None if entry.created_at is None else iso(entry.created_at),
+        updated_at=None if entry.updated_at is None else iso(entry.updated_at),
+        category=entry.category,
+        abstract=entry.abstract,
+        version=entry.version,
+        active_count=entry.active_count,
     )
 
 
 def _is_forgetting(uri: Uri) -> bool:
-    """Return whether erasing what is there erases memories: then it needs the scope of
-    forgetting.
-    """
+    """Return whether removing a URI erases memories, which needs the scope "admin"."""
     return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
 
 
@@ -234,13 +232,13 @@ def _is_forgetting(uri: Uri) -> bool:
     body=WriteFileRequest,
     answer=FileShape,
 )
-async def write(call: HTTPRequest) -> FileShape:
-    """Let a file say something; what it said before stays in its history."""
-    query: WriteQuery = call.query
+async def write(request: HTTPRequest) -> FileShape:
+    """Write a file; earlier versions stay in its history."""
+    query: WriteQuery = request.query
     if Uri.parse(query.uri).is_shared:
-        call.caller.require("admin")
-    ask: WriteFileRequest = call.body
-    return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
+        request.caller.require("admin")
+    body: WriteFileRequest = request.body
+    return _entry(await request.caller.client.fs.awrite(query.uri, body.text))
 
 
 @routes.delete(
@@ -250,11 +248,11 @@ async def write(call: HTTPRequest) -> FileShape:
     query=RemoveQuery,
     answer=Removed,
 )
-async def remove(call: HTTPRequest) -> Removed:
+async def remove(request: HTTPRequest) -> Removed:
     """Erase a file with its history, or a folder."""
-    query: RemoveQuery = call.query
-    place = Uri.parse(query.uri)
-    if place.is_shared or _is_forgetting(place):
-        call.caller.require("admin")
-    gone = await call.caller.client.fs.arm(query.uri, recursive=query.recursive)
-    return Removed(removed=gone)
+    query: RemoveQuery = request.query
+    uri = Uri.parse(query.uri)
+    if uri.is_shared or _is_forgetting(uri):
+        request.caller.require("admin")
+    count = await request.caller.client.fs.arm(query.uri, recursive=query.recursive)
+    return Removed(removed=count)

@@ -17,7 +17,7 @@ routes = Routes()
 
 
 class Health(ResponseModel):
-    """That the server is there."""
+    """The status of the server."""
 
     status: str
     version: str
@@ -33,14 +33,14 @@ class Me(ResponseModel):
 
 
 class ModelShape(ResponseModel):
-    """A model that may be asked."""
+    """A model of the server."""
 
     name: str
     default: bool
     window: int | None
-    """How many tokens it takes in, if that is known."""
+    """The size of its context window in tokens, if known."""
     tiny: bool
-    """Whether it is the embedded toy, of which nobody should expect much."""
+    """Whether it is the small embedded model."""
 
 
 class ToolShape(ResponseModel):
@@ -66,46 +66,46 @@ def _version() -> str:
     return version("sennit")
 
 
-@routes.get("/api/health", scope=None, summary="Whether the server is there", answer=Health)
-async def health(_call: HTTPRequest) -> Health:
-    """That the server is there."""
+@routes.get("/api/health", scope=None, summary="Check that the server is running", answer=Health)
+async def health(_request: HTTPRequest) -> Health:
+    """Return the status of the server."""
     return Health(status="ok", version=_version())
 
 
 @routes.get(
     "/api/ready",
     scope=None,
-    summary="Whether the server can reach its database, and so answer",
+    summary="Check that the server can reach its database",
     answer=Health,
 )
-async def ready(call: HTTPRequest) -> Health:
-    """That the server can reach its database; raises HTTPError 503 if it cannot."""
+async def ready(request: HTTPRequest) -> Health:
+    """Check the database; raise HTTPError 503 if it cannot be reached."""
     try:
-        await call.server.check_store()
+        await request.server.check_store()
     except SennitError as error:
-        _log.warning("Not ready: %s", error)  # the answer is public, and names no host or path
-        told = "The database cannot be reached; the server's log says why."
-        raise HTTPError(503, "not_ready", told, headers={"retry-after": "5"}) from None
+        _log.warning("Not ready: %s", error)  # the response is public, so it names no host or path
+        message = "The database cannot be reached; see the server's log."
+        raise HTTPError(503, "not_ready", message, headers={"retry-after": "5"}) from None
     return Health(status="ready", version=_version())
 
 
-@routes.get("/api/me", scope="read", summary="Who you are, and what you may do", answer=Me)
-async def me(call: HTTPRequest) -> Me:
+@routes.get("/api/me", scope="read", summary="Read the caller and its scopes", answer=Me)
+async def me(request: HTTPRequest) -> Me:
     """Return the caller and its scopes."""
-    client = call.caller.client
-    scopes = [one for one in SCOPES if one in call.caller.scopes]
+    client = request.caller.client
+    scopes = [scope for scope in SCOPES if scope in request.caller.scopes]
     return Me(tenant=client.tenant, user=client.user, agent=client.agent, scopes=scopes)
 
 
 @routes.get(
     "/api/models",
     scope="read",
-    summary="The models that may be asked, and the tools they may call",
+    summary="List the models, and the tools they may call",
     answer=Models,
 )
-async def models(call: HTTPRequest) -> Models:
-    """List the models; one may have to be reached to know its context window."""
-    default = next(iter(call.server.models))
+async def models(request: HTTPRequest) -> Models:
+    """List the models and tools; may connect to a model to learn its context window."""
+    default = next(iter(request.server.models))
     shapes = [
         ModelShape(
             name=name,
@@ -113,11 +113,11 @@ async def models(call: HTTPRequest) -> Models:
             window=await to_thread(_window, model),
             tiny=name == "local",
         )
-        for name, model in call.server.models.items()
+        for name, model in request.server.models.items()
     ]
     tools = [
         ToolShape(name=tool.name, description=tool.description, needs_approval=tool.needs_approval)
-        for tool in call.server.tools.values()
+        for tool in request.server.tools.values()
     ]
     return Models(models=shapes, tools=tools)
 
@@ -125,5 +125,5 @@ async def models(call: HTTPRequest) -> Models:
 def _window(model: Model) -> int | None:
     try:
         return model.window
-    except ModelError:  # it cannot be reached now; whoever asks it is told why
+    except ModelError:  # cannot be reached now; a run reports why
         return None

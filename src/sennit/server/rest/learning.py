@@ -17,18 +17,18 @@ from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
-from sennit.server.rest.branches import ONE
+from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.schemas import iso
 
 routes = Routes()
 
-_LABEL = ONE + "/messages/{message}/label"
-_LINES = "application/jsonl"
-_AT_ONCE = 65_536  # bytes
+_LABEL_PATH = BRANCH_PATH + "/messages/{message}/label"
+_JSONL = "application/jsonl"
+_CHUNK_BYTES = 65_536  # bytes
 
 
 class LabelRequest(RequestModel):
-    """A judgement: a score or a thumb."""
+    """A label: a score or a thumb."""
 
     score: float | UnsetType = UNSET
     thumb: Literal["up", "down"] | UnsetType = UNSET
@@ -36,13 +36,13 @@ class LabelRequest(RequestModel):
 
 
 class LabelQuery(RequestModel):
-    """The judge of a label."""
+    """The author of a label."""
 
     by: str = "user"
 
 
 class LabelShape(ResponseModel):
-    """A judgement of a message."""
+    """A label of a message."""
 
     message: UUID
     score: float
@@ -51,143 +51,143 @@ class LabelShape(ResponseModel):
 
 
 class LabelsQuery(RequestModel):
-    """The judge of labels; without a name, every judge."""
+    """The author of labels; by default all authors."""
 
     by: str | None = None
 
 
 class LabelList(ResponseModel):
-    """The judgements of a session's messages, the oldest first."""
+    """The labels of a session's messages, oldest first."""
 
     labels: list[LabelShape]
 
 
 class ExportQuery(RequestModel):
-    """In which form: messages as they are ("jsonl"), or as training tools read them."""
+    """The format: messages as stored ("jsonl"), or a training format."""
 
     format: str = "jsonl"
 
 
 @routes.post(
-    _LABEL,
+    _LABEL_PATH,
     scope="write",
-    summary="Judge a message by a score or a thumb",
+    summary="Label a message with a score or a thumb",
     body=LabelRequest,
     answer=LabelShape,
     status=201,
 )
-async def label(call: HTTPRequest) -> LabelShape:
-    """Judge a message; judging again replaces it."""
-    ask: LabelRequest = call.body
-    if (ask.score is UNSET) == (ask.thumb is UNSET):
+async def label(request: HTTPRequest) -> LabelShape:
+    """Label a message; a new label replaces the old one."""
+    body: LabelRequest = request.body
+    if (body.score is UNSET) == (body.thumb is UNSET):
         raise ValidationError("Pass either a score or a thumb.")
-    session, uid = await _message(call)
-    score = None if ask.score is UNSET else ask.score
-    thumb = None if ask.thumb is UNSET else ask.thumb
-    made = await session.alabel(uid, score, thumb=thumb, by=ask.by)
-    return _shape(made)
+    session, uid = await _message(request)
+    score = None if body.score is UNSET else body.score
+    thumb = None if body.thumb is UNSET else body.thumb
+    saved = await session.alabel(uid, score, thumb=thumb, by=body.by)
+    return _shape(saved)
 
 
-def _shape(made: Label) -> LabelShape:
+def _shape(label: Label) -> LabelShape:
     return LabelShape(
-        message=made.message, score=made.score, by=made.by, created_at=iso(made.created_at)
+        message=label.message, score=label.score, by=label.by, created_at=iso(label.created_at)
     )
 
 
 @routes.get(
     "/api/sessions/{session}/labels",
     scope="read",
-    summary="The judgements of a session's messages",
+    summary="List the labels of a session's messages",
     query=LabelsQuery,
     answer=LabelList,
 )
-async def list_labels(call: HTTPRequest) -> LabelList:
-    """The judgements of a session's messages."""
-    query: LabelsQuery = call.query
-    session = await call.caller.session(call.path["session"])
-    found = await session.alabels(by=query.by)
-    return LabelList(labels=[_shape(one) for one in found])
+async def list_labels(request: HTTPRequest) -> LabelList:
+    """List the labels of a session's messages."""
+    query: LabelsQuery = request.query
+    session = await request.caller.session(request.path["session"])
+    labels = await session.alabels(by=query.by)
+    return LabelList(labels=[_shape(label) for label in labels])
 
 
-@routes.delete(_LABEL, scope="write", summary="Take a judgement back", query=LabelQuery, status=204)
-async def unlabel(call: HTTPRequest) -> None:
-    """Take a judgement back."""
-    query: LabelQuery = call.query
-    session, uid = await _message(call)
+@routes.delete(_LABEL_PATH, scope="write", summary="Remove a label", query=LabelQuery, status=204)
+async def unlabel(request: HTTPRequest) -> None:
+    """Remove a label."""
+    query: LabelQuery = request.query
+    session, uid = await _message(request)
     await session.aunlabel(uid, by=query.by)
 
 
-async def _message(call: HTTPRequest) -> tuple[Session, UUID]:
-    """The session and the message that are meant, which must stand on the branch."""
-    session = await call.caller.session(call.path["session"])
-    branch = session.get_branch(call.path["branch"])
-    return session, branch[branch.index(message_id(call.path["message"]))]
+async def _message(request: HTTPRequest) -> tuple[Session, UUID]:
+    """Return the session and the message id; raise NotFoundError if the branch lacks it."""
+    session = await request.caller.session(request.path["session"])
+    branch = session.get_branch(request.path["branch"])
+    return session, branch[branch.index(message_id(request.path["message"]))]
 
 
-def message_id(given: str) -> UUID:
-    """The id of a message; raises HTTPError 404 for what can be none."""
+def message_id(text: str) -> UUID:
+    """Parse the id of a message; raise HTTPError 404 if it is invalid."""
     try:
-        return UUID(given)
+        return UUID(text)
     except ValueError:
-        raise HTTPError(404, "not_found", f"There is no message {given[:100]!r}.") from None
+        raise HTTPError(404, "not_found", f"There is no message {text[:100]!r}.") from None
 
 
 @routes.get(
     "/api/sessions/{session}/export",
     scope="read",
-    summary="A session as lines of JSON: as it is, or for training",
+    summary="Export a session as JSON lines: as stored, or for training",
     query=ExportQuery,
-    media=_LINES,
+    media=_JSONL,
 )
-async def export(call: HTTPRequest) -> StreamingResponse:
-    """A session as lines of JSON, sent as they are made.
+async def export(request: HTTPRequest) -> StreamingResponse:
+    """Stream a session as JSON lines.
 
-    A header counts what the training formats leave out of the first 64 KiB, by the reason.
+    For training formats a header counts what was left out of the first 64 KiB, by reason.
     """
-    query: ExportQuery = call.query
-    session = await call.caller.session(call.path["session"])
+    query: ExportQuery = request.query
+    session = await request.caller.session(request.path["session"])
     name = f"session-{session.id}.{query.format}.jsonl"
     headers = {**PRIVATE, "content-disposition": f'attachment; filename="{name}"'}
     if query.format == "jsonl":
-        body = _pieces(call, _messages(session))
+        body = _chunks(request, _messages(session))
     else:
         options = ExportOptions(format=query.format)
-        training = call.caller.client.training_lines
-        lines = await call.server.work.run(call.caller, training, session.id, options)
-        first = await call.server.work.run(call.caller, _piece, lines)
+        training = request.caller.client.training_lines
+        lines = await request.server.work.run(request.caller, training, session.id, options)
+        first = await request.server.work.run(request.caller, _next_chunk, lines)
         headers["x-sennit-left-out"] = dumps(dict(lines.left_out)).decode()
-        body = _pieces(call, lines, first)
-    return StreamingResponse(body, headers=headers, media_type=_LINES)
+        body = _chunks(request, lines, first)
+    return StreamingResponse(body, headers=headers, media_type=_JSONL)
 
 
 def _messages(session: Session) -> Iterator[bytes]:
-    """Every message once, branch by branch, with the first branch it stands on."""
+    """Yield every message once, with the name of its first branch."""
     seen: set[UUID] = set()
     for branch in session.branches:
         for message in branch.messages:
             if message.id not in seen:
                 seen.add(message.id)
-                told = {"branch": branch.name, **message.to_dict()}
-                yield dumps(told) + b"\n"
+                fields = {"branch": branch.name, **message.to_dict()}
+                yield dumps(fields) + b"\n"
 
 
-def _piece(lines: Iterator[bytes]) -> bytes:
-    """The next lines, about 64 KiB of them."""
-    found: list[bytes] = []
+def _next_chunk(lines: Iterator[bytes]) -> bytes:
+    """Return the next lines, about 64 KiB."""
+    chunk: list[bytes] = []
     size = 0
-    while size < _AT_ONCE and (line := next(lines, None)) is not None:
+    while size < _CHUNK_BYTES and (line := next(lines, None)) is not None:
         cancellation.check()
-        found.append(line)
+        chunk.append(line)
         size += len(line)
-    return b"".join(found)
+    return b"".join(chunk)
 
 
-async def _pieces(
-    call: HTTPRequest, lines: Iterator[bytes], first: bytes | None = None
+async def _chunks(
+    request: HTTPRequest, lines: Iterator[bytes], first: bytes | None = None
 ) -> AsyncGenerator[bytes]:
-    """Lines, some at a time, made in a thread when it is the owner's turn."""
-    run = call.server.work.run
-    piece = await run(call.caller, _piece, lines) if first is None else first
-    while piece:
-        yield piece
-        piece = await run(call.caller, _piece, lines)
+    """Yield lines in chunks, produced in the thread pool."""
+    run = request.server.work.run
+    chunk = await run(request.caller, _next_chunk, lines) if first is None else first
+    while chunk:
+        yield chunk
+        chunk = await run(request.caller, _next_chunk, lines)

@@ -22,11 +22,11 @@ from sennit.server.rest.sessions import Limit
 
 routes = Routes()
 
-_SESSIONS = 100  # looked through for commits when none is named
+_MAX_SESSIONS_READ = 100  # when no session is named
 
 
 class EvidenceShape(ResponseModel):
-    """A message that a memory came from; without a text if it is no longer kept."""
+    """A message that a memory is based on; without a text if it was erased."""
 
     session: str
     message: str
@@ -36,7 +36,7 @@ class EvidenceShape(ResponseModel):
 
 
 class MemoryShape(ResponseModel):
-    """A memory, as it is or as it was."""
+    """A version of a memory."""
 
     uri: str
     category: str | None
@@ -62,7 +62,7 @@ class DecisionShape(ResponseModel):
 
 
 class MemoryItem(ResponseModel):
-    """A memory with all that is known of it."""
+    """A memory with its history and the decisions of its commit."""
 
     memory: MemoryShape
     history: list[MemoryShape]
@@ -85,7 +85,7 @@ class MemoriesQuery(RequestModel):
 
 
 class UriQuery(RequestModel):
-    """An address."""
+    """A URI."""
 
     uri: str
 
@@ -99,7 +99,7 @@ class CommitRequest(RequestModel):
 
 
 class CommitShape(ResponseModel):
-    """A commit, what became of it, and what it decided."""
+    """A commit, its result and its decisions."""
 
     id: str
     session: str
@@ -116,7 +116,7 @@ class CommitList(ResponseModel):
 
 
 class CommitsQuery(RequestModel):
-    """Of which session; otherwise of those changed last."""
+    """The session; by default those changed last."""
 
     session: str | None = None
 
@@ -146,144 +146,144 @@ class ForgetShape(ResponseModel):
 @routes.post(
     "/api/sessions/{session}/commit",
     scope="write",
-    summary="Archive what is new in a session, and remember what matters of it",
+    summary="Commit a session: archive new messages and extract memories",
     body=CommitRequest,
     answer=dict[str, Any],
 )
-async def commit(call: HTTPRequest) -> dict[str, Any]:
-    """Archive what is new, and remember what matters of it."""
-    ask: CommitRequest = call.body
-    session = await call.caller.session(call.path["session"])
-    return await session.acommit(ask.branch, wait=ask.wait, keep_recent=ask.keep_recent)
+async def commit(request: HTTPRequest) -> dict[str, Any]:
+    """Commit a session: archive its new messages and extract memories."""
+    body: CommitRequest = request.body
+    session = await request.caller.session(request.path["session"])
+    return await session.acommit(body.branch, wait=body.wait, keep_recent=body.keep_recent)
 
 
 @routes.get(
-    "/api/tasks/{task}", scope="read", summary="How far a commit has come", answer=dict[str, Any]
+    "/api/tasks/{task}", scope="read", summary="Read a commit's progress", answer=dict[str, Any]
 )
-async def task(call: HTTPRequest) -> dict[str, Any]:
+async def task(request: HTTPRequest) -> dict[str, Any]:
     """Return the progress of a commit."""
-    return await call.caller.client.aget_task(call.path["task"])
+    return await request.caller.client.aget_task(request.path["task"])
 
 
 @routes.post(
     "/api/commits/{commit}/undo",
     scope="admin",
-    summary="Take back what a commit has written to memory",
+    summary="Undo the memory changes of a commit",
     answer=UndoShape,
 )
-async def undo(call: HTTPRequest) -> UndoShape:
-    """Take back what a commit has written."""
-    return UndoShape(**asdict(await call.caller.client.aundo_commit(call.path["commit"])))
+async def undo(request: HTTPRequest) -> UndoShape:
+    """Undo the memory changes of a commit."""
+    return UndoShape(**asdict(await request.caller.client.aundo_commit(request.path["commit"])))
 
 
 @routes.get(
     "/api/commits",
     scope="read",
-    summary="Commits with all they decided, the newest first",
+    summary="List commits and their decisions, newest first",
     query=CommitsQuery,
     answer=CommitList,
 )
-async def list_commits(call: HTTPRequest) -> CommitList:
-    """The commits of a session, or of the sessions changed last."""
-    query: CommitsQuery = call.query
-    return await to_thread(_commits, call.caller.client, query.session)
+async def list_commits(request: HTTPRequest) -> CommitList:
+    """List the commits of a session, or of the sessions changed last."""
+    query: CommitsQuery = request.query
+    return await to_thread(_commits, request.caller.client, query.session)
 
 
 def _commits(client: Client, session: str | None) -> CommitList:
     if session is not None:
-        found = client.memory.commits(client.session(session, create=False))
+        commits = client.memory.commits(client.session(session, create=False))
     else:
-        found = sorted(_recent(client), key=lambda one: one.created_at, reverse=True)
-    return CommitList(commits=[_commit(one) for one in found])
+        commits = sorted(_recent(client), key=lambda commit: commit.created_at, reverse=True)
+    return CommitList(commits=[_commit(commit) for commit in commits])
 
 
 def _recent(client: Client) -> Iterable[CommitStatus]:
-    for info in client.sessions(limit=_SESSIONS):
+    for info in client.sessions(limit=_MAX_SESSIONS_READ):
         try:
             yield from client.memory.commits(client.session(info.id, create=False))
         except NotFoundError:  # deleted meanwhile
             continue
 
 
-def _commit(one: CommitStatus) -> CommitShape:
+def _commit(status: CommitStatus) -> CommitShape:
     return CommitShape(
-        id=str(one.id),
-        session=str(one.session),
-        branch=str(one.branch),
-        created_at=clock.to_iso(clock.from_datetime(one.created_at)),
-        result=dict(one.result),
-        decisions=convert(list(one.decisions), list[DecisionShape]),
+        id=str(status.id),
+        session=str(status.session),
+        branch=str(status.branch),
+        created_at=clock.to_iso(clock.from_datetime(status.created_at)),
+        result=dict(status.result),
+        decisions=convert(list(status.decisions), list[DecisionShape]),
     )
 
 
 @routes.get(
     "/api/memories",
     scope="read",
-    summary="What is remembered, and what was said that it rests on",
+    summary="List memories with their evidence",
     query=MemoriesQuery,
     answer=MemoryList,
 )
-async def list_memories(call: HTTPRequest) -> MemoryList:
-    """A page of what is remembered, with what was said that it rests on."""
-    query: MemoriesQuery = call.query
-    return await to_thread(_page, call.caller.client, query)
+async def list_memories(request: HTTPRequest) -> MemoryList:
+    """Return a page of memories with their evidence."""
+    query: MemoriesQuery = request.query
+    return await to_thread(_page, request.caller.client, query)
 
 
 def _page(client: Client, query: MemoriesQuery) -> MemoryList:
-    found = client.memory.all(_category(query.category))
+    records = client.memory.all(_category(query.category))
     if query.before is not None:
-        places = [at for at, one in enumerate(found) if one.uri == query.before]
-        if not places:
-            told = f"before must be the 'next' of the previous page, got {query.before[:200]!r}."
-            raise HTTPError(422, "invalid", told, param="before")
-        found = found[places[0] + 1 :]
-    page = found[: query.limit]
-    said = client.memory.evidence(page)
-    last = page[-1].uri if len(found) > query.limit else None
-    return MemoryList(memories=[_memory(one, said) for one in page], next=last)
+        positions = [at for at, record in enumerate(records) if record.uri == query.before]
+        if not positions:
+            message = f"before must be the 'next' of the previous page, got {query.before[:200]!r}."
+            raise HTTPError(422, "invalid", message, param="before")
+        records = records[positions[0] + 1 :]
+    page = records[: query.limit]
+    quotes = client.memory.evidence(page)
+    last = page[-1].uri if len(records) > query.limit else None
+    return MemoryList(memories=[_memory(record, quotes) for record in page], next=last)
 
 
-def _category(given: str | None) -> str | None:
-    known = [one.value for one in Category]
-    if given is None or given in known:
-        return given
-    told = f"{given[:100]!r} is not a category; there are: {', '.join(known)}."
-    raise HTTPError(422, "invalid", told, param="category")
+def _category(name: str | None) -> str | None:
+    names = [category.value for category in Category]
+    if name is None or name in names:
+        return name
+    message = f"Unknown category {name[:100]!r}; expected one of: {', '.join(names)}."
+    raise HTTPError(422, "invalid", message, param="category")
 
 
-def _memory(one: MemoryRecord, said: dict[EvidenceSource, QuotedMessage]) -> MemoryShape:
-    evidence = [_evidence(source, said.get(source)) for source in one.evidence]
-    return convert({**one.to_dict(), "evidence": evidence}, MemoryShape)
+def _memory(record: MemoryRecord, quotes: dict[EvidenceSource, QuotedMessage]) -> MemoryShape:
+    evidence = [_evidence(source, quotes.get(source)) for source in record.evidence]
+    return convert({**record.to_dict(), "evidence": evidence}, MemoryShape)
 
 
-def _evidence(source: EvidenceSource, said: QuotedMessage | None) -> dict[str, Any]:
-    where = {"session": str(source.session), "message": str(source.message)}
-    return where if said is None else {**said.to_dict(), **where}
+def _evidence(source: EvidenceSource, quote: QuotedMessage | None) -> dict[str, Any]:
+    location = {"session": str(source.session), "message": str(source.message)}
+    return location if quote is None else {**quote.to_dict(), **location}
 
 
 @routes.get(
     "/api/memories/item",
     scope="read",
-    summary="One memory with its evidence, history and decisions",
+    summary="Read a memory with its evidence, history and decisions",
     query=UriQuery,
     answer=MemoryItem,
 )
-async def get_memory(call: HTTPRequest) -> MemoryItem:
-    """One memory with its evidence, its history, and what its commit decided."""
-    query: UriQuery = call.query
-    return await to_thread(_item, call.caller.client, query.uri)
+async def get_memory(request: HTTPRequest) -> MemoryItem:
+    """Return a memory with its evidence, its history and the decisions of its commit."""
+    query: UriQuery = request.query
+    return await to_thread(_item, request.caller.client, query.uri)
 
 
 def _item(client: Client, uri: str) -> MemoryItem:
-    found, history = client.memory.get(uri), client.memory.history(uri)
-    said = client.memory.evidence([found, *history])
+    record, history = client.memory.get(uri), client.memory.history(uri)
+    quotes = client.memory.evidence([record, *history])
     decisions: list[dict[str, Any]] = []
-    if found.commit_id is not None:
-        told = client.memory.committed(found.commit_id).decisions
-        decisions = [one for one in told if one["uri"].partition("#")[0] == found.uri]
+    if record.commit_id is not None:
+        decided = client.memory.committed(record.commit_id).decisions
+        decisions = [item for item in decided if item["uri"].partition("#")[0] == record.uri]
     return MemoryItem(
-        memory=_memory(found, said),
-        history=[_memory(one, said) for one in history],
+        memory=_memory(record, quotes),
+        history=[_memory(version, quotes) for version in history],
         decisions=convert(decisions, list[DecisionShape]),
     )
 
@@ -291,17 +291,17 @@ def _item(client: Client, uri: str) -> MemoryItem:
 @routes.post(
     "/api/forget",
     scope="admin",
-    summary="Erase a memory, a folder or a session, with all that rests on it",
+    summary="Erase a memory, a folder or a session, and all that is derived from it",
     body=ForgetRequest,
     answer=ForgetShape,
 )
-async def forget(call: HTTPRequest) -> ForgetShape:
-    """Erase for good, with all that rests on it."""
-    ask: ForgetRequest = call.body
-    if (ask.uri is None) == (ask.session is None):
+async def forget(request: HTTPRequest) -> ForgetShape:
+    """Erase a URI or a session, and all that is derived from it."""
+    body: ForgetRequest = request.body
+    if (body.uri is None) == (body.session is None):
         raise HTTPError(422, "invalid", "Pass either a uri or a session.")
-    client = call.caller.client
-    if ask.session is not None:
-        call.caller.open.drop((await call.caller.session(ask.session)).id)
-    gone = await client.aforget(uri=ask.uri, session=ask.session)
-    return ForgetShape(sessions=gone.sessions, files=gone.files)
+    client = request.caller.client
+    if body.session is not None:
+        request.caller.open.drop((await request.caller.session(body.session)).id)
+    erased = await client.aforget(uri=body.uri, session=body.session)
+    return ForgetShape(sessions=erased.sessions, files=erased.files)

@@ -1,6 +1,4 @@
-"""The branch and index at which a message stands.
-branch and the place on it.
-"""
+"""The branch and index of a message."""
 
 from __future__ import annotations
 
@@ -31,15 +29,15 @@ class MessageLocation(ResponseModel):
 @routes.get(
     "/api/sessions/{session}/messages/{message}",
     scope="read",
-    summary="Where a message stands",
+    summary="Locate a message: its branch and index",
     query=LocationQuery,
     answer=MessageLocation,
 )
-async def place(call: HTTPRequest) -> MessageLocation:
-    """A branch on which a message stands."""
-    query: LocationQuery = call.query
-    session = await call.caller.session(call.path["session"])
-    return await to_thread(_find, session, call.path["message"], query.branch)
+async def locate(request: HTTPRequest) -> MessageLocation:
+    """Return a branch that has a message, and its index; raise NotFoundError if none has."""
+    query: LocationQuery = request.query
+    session = await request.caller.session(request.path["session"])
+    return await to_thread(_find, session, request.path["message"], query.branch)
 
 
 def _find(session: Session, message: str, first: str | None) -> MessageLocation:

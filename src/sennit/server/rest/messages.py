@@ -15,14 +15,14 @@ from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart, part_from_dict
 from sennit.server.http.endpoint import (
-    FEW,
+    MAX_INLINE_ITEMS,
     HTTPRequest,
     RequestModel,
     ResponseModel,
     Routes,
-    within,
+    fitting,
 )
-from sennit.server.rest.branches import ONE
+from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.schemas import MessageShape, Sibling, message_shape
 from sennit.sessions.branch import Branch
 from sennit.sessions.message_versions import MessageVersion, versions
@@ -46,19 +46,19 @@ class MessagePage(ResponseModel):
     messages: list[MessageShape]
     total: int
     start: int
-    """The index of the first one here."""
+    """The index of the first message of the page."""
     seq: int
-    """The number of the branch's last event: read events from there on to miss none."""
+    """The sequence number of the branch's last event: read events after it to miss none."""
 
 
 class NewMessage(RequestModel):
-    """Something said, in words or in parts."""
+    """A message, with a text or parts."""
 
     role: Literal["user", "assistant"]
     text: str | UnsetType = UNSET
     parts: list[dict[str, Any]] | UnsetType = UNSET
     id: UUID | None = None
-    """The message's id, made by whoever says it: saying it again changes nothing. For words."""
+    """The id, chosen by the client, so that a retry adds nothing; only with a text."""
 
 
 class Added(ResponseModel):
@@ -68,35 +68,35 @@ class Added(ResponseModel):
 
 
 @routes.get(
-    ONE + "/messages",
+    BRANCH_PATH + "/messages",
     scope="read",
-    summary="The messages of a branch, by default the last ones",
+    summary="List the messages of a branch, by default the last",
     query=MessagesQuery,
     answer=MessagePage,
 )
-async def list_messages(call: HTTPRequest) -> MessagePage:
-    """A page of messages, by default the last ones."""
-    query: MessagesQuery = call.query
+async def list_messages(request: HTTPRequest) -> MessagePage:
+    """Return a page of messages, by default the last."""
+    query: MessagesQuery = request.query
     if query.before is not None and query.after is not None:
-        raise ValidationError("Pass before or after, not both.")
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await to_thread(_page, branch, query, call.limits.answer_bytes)
+        raise ValidationError("Send 'before' or 'after', not both.")
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    return await to_thread(_page, branch, query, request.limits.answer_bytes)
 
 
-def _page(branch: Branch, query: MessagesQuery, most: int) -> MessagePage:
-    seq = RunRepository(branch).last_seq()  # before the messages, so that no event is missed
+def _page(branch: Branch, query: MessagesQuery, max_bytes: int) -> MessagePage:
+    seq = RunRepository(branch).last_seq()  # read before the messages, so that no event is missed
     with branch.session.lock:
         total = len(branch)
         start, stop = _range(total, query)
         messages = branch.session.messages.pick(branch[start:stop])
-    found = versions(branch)
-    # A page is filled from where it was asked for: from its beginning, or else from its end.
+    siblings = versions(branch)
+    # The size limit cuts the end away from the cursor.
     step = 1 if query.after is not None else -1
     shapes = (
-        message_shape(one, index, _siblings(found, index))
-        for index, one in list(enumerate(messages, start))[::step]
+        message_shape(message, index, _siblings(siblings, index))
+        for index, message in list(enumerate(messages, start))[::step]
     )
-    page = list(within(shapes, most))[::step]
+    page = list(fitting(shapes, max_bytes))[::step]
     if step < 0:
         start += len(messages) - len(page)
     return MessagePage(messages=page, total=total, start=start, seq=seq)
@@ -110,74 +110,80 @@ def _range(total: int, query: MessagesQuery) -> tuple[int, int]:
     return max(0, stop - query.limit), stop
 
 
-def _siblings(found: dict[int, list[MessageVersion]], index: int) -> list[Sibling]:
+def _siblings(siblings: dict[int, list[MessageVersion]], index: int) -> list[Sibling]:
     return [
-        Sibling(branch_id=one.branch.id, branch_name=one.branch.name, message_id=one.message)
-        for one in found.get(index, ())
+        Sibling(
+            branch_id=version.branch.id, branch_name=version.branch.name, message_id=version.message
+        )
+        for version in siblings.get(index, ())
     ]
 
 
 @routes.post(
-    ONE + "/messages",
+    BRANCH_PATH + "/messages",
     scope="write",
-    summary="Say something on a branch, without asking a model",
+    summary="Append a message to a branch, without calling a model",
     body=NewMessage,
     answer=Added,
     status=201,
 )
-async def add_message(call: HTTPRequest) -> Added:
-    """Say something on a branch."""
-    given: NewMessage = call.body
-    where = call.path["session"], call.path["branch"]
-    if given.id is not None:
-        branch = await call.caller.branch(*where)  # it may have been said elsewhere
-        added = [await branch.session.aadd_message(_whole(branch.session, given), branches=branch)]
-        return _shown(branch, added)
-    if isinstance(given.parts, list):
-        call.check_count(len(given.parts), call.limits.parts, "parts")
-        parts = await call.build(len(given.parts), _parts, given)
+async def add_message(request: HTTPRequest) -> Added:
+    """Append a message to a branch."""
+    body: NewMessage = request.body
+    location = request.path["session"], request.path["branch"]
+    if body.id is not None:
+        branch = await request.caller.branch(
+            *location
+        )  # up to date: another process may have added it
+        added = [
+            await branch.session.aadd_message(
+                _message_with_id(branch.session, body), branches=branch
+            )
+        ]
+        return _added(branch, added)
+    if isinstance(body.parts, list):
+        request.check_count(len(body.parts), request.limits.parts, "parts")
+        parts = await request.build(len(body.parts), _parts, body)
     else:
-        parts = _parts(given)
-    seen = call.caller.seen_branch(*where)
-    if seen is not None:
-        with suppress(NotFoundError):  # it was removed; another one may go by that name by now
-            return await _said(call, seen, parts)
-    return await _said(call, await call.caller.branch(*where), parts)
+        parts = _parts(body)
+    cached = request.caller.cached_branch(*location)
+    if cached is not None:
+        with suppress(NotFoundError):  # removed; another branch may have its name
+            return await _append(request, cached, parts)
+    return await _append(request, await request.caller.branch(*location), parts)
 
 
-async def _said(call: HTTPRequest, branch: Branch, parts: list[Any]) -> Added:
-    given: NewMessage = call.body
-    if call.is_large or len(parts) > FEW:
-        return await call.server.work.run(call.caller, _said_now, branch, given.role, parts)
-    group = await branch.session.aadd_message(given.role, parts, branches=branch)
-    return _shown(branch, group.messages)
+async def _append(request: HTTPRequest, branch: Branch, parts: list[Any]) -> Added:
+    body: NewMessage = request.body
+    if request.is_large or len(parts) > MAX_INLINE_ITEMS:
+        return await request.server.work.run(request.caller, _append_now, branch, body.role, parts)
+    group = await branch.session.aadd_message(body.role, parts, branches=branch)
+    return _added(branch, group.messages)
 
 
-def _said_now(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:
+def _append_now(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:
     group = branch.session.add_message(role, parts, branches=branch)
-    return _shown(branch, group.messages)
+    return _added(branch, group.messages)
 
 
-def _shown(branch: Branch, added: Sequence[Message]) -> Added:
-    return Added(messages=[message_shape(one, branch.index(one.id)) for one in added])
+def _added(branch: Branch, added: Sequence[Message]) -> Added:
+    return Added(messages=[message_shape(message, branch.index(message.id)) for message in added])
 
 
-def _parts(given: NewMessage) -> list[Any]:
-    if isinstance(given.text, str) and given.parts is UNSET:
-        return [TextPart(given.text)]
-    if isinstance(given.parts, list) and given.text is UNSET:
-        return [part_from_dict(one) for one in given.parts]
-    raise ValidationError("Pass either a text or parts.")
+def _parts(body: NewMessage) -> list[Any]:
+    if isinstance(body.text, str) and body.parts is UNSET:
+        return [TextPart(body.text)]
+    if isinstance(body.parts, list) and body.text is UNSET:
+        return [part_from_dict(part) for part in body.parts]
+    raise ValidationError("Send either 'text' or 'parts'.")
 
 
-def _whole(session: SessionCore, given: NewMessage) -> Message:
-    """A message under the id its author made for it."""
-    if not isinstance(given.text, str) or given.parts is not UNSET:
-        raise ValidationError(
-            "An id can be set only for a message with a text; parts have their own ids."
-        )
-    if given.role == "user":
-        content = InstructionContent(instruction=given.text)
-        return Message(content, sender=session.user, id=given.id)
-    content = AssistantResponseContent(assistant_response=given.text)
-    return Message(content, sender=session.agent, id=given.id)
+def _message_with_id(session: SessionCore, body: NewMessage) -> Message:
+    """Return a message with the id that the client chose; raise ValidationError for parts."""
+    if not isinstance(body.text, str) or body.parts is not UNSET:
+        raise ValidationError("'id' needs a 'text'; it cannot be combined with 'parts'.")
+    if body.role == "user":
+        content = InstructionContent(instruction=body.text)
+        return Message(content, sender=session.user, id=body.id)
+    content = AssistantResponseContent(assistant_response=body.text)
+    return Message(content, sender=session.agent, id=body.id)

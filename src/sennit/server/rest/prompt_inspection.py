@@ -1,8 +1,8 @@
 """The prompt behind an answer, reconstructed from the store.
 
-The history up to the answer stands on the branch; what was added to the prompt is named in the
-journal of the run, by address; and every version of a memory is kept, so the one that held then can
-be shown. What was erased since is named without its text.
+The history up to the answer is on the branch, the events of the run name the URIs that were added
+to the prompt, and every version of a memory is stored, so the one used at the time can be shown.
+What was erased since is listed without its text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
-from sennit.server.rest.branches import ONE
+from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.rest.event_schemas import ItemShape, RecalledKind, item_shape, recalled_kind
 from sennit.server.rest.learning import message_id
 from sennit.services.models.usage import letters_in, tokens_in
@@ -39,8 +39,8 @@ routes = Routes()
 
 PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
 
-# The newest events of a journal that `recalled` reads: a long branch stays quick to open.
-_EVENTS_READ = 20_000
+# The newest events that `recalled` reads, so that a long branch stays fast.
+_MAX_EVENTS_READ = 20_000
 
 
 class SeenPart(ResponseModel):
@@ -48,13 +48,13 @@ class SeenPart(ResponseModel):
 
     kind: PartKind
     text: str | None
-    """None if it was erased since."""
+    """The text; None if it was erased since."""
     tokens: int
-    """About how many it took."""
+    """The estimated number of tokens."""
     uri: str | None = None
     message_id: UUID | None = None
     session: UUID | None = None
-    """Of a message that was recalled, the session it stands in."""
+    """The session of a recalled message."""
 
 
 class Seen(ResponseModel):
@@ -63,9 +63,9 @@ class Seen(ResponseModel):
     model: str
     parts: list[SeenPart]
     tokens: int
-    """About how many tokens all of it took."""
+    """The estimated number of tokens of all parts."""
     counted: int | None
-    """How many the provider counted, if it did."""
+    """The number of tokens that the provider counted, if it did."""
 
 
 class RecalledShape(ResponseModel):
@@ -83,132 +83,130 @@ class RecalledList(ResponseModel):
 
 
 @routes.get(
-    ONE + "/recalled",
+    BRANCH_PATH + "/recalled",
     scope="read",
-    summary="What was added to the prompts on a branch, by instruction",
+    summary="List the context added to prompts on a branch, by instruction",
     answer=RecalledList,
 )
-async def recalled(call: HTTPRequest) -> RecalledList:
-    """List what was added to the prompts on a branch, for its latest instructions."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+async def recalled(request: HTTPRequest) -> RecalledList:
+    """List the context added to prompts on a branch, for its latest instructions."""
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     return await to_thread(_recalled_on, branch)
 
 
 def _recalled_on(branch: Branch) -> RecalledList:
-    found: dict[UUID, RecalledShape] = {}
+    recalled: dict[UUID, RecalledShape] = {}
     for runs in _journals(branch):
-        told: dict[UUID, EventRecord] = {}
-        for event in runs.all_events(max(0, runs.last_seq() - _EVENTS_READ)):
+        latest: dict[UUID, EventRecord] = {}
+        for event in runs.all_events(max(0, runs.last_seq() - _MAX_EVENTS_READ)):
             if event.message is not None and is_stored_as(event, ContextAdded):
-                told[event.message] = event
-        for uid in told.keys() - found.keys():
+                latest[event.message] = event
+        for uid in latest.keys() - recalled.keys():
             if uid in branch:
-                items = [item_shape(Injection(*one)) for one in loads(told[uid].body)[1]]
-                found[uid] = RecalledShape(message_id=uid, items=items)
-    return RecalledList(recalled=list(found.values()))
+                items = [item_shape(Injection(*item)) for item in loads(latest[uid].body)[1]]
+                recalled[uid] = RecalledShape(message_id=uid, items=items)
+    return RecalledList(recalled=list(recalled.values()))
 
 
 @routes.get(
-    ONE + "/messages/{message}/seen",
+    BRANCH_PATH + "/messages/{message}/seen",
     scope="read",
-    summary="What the model saw when it gave this answer",
+    summary="Reconstruct the prompt behind an answer",
     answer=Seen,
 )
-async def seen(call: HTTPRequest) -> Seen:
-    """Return the prompt behind an answer; raises HTTPError 422 for any other message."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    uid = message_id(call.path["message"])
-    return await to_thread(_seen, call.caller.client, branch, uid, call.server.tools)
+async def seen(request: HTTPRequest) -> Seen:
+    """Return the prompt behind an answer; raise HTTPError 422 for any other message."""
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    uid = message_id(request.path["message"])
+    return await to_thread(_seen, request.caller.client, branch, uid, request.server.tools)
 
 
 def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> Seen:
-    with branch.session.lock:  # a run may go on with the branch, or rewrite it
+    with branch.session.lock:  # a run may append to the branch or rewrite it
         messages = branch.messages
-        place = branch.index(uid)
-        first, end = _turn(messages, place)
-        shown = sent_at(branch, first)
-    answer = messages[place]
+        index = branch.index(uid)
+        first, end = _turn(messages, index)
+        prompt = sent_at(branch, first)
+    answer = messages[index]
     if answer.role is not MessageRole.ASSISTANT:
-        told = (
+        message = (
             f"Message {uid} is from the {answer.role.value}; only answers of a model have a prompt."
         )
-        raise HTTPError(422, "invalid", told, param="message")
-    notes, added = _journal(branch, uid)
-    parts = [_said(one) for one in shown]
-    parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
+        raise HTTPError(422, "invalid", message, param="message")
+    notes, injections = _run_of(branch, uid)
+    parts = [_message_part(message) for message in prompt]
+    parts[-1:-1] = [
+        _injected_part(client, *injection, answer.created_at) for injection in injections
+    ]
     if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
-        parts.insert(0, _offered(offered))
-    used: dict[str, Any] = end.metadata.get("usage", {})
+        parts.insert(0, _tools_part(offered))
+    usage: dict[str, Any] = end.metadata.get("usage", {})
     return Seen(
-        model=end.metadata.get("model") or notes.get("model") or _model_named(answer),
+        model=end.metadata.get("model") or notes.get("model") or _sender_model(answer),
         parts=parts,
         tokens=sum(part.tokens for part in parts),
-        counted=used.get("input_tokens"),
+        counted=usage.get("input_tokens"),
     )
 
 
-def _model_named(answer: Message) -> str:
-    """The sender of an answer if it is a model's name; "" for a mere role."""
+def _sender_model(answer: Message) -> str:
+    """Return the sender of an answer if it is the name of a model, else ""."""
     sender = answer.sender
     return "" if sender is None or isinstance(sender, MessageRole) else str(sender)
 
 
-def _turn(messages: list[Message], place: int) -> tuple[int, Message]:
-    """Return the start of the model's turn that contains a message, and its last message."""
-    first = last = place
-    while first > 0 and _same_turn(messages[first - 1]):
+def _turn(messages: list[Message], index: int) -> tuple[int, Message]:
+    """Return the index where the model's turn of a message starts, and its last message."""
+    first = last = index
+    while first > 0 and _continues_turn(messages[first - 1]):
         first -= 1
     while (
         last + 1 < len(messages)
-        and _same_turn(messages[last])
-        and _said_by_model(messages[last + 1])
+        and _continues_turn(messages[last])
+        and _is_from_model(messages[last + 1])
     ):
         last += 1
     return first, messages[last]
 
 
-def _said_by_model(message: Message) -> bool:
+def _is_from_model(message: Message) -> bool:
     return message.role is MessageRole.ASSISTANT and SPECIAL not in message.metadata
 
 
-def _same_turn(message: Message) -> bool:
-    """Return whether what follows a message belongs to the same turn: the last of one notes its
-    usage.
-    """
-    return _said_by_model(message) and "usage" not in message.metadata
+def _continues_turn(message: Message) -> bool:
+    """Return whether the turn continues after a message: its last message has the usage."""
+    return _is_from_model(message) and "usage" not in message.metadata
 
 
-def _journal(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str | None, int]]]:
-    """Return the events of the run that produced a message, and the context it had added by
-    then.
-    """
+def _run_of(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str | None, int]]]:
+    """Return the options of the run that produced a message, and the context added by then."""
     for runs in _journals(branch):
         context: dict[UUID, EventRecord] = {}
         for event in runs.all_events():
             if is_stored_as(event, ContextAdded):
                 context[event.run] = event
             elif event.message == uid:
-                noted = next((one for one in runs.runs() if one.id == event.run), None)
-                told = context.get(event.run)
-                return {} if noted is None else loads(noted.body), _added(told)
+                record = next((run for run in runs.runs() if run.id == event.run), None)
+                event_record = context.get(event.run)
+                return {} if record is None else loads(record.body), _injections(event_record)
     return {}, []
 
 
-def _added(event: EventRecord | None) -> list[tuple[str | None, int]]:
+def _injections(event: EventRecord | None) -> list[tuple[str | None, int]]:
     items: list[tuple[str, str | None, int]] = [] if event is None else loads(event.body)[1]
     return [(uri, tokens) for _, uri, tokens in items]
 
 
 def _journals(branch: Branch) -> Iterator[RunRepository]:
-    """The journals of a branch and of those it was forked from: one of them has the run."""
+    """Yield the runs of a branch and of those it was forked from."""
     yield RunRepository(branch)
     for origin in branch.lineage():
-        found = branch.session.get_branch(origin.branch_id, None)
-        if found is not None:
-            yield RunRepository(found)
+        parent = branch.session.get_branch(origin.branch_id, None)
+        if parent is not None:
+            yield RunRepository(parent)
 
 
-def _said(message: Message) -> SeenPart:
+def _message_part(message: Message) -> SeenPart:
     kind: PartKind = "message"
     if isinstance(message.content, SystemContent):
         kind = "system"
@@ -220,20 +218,20 @@ def _said(message: Message) -> SeenPart:
     return SeenPart(kind=kind, text=text, tokens=tokens, message_id=message.id)
 
 
-def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> SeenPart:
-    place, kind = uri or "", recalled_kind(uri)
+def _injected_part(client: Client, uri: str | None, tokens: int, at: datetime) -> SeenPart:
+    path, kind = uri or "", recalled_kind(uri)
     if kind == "recalled":
-        return _recalled(client, place, tokens)
-    return SeenPart(kind=kind, text=_text_at(client, place, at), tokens=tokens, uri=uri)
+        return _recalled_part(client, path, tokens)
+    return SeenPart(kind=kind, text=_text_at(client, path, at), tokens=tokens, uri=uri)
 
 
-def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
-    """A message of elsewhere in a line, with its date; of a long one only a part was told."""
-    file, _, named = uri.partition("#")
-    uid, session = UUID(named), client.memory.realm.session_id(Uri.parse(file).names[0])
+def _recalled_part(client: Client, uri: str, tokens: int) -> SeenPart:
+    """Return a message of another session as the prompt had it: dated and abridged."""
+    file, _, message_text = uri.partition("#")
+    uid, session = UUID(message_text), client.memory.realm.session_id(Uri.parse(file).names[0])
     try:
-        said = client.session(session, create=False).messages.get(uid)
-        text = f"[{said.created_at:%Y-%m-%d}] {abstract_of(said.content.words)}"
+        message = client.session(session, create=False).messages.get(uid)
+        text = f"[{message.created_at:%Y-%m-%d}] {abstract_of(message.content.words)}"
     except NotFoundError:
         text = None
     return SeenPart(
@@ -242,18 +240,22 @@ def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
 
 
 def _text_at(client: Client, uri: str, at: datetime) -> str | None:
-    """Return the text of a file at that time; for other files, the present text."""
+    """Return a memory as it was at a time, or the current abstract of a session file."""
     try:
         if not uri.startswith("viking://session"):
-            versions = [one for one in client.memory.history(uri) if one.learnt_at <= at]
+            versions = [
+                version for version in client.memory.history(uri) if version.learnt_at <= at
+            ]
             return versions[-1].text if versions else None
         return client.fs.abstract(uri.partition("#")[0])
     except (NotFoundError, ValidationError):
         return None
 
 
-def _offered(tools: list[Tool]) -> SeenPart:
+def _tools_part(tools: list[Tool]) -> SeenPart:
     schemas = [tool.schema for tool in tools]
-    letters = sum(letters_in((one.name, one.description, one.parameters)) for one in schemas)
-    text = "\n".join(f"{one.name}: {one.description}" for one in schemas)
+    letters = sum(
+        letters_in((schema.name, schema.description, schema.parameters)) for schema in schemas
+    )
+    text = "\n".join(f"{schema.name}: {schema.description}" for schema in schemas)
     return SeenPart(kind="tools", text=text, tokens=tokens_in(letters))

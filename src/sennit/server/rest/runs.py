@@ -19,7 +19,7 @@ from sennit.messages.message import Message
 from sennit.server.active_runs import MemoryOptions, run_notes
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
-from sennit.server.rest.branches import ONE
+from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
 from sennit.server.rest.event_stream import MEDIA, EventStreamResponse
 from sennit.server.schemas import BranchShape, MessageShape, branch_shape, message_shape
@@ -40,25 +40,25 @@ class RunRequest(RequestModel):
     """A run to start: by default with the server's first model and all its tools."""
 
     text: str | None = None
-    """Said first, together with the run or not at all."""
+    """A user message, appended in the same transaction that starts the run."""
     id: UUID | None = None
-    """The id of that message, made by whoever says it: the same cannot be said twice."""
+    """The id of that message, chosen by the client; an existing id is rejected."""
     model: str | None = None
     tools: list[str] | UnsetType = UNSET
     options: dict[str, Any] | None = None
-    """As SessionOptions."""
+    """Fields of SessionOptions."""
     streaming: dict[str, Any] | None = None
-    """As StreamingOptions."""
+    """Fields of StreamingOptions."""
     params: dict[str, Any] | None = None
-    """How the model answers, such as temperature and max_tokens."""
+    """Model parameters, such as temperature and max_tokens."""
     memory: bool | UnsetType = UNSET
-    """Whether the model is told what is remembered."""
+    """Whether memories are added to the prompt."""
     other_sessions: bool = False
-    """Whether that includes messages of other sessions, as they were said."""
+    """Whether they include messages of other sessions."""
 
 
 class StartedRun(ResponseModel):
-    """A run that has begun."""
+    """A run that was started."""
 
     id: UUID
     branch_id: UUID
@@ -66,17 +66,17 @@ class StartedRun(ResponseModel):
 
 
 class Started(ResponseModel):
-    """A run that has begun, and where to watch it."""
+    """A run that was started, and where to read its events."""
 
     run: StartedRun
     after: int
-    """The number of the last event before it."""
+    """The sequence number of the last event before it."""
     events: str
-    """Where its events are told."""
+    """The path of its events."""
 
 
 class EditRequest(RequestModel):
-    """A message to be said otherwise, on a fork."""
+    """A message to edit, on a fork."""
 
     message: UUID | int
     text: str
@@ -85,7 +85,7 @@ class EditRequest(RequestModel):
 
 
 class RegenerateRequest(RequestModel):
-    """An answer to be given anew, on a fork; without a message, the last one."""
+    """An answer to regenerate, on a fork; without a message, the last one."""
 
     message: UUID | int | None = None
     name: str | None = None
@@ -93,7 +93,7 @@ class RegenerateRequest(RequestModel):
 
 
 class Forked(ResponseModel):
-    """A fork, and the run on it if one was asked for."""
+    """A fork, and the run on it if one was requested."""
 
     branch: BranchShape
     run: Started | None
@@ -112,7 +112,7 @@ class RunList(ResponseModel):
 
 
 class EventsQuery(RequestModel):
-    """From which event on, and whether to go on after the run."""
+    """The sequence number to read after, and whether to follow after the run."""
 
     after: Annotated[int, Meta(ge=0, lt=10**18)] = 0
     follow: bool = False
@@ -131,11 +131,11 @@ class Cancelled(ResponseModel):
 
 
 class SteerRequest(RequestModel):
-    """Something said to a run under way."""
+    """A message to an active run."""
 
     text: Annotated[str, Meta(min_length=1)]
     id: UUID | None = None
-    """The id of that message, made by whoever says it: the same cannot be said twice."""
+    """The id of that message, chosen by the client; an existing id is rejected."""
 
 
 class SteerResult(ResponseModel):
@@ -143,29 +143,29 @@ class SteerResult(ResponseModel):
 
     message: MessageShape
     running: bool
-    """Whether a run takes it in; otherwise it stands on the branch."""
+    """Whether a run reads it; otherwise it was appended to the branch."""
 
 
 _PROVIDER_FIELDS = ("extra_body", "extra_headers")
 
 
-def _params(call: HTTPRequest, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the params of a run; raises HTTPError 403 for fields of the provider's with a token.
+def _params(request: HTTPRequest, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a run; raise HTTPError 403 for provider fields with a token.
 
-    They are sent as they are with the operator's key, so they could name another model or account.
+    Those are sent unchanged with the operator's key, so they could select another model or account.
     """
-    params = checked_params(given)
-    if call.caller.token is not None:
+    params = checked_params(values)
+    if request.caller.token is not None:
         for name in _PROVIDER_FIELDS:
             if name in params:
-                told = f"{name!r} is allowed only for the local user; leave it out."
-                raise HTTPError(403, "params", told, param=f"params.{name}")
+                message = f"{name!r} is allowed only for the local user; leave it out."
+                raise HTTPError(403, "params", message, param=f"params.{name}")
     return params
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run as it was asked for, checked."""
+    """The validated request of a run."""
 
     model: Model
     tools: list[Tool]
@@ -176,10 +176,9 @@ class Plan:
     streaming: StreamingOptions | None
 
     async def conversation(self, branch: Branch) -> ConversationSession:
-        """The conversation on a branch, with the models and tools that this server was given.
+        """Return the conversation of a branch with this model and these tools.
 
-        Nothing that is requested becomes a grant: raises AccessError if the branch is fenced and
-        was not granted them.
+        A request grants nothing: raises AccessError if the branch does not allow them.
         """
         request = Request.of(
             branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
@@ -187,86 +186,86 @@ class Plan:
         return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
 
 
-def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
-    """Validate a run request; raises HTTPError 422 for unknown names."""
-    server = call.server
-    server.runs.check(call.caller)  # before there is a fork to run on
-    model = ask.model or next(iter(server.models))
+def _plan(request: HTTPRequest, body: RunRequest) -> Plan:
+    """Validate a run request; raise HTTPError 422 for unknown names."""
+    server = request.server
+    server.runs.check(request.caller)  # before a fork is created for the run
+    model = body.model or next(iter(server.models))
     if model not in server.models:
-        there = ", ".join(map(repr, server.models))
-        raise HTTPError(422, "model", f"No model {model!r}; there are: {there}.", param="model")
-    tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
-    remembers = server.settings.memory if ask.memory is UNSET else ask.memory
-    memory = call.caller.client.memory
+        names = ", ".join(map(repr, server.models))
+        raise HTTPError(422, "model", f"No model {model!r}; available: {names}.", param="model")
+    tools = [*server.tools.values()] if body.tools is UNSET else _tools(request, body.tools or [])
+    use_memory = server.settings.memory if body.memory is UNSET else body.memory
+    memory = request.caller.client.memory
     return Plan(
         server.models[model],
         tools,
-        [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
-        MemoryOptions(recalled=remembers, other_sessions=ask.other_sessions),
-        _params(call, ask.params or {}),
-        _options(SessionOptions, ask.options, "options"),
-        _options(StreamingOptions, ask.streaming, "streaming"),
+        [MemoryContext(memory, other_sessions=body.other_sessions)] if use_memory else [],
+        MemoryOptions(recalled=use_memory, other_sessions=body.other_sessions),
+        _params(request, body.params or {}),
+        _options(SessionOptions, body.options, "options"),
+        _options(StreamingOptions, body.streaming, "streaming"),
     )
 
 
 @routes.post(
-    ONE + "/runs",
+    BRANCH_PATH + "/runs",
     scope="run",
-    summary="Let a model answer; the run goes on whoever listens",
+    summary="Start a run, which continues if the client disconnects",
     body=RunRequest,
     answer=Started,
     status=202,
 )
-async def start(call: HTTPRequest) -> Started:
-    """Start a run on a branch; raises HTTPError 409 if one is under way."""
-    ask: RunRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await _start(call, branch, _plan(call, ask), _said(branch, ask))
+async def start(request: HTTPRequest) -> Started:
+    """Start a run on a branch; raise HTTPError 409 if one is active."""
+    body: RunRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    return await _start(request, branch, _plan(request, body), _first_message(branch, body))
 
 
-async def _start(call: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
+async def _start(request: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
     conversation = await plan.conversation(branch)
-    event = await call.server.runs.start(
-        conversation, plan.options, plan.streaming, caller=call.caller, say=say
+    event = await request.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=request.caller, say=say
     )
     return _started(branch, event)
 
 
-def _said(branch: Branch, ask: RunRequest) -> Message | None:
-    """Return the first message of a run; raises ExistsError if it was added before."""
-    uid = ask.id
-    if ask.text is None:
+def _first_message(branch: Branch, body: RunRequest) -> Message | None:
+    """Return the first message of a run; raise ExistsError if its id exists."""
+    uid = body.id
+    if body.text is None:
         if uid is not None:
-            raise HTTPError(422, "invalid", "An id needs a text.", param="id")
+            raise HTTPError(422, "invalid", "Send 'id' only with a 'text'.", param="id")
         return None
     if uid is not None and uid in branch.session.messages:
         raise ExistsError(f"Message {uid} already exists; read the branch's messages.")
-    return Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=uid)
+    return Message(InstructionContent(instruction=body.text), sender=branch.session.user, id=uid)
 
 
 def _started(branch: Branch, event: RunStarted) -> Started:
-    where = f"/api/sessions/{branch.session.id}/branches/{branch.id}/events"
+    path = f"/api/sessions/{branch.session.id}/branches/{branch.id}/events"
     return Started(
         run=StartedRun(id=event.run_id, branch_id=branch.id, state="running"),
         after=event.seq - 1,
-        events=f"{where}?after={event.seq - 1}",
+        events=f"{path}?after={event.seq - 1}",
     )
 
 
-def _tools(call: HTTPRequest, names: list[str]) -> list[Tool]:
-    known = call.server.tools
-    if unknown := [name for name in names if name not in known]:
-        there = ", ".join(map(repr, known)) or "none"
-        told = f"No tool {unknown[0]!r}; there are: {there}."
-        raise HTTPError(422, "tool", told, param="tools")
-    return [known[name] for name in names]
+def _tools(request: HTTPRequest, names: list[str]) -> list[Tool]:
+    tools = request.server.tools
+    if unknown := [name for name in names if name not in tools]:
+        available = ", ".join(map(repr, tools)) or "none"
+        message = f"No tool {unknown[0]!r}; available: {available}."
+        raise HTTPError(422, "tool", message, param="tools")
+    return [tools[name] for name in names]
 
 
-def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
-    """The options that are meant; raises HTTPError 422 for one there is not."""
-    if given is None:
+def _options(kind: Any, values: dict[str, Any] | None, name: str) -> Any:
+    """Return options of a kind; raise HTTPError 422 for an unknown field or invalid value."""
+    if values is None:
         return None
-    fields = dict(given)
+    fields = dict(values)
     try:
         if isinstance(fields.get("budget"), dict):
             fields["budget"] = Budget(**fields["budget"])
@@ -274,98 +273,101 @@ def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
     except ValidationError as error:
         raise HTTPError(422, "invalid", str(error), param=name) from None
     except TypeError:
-        known = ", ".join(kind.__slots__)
-        told = f"Unknown option in {name}; expected: {known}."
-        raise HTTPError(422, "invalid", told, param=name) from None
+        expected = ", ".join(kind.__slots__)
+        message = f"Unknown option in {name}; expected: {expected}."
+        raise HTTPError(422, "invalid", message, param=name) from None
 
 
 @routes.post(
-    ONE + "/edit",
+    BRANCH_PATH + "/edit",
     scope="write",
-    summary="Say a message otherwise, on a fork, and run that if you like",
+    summary="Edit a message on a fork, and optionally start a run",
     body=EditRequest,
     answer=Forked,
     status=201,
 )
-async def edit(call: HTTPRequest) -> Forked:
-    """Say a message otherwise, on a fork."""
-    ask: EditRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+async def edit(request: HTTPRequest) -> Forked:
+    """Edit a message on a fork."""
+    body: EditRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
 
     async def fork() -> Branch:
-        return await branch.aedit(ask.message, ask.text, name=ask.name)
+        return await branch.aedit(body.message, body.text, name=body.name)
 
-    return await _forked(call, branch, ask.run, fork)
+    return await _forked(request, branch, body.run, fork)
 
 
 @routes.post(
-    ONE + "/regenerate",
+    BRANCH_PATH + "/regenerate",
     scope="write",
-    summary="Have an answer given anew, on a fork",
+    summary="Regenerate an answer on a fork",
     body=RegenerateRequest,
     answer=Forked,
     status=201,
 )
-async def regenerate(call: HTTPRequest) -> Forked:
-    """Have an answer given anew, on a fork."""
-    ask: RegenerateRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+async def regenerate(request: HTTPRequest) -> Forked:
+    """Regenerate an answer on a fork."""
+    body: RegenerateRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
 
     async def fork() -> Branch:
-        old = last_answer(branch) if ask.message is None else ask.message
-        return await branch.aregenerate(old, name=ask.name)
+        old = last_answer(branch) if body.message is None else body.message
+        return await branch.aregenerate(old, name=body.name)
 
-    return await _forked(call, branch, ask.run, fork)
+    return await _forked(request, branch, body.run, fork)
 
 
 async def _forked(
-    call: HTTPRequest, branch: Branch, ask: RunRequest | None, make: Callable[[], Awaitable[Branch]]
+    request: HTTPRequest,
+    branch: Branch,
+    body: RunRequest | None,
+    make: Callable[[], Awaitable[Branch]],
 ) -> Forked:
-    """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
-    if ask is None:
+    """Create a fork and start a requested run on it, which is validated before the fork."""
+    if body is None:
         fork, run = await make(), None
     else:
-        call.caller.require("run")
-        plan, say = _plan(call, ask), _said(branch, ask)
+        request.caller.require("run")
+        plan, say = _plan(request, body), _first_message(branch, body)
         fork = await make()
-        run = await _start(call, fork, plan, say)
+        run = await _start(request, fork, plan, say)
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
 @routes.get(
-    ONE + "/runs",
+    BRANCH_PATH + "/runs",
     scope="read",
-    summary="The runs of a branch, the newest first",
+    summary="List the runs of a branch, newest first",
     query=RunsQuery,
     answer=RunList,
 )
-async def list_runs(call: HTTPRequest) -> RunList:
-    """The runs of a branch."""
-    query: RunsQuery = call.query
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+async def list_runs(request: HTTPRequest) -> RunList:
+    """List the runs of a branch, newest first."""
+    query: RunsQuery = request.query
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     return RunList(runs=await to_thread(run_shapes, branch, query.limit))
 
 
 @routes.get(
-    ONE + "/events",
+    BRANCH_PATH + "/events",
     scope="read",
-    summary="The events of a branch as they come; Last-Event-ID goes on",
+    summary="Stream the events of a branch; resume with Last-Event-ID",
     query=EventsQuery,
     answer=EventShape,
     media=MEDIA,
 )
-async def watch(call: HTTPRequest) -> EventStreamResponse:
-    """The events of a branch past a number."""
-    query: EventsQuery = call.query
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+async def watch(request: HTTPRequest) -> EventStreamResponse:
+    """Stream the events of a branch after a sequence number."""
+    query: EventsQuery = request.query
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
     after = query.after
-    if (seen := call.header("last-event-id")) is not None:
-        if not seen.isdecimal() or len(seen) > 18:
-            told = f"Last-Event-ID is the number of an event, got {seen[:50]!r}."
-            raise HTTPError(422, "invalid", told, param="Last-Event-ID")
-        after = int(seen)
-    server = call.server
-    call.open_stream()
+    if (last_id := request.header("last-event-id")) is not None:
+        if not last_id.isdecimal() or len(last_id) > 18:
+            message = f"Last-Event-ID must be the number of an event, got {last_id[:50]!r}."
+            raise HTTPError(422, "invalid", message, param="Last-Event-ID")
+        after = int(last_id)
+    server = request.server
+    request.open_stream()
     return EventStreamResponse(
         branch,
         after,
@@ -376,91 +378,97 @@ async def watch(call: HTTPRequest) -> EventStreamResponse:
 
 
 @routes.post(
-    ONE + "/cancel",
+    BRANCH_PATH + "/cancel",
     scope="run",
-    summary="Stop the run; what was said is kept",
+    summary="Cancel the run; its messages are kept",
     body=CancelRequest,
     answer=Cancelled,
     status=202,
     stops=True,
 )
-async def cancel(call: HTTPRequest) -> Cancelled:
-    """Stop the run that is under way here; raises HTTPError 409 if it is in another program."""
-    ask: CancelRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    running = call.server.runs.on(branch)
+async def cancel(request: HTTPRequest) -> Cancelled:
+    """Cancel the run on a branch; raise HTTPError 409 if it is in another process."""
+    body: CancelRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    running = request.server.runs.on(branch)
     if running is None:
         shape = await to_thread(branch_shape, branch)
         if shape.running:
-            told = "The run belongs to another server process; only that process can stop it."
-            raise HTTPError(409, "elsewhere", told)
+            message = "The run belongs to another server process; only that process can stop it."
+            raise HTTPError(409, "elsewhere", message)
         return Cancelled(cancelled=False)
-    running.cancel(ask.mode)
+    running.cancel(body.mode)
     return Cancelled(cancelled=True)
 
 
 @routes.post(
-    ONE + "/steer",
+    BRANCH_PATH + "/steer",
     scope="run",
-    summary="Say something to a run under way",
+    summary="Send a message to an active run",
     body=SteerRequest,
     answer=SteerResult,
     status=202,
 )
-async def steer(call: HTTPRequest) -> SteerResult:
-    """Say something that a run under way takes in before it asks the model again."""
-    ask: SteerRequest = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    running = call.server.runs.on(branch)
-    said = Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=ask.id)
-    # The run may end just now; what it does not take in is said to nobody yet.
-    if running and await running.asteer_run(said):
-        return SteerResult(message=message_shape(said), running=True)
-    [message] = await branch.session.aadd_messages([said], branches=branch)
-    return SteerResult(message=message_shape(message, branch.index(message.id)), running=False)
+async def steer(request: HTTPRequest) -> SteerResult:
+    """Send a message that the run reads before its next model call, else append it."""
+    body: SteerRequest = request.body
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    running = request.server.runs.on(branch)
+    message = Message(
+        InstructionContent(instruction=body.text), sender=branch.session.user, id=body.id
+    )
+    # The run may end meanwhile; a message that it has not read is appended instead.
+    if running and await running.asteer_run(message):
+        return SteerResult(message=message_shape(message), running=True)
+    [added] = await branch.session.aadd_messages([message], branches=branch)
+    return SteerResult(message=message_shape(added, branch.index(added.id)), running=False)
 
 
 @routes.post(
-    ONE + "/resume",
+    BRANCH_PATH + "/resume",
     scope="run",
-    summary="Go on with a run that was interrupted",
+    summary="Resume a run that was interrupted",
     body=RunRequest,
     answer=Started,
     status=202,
 )
-async def resume(call: HTTPRequest) -> Started:
-    """Go on with a run that was interrupted or waits."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    ask: RunRequest = call.body
-    if ask.text is not None or ask.id is not None:
+async def resume(request: HTTPRequest) -> Started:
+    """Resume a run that was interrupted or is waiting for approval."""
+    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    body: RunRequest = request.body
+    if body.text is not None or body.id is not None:
         raise HTTPError(422, "invalid", "resume takes no text; start a run to send a message.")
-    plan = await as_before(call, branch, ask)
-    return await go_on(call, plan, await plan.conversation(branch))
+    plan = await plan_resume(request, branch, body)
+    return await resume_run(request, plan, await plan.conversation(branch))
 
 
-async def go_on(call: HTTPRequest, plan: Plan, conversation: ConversationSession) -> Started:
-    """Let a run go on that was interrupted or waited."""
-    event = await call.server.runs.start(
-        conversation, plan.options, plan.streaming, caller=call.caller, resume=True
+async def resume_run(
+    request: HTTPRequest, plan: Plan, conversation: ConversationSession
+) -> Started:
+    """Resume a run, as a plan says."""
+    event = await request.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=request.caller, resume=True
     )
     return _started(conversation.request.branch, event)
 
 
-async def as_before(call: HTTPRequest, branch: Branch, ask: RunRequest) -> Plan:
-    """The last run again as it was asked for, with what of its model and tools is still here."""
+async def plan_resume(request: HTTPRequest, branch: Branch, body: RunRequest) -> Plan:
+    """Return a plan with the options of the last run, as far as its model and tools still exist."""
     last = await to_thread(RunRepository(branch).last)
     notes: dict[str, Any] = {} if last is None else loads(last.body)
-    server = call.server
-    if ask.model is None and notes.get("model") in server.models:
-        ask = msgspec.structs.replace(ask, model=notes["model"])
-    had = [name for name in notes.get("tools", ()) if name in server.tools]
-    if ask.params is None and (params := notes.get("params")):
-        if ask.tools is not UNSET or had != notes.get("tools"):  # it chooses among other tools
+    server = request.server
+    if body.model is None and notes.get("model") in server.models:
+        body = msgspec.structs.replace(body, model=notes["model"])
+    tools = [name for name in notes.get("tools", ()) if name in server.tools]
+    if body.params is None and (params := notes.get("params")):
+        if body.tools is not UNSET or tools != notes.get(
+            "tools"
+        ):  # the choice may name a missing tool
             params.pop("tool_choice", None)
-        ask = msgspec.structs.replace(ask, params=params)
-    if ask.tools is UNSET:
-        ask = msgspec.structs.replace(ask, tools=had)
-    if ask.memory is UNSET and (memory := notes.get("memory")):
+        body = msgspec.structs.replace(body, params=params)
+    if body.tools is UNSET:
+        body = msgspec.structs.replace(body, tools=tools)
+    if body.memory is UNSET and (memory := notes.get("memory")):
         other = memory["other_sessions"]
-        ask = msgspec.structs.replace(ask, memory=memory["recalled"], other_sessions=other)
-    return _plan(call, ask)
+        body = msgspec.structs.replace(body, memory=memory["recalled"], other_sessions=other)
+    return _plan(request, body)

@@ -24,7 +24,7 @@ class FindQuery(RequestModel):
     limit: Most = 10
     target_uri: str | None = None
     category: str | None = None
-    """Only of this kind; several with commas between."""
+    """Categories, separated by commas."""
     explain: bool = False
 
 
@@ -38,14 +38,14 @@ class SearchQuery(RequestModel):
 
 
 class SourceShape(ResponseModel):
-    """A message something rests on."""
+    """A message that a result is based on."""
 
     session: str
     message: str
 
 
 class MatchShape(ResponseModel):
-    """Something that was found."""
+    """A search result."""
 
     uri: str
     category: str | None
@@ -54,11 +54,11 @@ class MatchShape(ResponseModel):
     evidence: list[SourceShape]
     created_at: str
     session: str | None
-    """Of a message, the session it stands in."""
+    """The session of a message; None for a memory."""
     message: str | None
-    """Of a message, its id."""
+    """The id of a message; None for a memory."""
     speaker: str | None
-    """Of a message, the name of whoever said it, if known; the abstract begins with it."""
+    """The sender of a message, if known; the abstract begins with it."""
     explained: dict[str, float] | UnsetType = UNSET
 
 
@@ -69,7 +69,7 @@ class Matches(ResponseModel):
 
 
 class QueryShape(ResponseModel):
-    """One of the searches that were made."""
+    """A query that was run."""
 
     text: str
     category: str | None
@@ -85,56 +85,59 @@ class SearchedShape(ResponseModel):
 @routes.get(
     "/api/find",
     scope="read",
-    summary="Memories and messages that fit a question",
+    summary="Find memories and messages that match a question",
     query=FindQuery,
     answer=Matches,
 )
-async def find(call: HTTPRequest) -> Matches:
-    """Memories and messages that fit a question."""
-    query: FindQuery = call.query
+async def find(request: HTTPRequest) -> Matches:
+    """Find memories and messages that match a question."""
+    query: FindQuery = request.query
     categories = None if query.category is None else query.category.split(",")
-    found = await call.caller.client.afind(
+    matches = await request.caller.client.afind(
         query.q, query.target_uri, query.limit, explain=query.explain, category=categories
     )
-    return Matches(matches=await _shown(call, found))
+    return Matches(matches=await _match_shapes(request, matches))
 
 
 @routes.get(
     "/api/search",
     scope="read",
-    summary="The same for a question that leans on a session",
+    summary="Search with queries derived from a question and its session",
     query=SearchQuery,
     answer=SearchedShape,
 )
-async def search(call: HTTPRequest) -> SearchedShape:
-    """The same for a question that leans on a conversation."""
-    query: SearchQuery = call.query
-    client = call.caller.client
-    found = await client.asearch(query.q, query.session, query.limit, branch=query.branch)
+async def search(request: HTTPRequest) -> SearchedShape:
+    """Search with queries derived from a question and its session."""
+    query: SearchQuery = request.query
+    client = request.caller.client
+    results = await client.asearch(query.q, query.session, query.limit, branch=query.branch)
     return SearchedShape(
-        queries=[QueryShape(text=one.text, category=one.category) for one in found.queries],
-        matches=await _shown(call, found.matches),
+        queries=[
+            QueryShape(text=search_query.text, category=search_query.category)
+            for search_query in results.queries
+        ],
+        matches=await _match_shapes(request, results.matches),
     )
 
 
-async def _shown(call: HTTPRequest, found: Sequence[Match]) -> list[MatchShape]:
-    sources = sum(len(one.evidence) for one in found)
-    return await call.build(sources, lambda: [_match(one) for one in found])
+async def _match_shapes(request: HTTPRequest, matches: Sequence[Match]) -> list[MatchShape]:
+    sources = sum(len(match.evidence) for match in matches)
+    return await request.build(sources, lambda: [_match_shape(match) for match in matches])
 
 
-def _match(one: Match) -> MatchShape:
-    sources = [SourceShape(session=str(s.session), message=str(s.message)) for s in one.evidence]
-    itself = sources[0] if one.category == MESSAGE and sources else None
-    more: dict[str, Any] = {"explained": dict(one.explained)} if one.explained else {}
+def _match_shape(match: Match) -> MatchShape:
+    sources = [SourceShape(session=str(s.session), message=str(s.message)) for s in match.evidence]
+    source = sources[0] if match.category == MESSAGE and sources else None
+    optional: dict[str, Any] = {"explained": dict(match.explained)} if match.explained else {}
     return MatchShape(
-        uri=one.uri,
-        category=one.category,
-        abstract=one.abstract,
-        score=one.score,
+        uri=match.uri,
+        category=match.category,
+        abstract=match.abstract,
+        score=match.score,
         evidence=sources,
-        created_at=iso(one.created_at),
-        session=None if itself is None else itself.session,
-        message=None if itself is None else itself.message,
-        speaker=one.speaker or None,
-        **more,
+        created_at=iso(match.created_at),
+        session=None if source is None else source.session,
+        message=None if source is None else source.message,
+        speaker=match.speaker or None,
+        **optional,
     )

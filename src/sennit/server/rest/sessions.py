@@ -24,8 +24,8 @@ from sennit.sessions.tree import BranchNode
 
 routes = Routes()
 
-_TITLE = 80
-_RECENT = 100
+_MAX_TITLE_CHARS = 80
+_MAX_SESSIONS_READ = 100
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
@@ -48,11 +48,11 @@ class SessionWithBranches(SessionShape):
 
 
 class SessionList(ResponseModel):
-    """A page of sessions, the one changed last first."""
+    """A page of sessions, last changed first."""
 
     sessions: list[SessionShape]
     next: str | None
-    """What to send as `before` for the next page."""
+    """The `before` of the next page; None on the last."""
 
 
 class SessionsQuery(RequestModel):
@@ -64,7 +64,7 @@ class SessionsQuery(RequestModel):
 
 
 class NewSession(RequestModel):
-    """A session to be made."""
+    """A session to create."""
 
     key: str | None = None
     system: str | None = None
@@ -72,13 +72,13 @@ class NewSession(RequestModel):
 
 
 class Description(RequestModel):
-    """The new metadata of a session, in place of the old; `title` is its display name."""
+    """The metadata that replaces that of a session; `title` is its display name."""
 
     metadata: dict[str, Any]
 
 
 class InterruptedBranch(BranchShape):
-    """A branch whose last run was cut off."""
+    """A branch whose last run was interrupted."""
 
     session: UUID
 
@@ -90,16 +90,16 @@ class InterruptedList(ResponseModel):
 
 
 class TreeNode(BranchShape):
-    """A branch, and which one it was forked from."""
+    """A branch and its parent."""
 
     parent: UUID | None
-    """The branch it was forked from, if that is still there."""
+    """The branch it was forked from, if that still exists."""
     forked_at: int | None
-    """How many messages it took along from there."""
+    """The number of messages shared with it."""
 
 
 class Tree(ResponseModel):
-    """The branches of a session, each after the one it was forked from."""
+    """The branches of a session, parents first."""
 
     branches: list[TreeNode]
 
@@ -107,26 +107,26 @@ class Tree(ResponseModel):
 @routes.get(
     "/api/sessions",
     scope="read",
-    summary="Your sessions, the one changed last first",
+    summary="List sessions, last changed first",
     query=SessionsQuery,
     answer=SessionList,
 )
-async def list_sessions(call: HTTPRequest) -> SessionList:
-    """A page of the caller's sessions."""
-    query: SessionsQuery = call.query
-    return await to_thread(_page, call.caller, query)
+async def list_sessions(request: HTTPRequest) -> SessionList:
+    """Return a page of the caller's sessions."""
+    query: SessionsQuery = request.query
+    return await to_thread(_page, request.caller, query)
 
 
 def _page(caller: Caller, query: SessionsQuery) -> SessionList:
     before = None if query.before is None else cursor(query.before)
-    # One more than asked for says whether there is another page.
-    found = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
-    page = found[: query.limit]
-    last = as_cursor(page[-1]) if len(found) > query.limit else None
-    return SessionList(sessions=[_listed(caller, one) for one in page], next=last)
+    # One more than requested shows whether there is another page.
+    infos = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
+    page = infos[: query.limit]
+    last = as_cursor(page[-1]) if len(infos) > query.limit else None
+    return SessionList(sessions=[_session_shape(caller, info) for info in page], next=last)
 
 
-def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
+def _session_shape(caller: Caller, info: SessionInfo) -> SessionShape:
     return SessionShape(
         id=info.id,
         key=info.key,
@@ -138,70 +138,70 @@ def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
 
 
 def title_of(caller: Caller, info: SessionInfo) -> str:
-    """Return the title of a session, or else its first question."""
+    """Return the title of a session, else its key, first question or creation time."""
     if info.title is not None:
         return info.title
     if info.key is not None:
         return info.key
     try:
-        # Held open, so that the next look at the list finds it read.
-        asked = _first_asked(caller.open.hold(caller.client.session(info.id, create=False)))
-    except NotFoundError:  # deleted meanwhile
-        asked = ""
-    return asked or f"{info.created_at:%Y-%m-%d %H:%M}"
+        # Kept open, since the list is often read again.
+        question = _first_question(caller.open.hold(caller.client.session(info.id, create=False)))
+    except NotFoundError:  # deleted concurrently
+        question = ""
+    return question or f"{info.created_at:%Y-%m-%d %H:%M}"
 
 
-def _first_asked(session: Session) -> str:
+def _first_question(session: Session) -> str:
     for branch in session.branches:
         for uid in branch[:3]:
             content = session.messages.get(uid).content
             if isinstance(content, InstructionContent) and content.words:
-                return " ".join(content.words[: 4 * _TITLE].split())[:_TITLE]
+                return " ".join(content.words[: 4 * _MAX_TITLE_CHARS].split())[:_MAX_TITLE_CHARS]
     return ""
 
 
 @routes.post(
     "/api/sessions",
     scope="write",
-    summary="A new session with its branch `main`",
+    summary="Create a session with its branch `main`",
     body=NewSession,
     answer=SessionWithBranches,
     status=201,
 )
-async def create_session(call: HTTPRequest) -> SessionWithBranches:
-    """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
-    given: NewSession = call.body
-    key: str | UUID = new_id() if given.key is None else given.key
-    said = given.system
-    system = None if said is None else Message(SystemContent(system_message=said))
-    begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
-    if begun is None:
-        raise _taken(key)
-    return await to_thread(_whole, call.caller, begun.session)
+async def create_session(request: HTTPRequest) -> SessionWithBranches:
+    """Create a session and its main branch atomically; raise ExistsError if the key exists."""
+    body: NewSession = request.body
+    key: str | UUID = new_id() if body.key is None else body.key
+    text = body.system
+    system = None if text is None else Message(SystemContent(system_message=text))
+    branch = await request.caller.client.abegin(key, system=system, metadata=body.metadata)
+    if branch is None:
+        raise _key_taken(key)
+    return await to_thread(_with_branches, request.caller, branch.session)
 
 
-def _taken(key: str | UUID) -> ExistsError:
+def _key_taken(key: str | UUID) -> ExistsError:
     return ExistsError(f"Session {str(key)!r} already exists; open it, or choose another key.")
 
 
 @routes.get(
     "/api/sessions/{session}",
     scope="read",
-    summary="A session and its branches",
+    summary="Read a session and its branches",
     answer=SessionWithBranches,
 )
-async def get_session(call: HTTPRequest) -> SessionWithBranches:
-    """A session and its branches."""
-    session = await call.caller.session(call.path["session"])
-    return await to_thread(_whole, call.caller, session)
+async def get_session(request: HTTPRequest) -> SessionWithBranches:
+    """Return a session and its branches."""
+    session = await request.caller.session(request.path["session"])
+    return await to_thread(_with_branches, request.caller, session)
 
 
-def _listed_now(caller: Caller, session: UUID) -> SessionShape:
-    return _listed(caller, caller.client.session_info(session))
+def _read_shape(caller: Caller, session: UUID) -> SessionShape:
+    return _session_shape(caller, caller.client.session_info(session))
 
 
-def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
-    listed = _listed(caller, caller.client.session_info(session.id))
+def _with_branches(caller: Caller, session: SessionCore) -> SessionWithBranches:
+    listed = _session_shape(caller, caller.client.session_info(session.id))
     branches = branch_shapes(list(session.branches))
     return SessionWithBranches(**fields_of(listed), branches=branches)
 
@@ -209,72 +209,72 @@ def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
 @routes.put(
     "/api/sessions/{session}",
     scope="write",
-    summary="Give a session other metadata, such as a title",
+    summary="Replace the metadata of a session, such as its title",
     body=Description,
     answer=SessionShape,
 )
-async def describe_session(call: HTTPRequest) -> SessionShape:
-    """Give a session other metadata."""
-    given: Description = call.body
-    session = await call.caller.session(call.path["session"])
-    await session.adescribe(given.metadata)
-    return await to_thread(_listed_now, call.caller, session.id)
+async def describe_session(request: HTTPRequest) -> SessionShape:
+    """Replace the metadata of a session."""
+    body: Description = request.body
+    session = await request.caller.session(request.path["session"])
+    await session.adescribe(body.metadata)
+    return await to_thread(_read_shape, request.caller, session.id)
 
 
 @routes.delete(
     "/api/sessions/{session}",
     scope="write",
-    summary="Erase a session and all that is in it",
+    summary="Erase a session and its messages",
     status=204,
 )
-async def delete_session(call: HTTPRequest) -> None:
-    """Erase a session for good; raises NotFoundError."""
-    session = await call.caller.session(call.path["session"])
-    await call.server.runs.stop_on(session.branches)
-    call.caller.open.drop(session.id)
-    await call.caller.client.adelete_session(session.id)
+async def delete_session(request: HTTPRequest) -> None:
+    """Erase a session and its messages; raise NotFoundError if there is none."""
+    session = await request.caller.session(request.path["session"])
+    await request.server.runs.stop_on(session.branches)
+    request.caller.open.drop(session.id)
+    await request.caller.client.adelete_session(session.id)
 
 
 @routes.get(
     "/api/interrupted",
     scope="read",
-    summary="Branches whose last run was cut off, in the sessions changed last",
+    summary="List branches with an interrupted run, in the sessions changed last",
     answer=InterruptedList,
 )
-async def interrupted(call: HTTPRequest) -> InterruptedList:
-    """The branches whose last run was cut off, in the sessions changed last."""
-    return await to_thread(_interrupted, call.caller.client)
+async def interrupted(request: HTTPRequest) -> InterruptedList:
+    """List branches with an interrupted run, in the sessions changed last."""
+    return await to_thread(_interrupted, request.caller.client)
 
 
 def _interrupted(client: Client) -> InterruptedList:
-    found: list[InterruptedBranch] = []
-    for info in client.sessions(limit=_RECENT):
-        with suppress(NotFoundError):  # deleted meanwhile
+    branches: list[InterruptedBranch] = []
+    for info in client.sessions(limit=_MAX_SESSIONS_READ):
+        with suppress(NotFoundError):  # deleted concurrently
             session = client.session(info.id, create=False)
             shapes = branch_shapes(list(session.branches))
-            cut_off = (fields_of(one) for one in shapes if one.interrupted)
-            found += [InterruptedBranch(**one, session=info.id) for one in cut_off]
-    return InterruptedList(branches=found)
+            cut_off = (fields_of(shape) for shape in shapes if shape.interrupted)
+            branches += [InterruptedBranch(**branch, session=info.id) for branch in cut_off]
+    return InterruptedList(branches=branches)
 
 
 @routes.get(
     "/api/sessions/{session}/tree",
     scope="read",
-    summary="The branches of a session as a tree of forks",
+    summary="Read the branches of a session as a tree",
     answer=Tree,
 )
-async def tree(call: HTTPRequest) -> Tree:
-    """The branches as a tree of forks."""
-    session = await call.caller.session(call.path["session"])
+async def tree(request: HTTPRequest) -> Tree:
+    """Return the branches of a session as a tree."""
+    session = await request.caller.session(request.path["session"])
     return await to_thread(_tree, session)
 
 
 def _tree(session: Session) -> Tree:
-    drawn = list(session.tree())
-    parents = {child.branch.id: node.branch.id for node in drawn for child in node.children}
-    shapes = branch_shapes([node.branch for node in drawn])
-    pairs = zip(drawn, shapes, strict=True)
-    return Tree(branches=[_node(node, one, parents.get(one.id)) for node, one in pairs])
+    nodes = list(session.tree())
+    parents = {child.branch.id: node.branch.id for node in nodes for child in node.children}
+    shapes = branch_shapes([node.branch for node in nodes])
+    pairs = zip(nodes, shapes, strict=True)
+    return Tree(branches=[_node(node, shape, parents.get(shape.id)) for node, shape in pairs])
 
 
 def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> TreeNode:

@@ -21,8 +21,8 @@ from sennit.sessions.client import SessionInfo
 
 routes = Routes()
 
-_DAY = 24 * 60 * 60 * 1_000_000
-_PAGE = 100
+_DAY_US = 24 * 60 * 60 * 1_000_000
+_PAGE_SIZE = 100
 
 
 class UsageQuery(RequestModel):
@@ -39,7 +39,7 @@ class DayUsage(ResponseModel):
     date: str
     model: str
     turns: int
-    """How often it was asked."""
+    """The number of model calls."""
     input_tokens: int
     output_tokens: int
     cost: float
@@ -63,26 +63,26 @@ class UsageShape(ResponseModel):
     days: list[DayUsage]
     sessions: list[SessionUsage]
     next: str | None
-    """What to send as `before` for the sessions that a limit left out; None if all are in."""
+    """The `before` for the sessions beyond the limit; None if there are none."""
 
 
 class _Sum:
-    __slots__ = ("cost", "given", "said", "turns")
+    __slots__ = ("cost", "input_tokens", "output_tokens", "turns")
 
     def __init__(self) -> None:
-        self.turns, self.given, self.said, self.cost = 0, 0, 0, 0.0
+        self.turns, self.input_tokens, self.output_tokens, self.cost = 0, 0, 0, 0.0
 
     def add(self, used: dict[str, Any]) -> None:
         self.turns += 1
-        self.given += used.get("input_tokens", 0)
-        self.said += used.get("output_tokens", 0)
+        self.input_tokens += used.get("input_tokens", 0)
+        self.output_tokens += used.get("output_tokens", 0)
         self.cost += used.get("cost", 0.0)
 
     def fields(self) -> dict[str, Any]:
         return {
             "turns": self.turns,
-            "input_tokens": self.given,
-            "output_tokens": self.said,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
             "cost": round(self.cost, 9),
         }
 
@@ -90,31 +90,31 @@ class _Sum:
 @routes.get(
     "/api/usage",
     scope="read",
-    summary="What models used, by day and by session",
+    summary="Read token usage by day and by session",
     query=UsageQuery,
     answer=UsageShape,
 )
-async def usage(call: HTTPRequest) -> UsageShape:
+async def usage(request: HTTPRequest) -> UsageShape:
     """Return the usage of the last days."""
-    query: UsageQuery = call.query
-    return await call.server.work.run(call.caller, _usage, call.caller, query)
+    query: UsageQuery = request.query
+    return await request.server.work.run(request.caller, _usage, request.caller, query)
 
 
 def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
     client, now = caller.client, clock.now_us()
-    since = now - now % _DAY - (query.days - 1) * _DAY
+    since = now - now % _DAY_US - (query.days - 1) * _DAY_US
     by_day: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
     by_session: dict[UUID, tuple[SessionInfo, _Sum]] = {}
     before = None if query.before is None else cursor(query.before)
-    found = list(islice(_changed_since(client, since, before), query.limit))
-    for info in found:
+    infos = list(islice(_changed_since(client, since, before), query.limit))
+    for info in infos:
         cancellation.check()
         for message, used in _answers(client, info, since):
             date = clock.to_iso(message.created_us)[:10]
             model = message.metadata.get("model") or str(message.sender or "")
             by_day[date, model].add(used)
             by_session.setdefault(info.id, (info, _Sum()))[1].add(used)
-    told = [
+    days = [
         DayUsage(date=date, model=model, **by_day[date, model].fields())
         for date, model in sorted(by_day, reverse=True)
     ]
@@ -122,20 +122,22 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
         SessionUsage(id=info.id, key=info.key, title=title_of(caller, info), **total.fields())
         for info, total in by_session.values()
     ]
-    sessions.sort(key=lambda one: (-one.cost, -one.output_tokens))
-    more = as_cursor(found[-1]) if query.limit is not None and len(found) == query.limit else None
-    return UsageShape(days=told, sessions=sessions, next=more)
+    sessions.sort(key=lambda session: (-session.cost, -session.output_tokens))
+    next_page = (
+        as_cursor(infos[-1]) if query.limit is not None and len(infos) == query.limit else None
+    )
+    return UsageShape(days=days, sessions=sessions, next=next_page)
 
 
 def _changed_since(client: Client, since: int, last: SessionInfo | None) -> Iterator[SessionInfo]:
     while True:
         cancellation.check()
-        page = client.sessions(before=last, limit=_PAGE)
+        page = client.sessions(before=last, limit=_PAGE_SIZE)
         for info in page:
             if clock.from_datetime(info.updated_at) < since:
                 return
             yield info
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             return
         last = page[-1]
 
@@ -143,10 +145,10 @@ def _changed_since(client: Client, since: int, last: SessionInfo | None) -> Iter
 def _answers(
     client: Client, info: SessionInfo, since: int
 ) -> Iterator[tuple[Message, dict[str, Any]]]:
-    """The messages that end a model's turn, with what it used."""
+    """Yield the messages that end a model's turn, with its usage."""
     try:
         session = client.session(info.id, create=False)
-    except NotFoundError:  # deleted meanwhile
+    except NotFoundError:  # deleted concurrently
         return
     for message in session.messages:
         if message.created_us >= since and (used := message.metadata.get("usage")):
