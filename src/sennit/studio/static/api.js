@@ -8,12 +8,12 @@ const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8_000;
 // Errors of the engine whose own words are about leases, ids and processes.
 const PLAINLY = {
-  busy: 'Another window is getting an answer here. Wait until it is done.',
-  elsewhere: 'This answer is given by another program, and can be stopped only there.',
-  moved: 'Somebody else has said something here meanwhile.',
-  nothing_to_resume: 'There is nothing to go on with: the answer is complete.',
-  not_found: 'This is no longer here; it may have been deleted.',
-  lost_lease: 'Another program went on with this conversation.',
+  busy: 'This branch is already answering in another window. Wait until it finishes.',
+  elsewhere: 'Another process is producing this answer; it can only be stopped there.',
+  moved: 'Someone else added a message here in the meantime.',
+  nothing_to_resume: 'There is nothing to resume: the answer is complete.',
+  not_found: 'Not found; it may have been deleted.',
+  lost_lease: 'Another process took over this conversation.',
 };
 const waiting = new Set();
 let lost = false;

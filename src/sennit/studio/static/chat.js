@@ -49,7 +49,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
     edited: (message, text) => move(() => post(transcript.url('edit'), { message: message.id, text, run: ask })),
     retry: (message) => move(() => post(transcript.url('regenerate'), { message: message.id, run: ask })),
     fork: async (message) => {
-      const given = await asked('Fork after this message', [['name', 'Name of the new branch (may be empty)']], 'Fork');
+      const given = await asked('Fork after this message', [['name', 'Name of the new branch (optional)']], 'Fork');
       if (given) await move(() => post(transcript.url('fork'), { at: message.id, name: given.name || null }));
     },
     copy: async (message) => { if (await copied(message.text)) toast('Copied.'); },
@@ -83,11 +83,11 @@ export function ChatView({ session, branch, params, models, onChange }) {
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
       ${!transcript.loaded && transcript.length === 0 && html`<div class="ghosts" aria-hidden="true">${[0, 1, 2].map((index) => html`<${MessageRow} key=${index} />`)}</div>`}
-      ${empty && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
+      ${empty && html`<${Empty}><p class="hello">What would you like to talk about?</p><//>`}
       <${VirtualList} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }} row=${row}
         keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)} />
       <div class="chat-foot">
-        ${away && html`<button class="to-end" aria-label="Go to the end" title="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
+        ${away && html`<button class="to-end" aria-label="Scroll to the end" title="Scroll to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
         <${Notices} transcript=${transcript} ask=${ask} retry=${deeds.retry} />
         <${Composer} branch=${branch.id} running=${transcript.running} stopping=${transcript.busy.has('cancel')} models=${models} ask=${ask} choose=${choose}
           onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
@@ -148,13 +148,13 @@ function Notices({ transcript, ask, retry }) {
   const asking = transcript.busy.has('runs');
   const going = transcript.busy.has('resume');
   return html`<div class="notices" role="status">
-    ${(!transcript.linked || transcript.away) && html`<p class="notice">The connection was lost; trying again…</p>`}
+    ${(!transcript.linked || transcript.away) && html`<p class="notice">Connection lost; reconnecting…</p>`}
     ${told.map(({ severity, code, text }) => html`<p class="notice ${severity}">${plainWords(code, text)}</p>`)}
     ${transcript.interrupted && !transcript.running && html`<p class="notice">The last answer was interrupted.
-      <button class="button quiet" id="resume" disabled=${going} onClick=${() => attempt(() => transcript.resume())}>${going ? 'Going on…' : 'Go on with it'}</button></p>`}
-    ${transcript.unanswered && html`<p class="notice calm">${failed ? 'The model did not answer. Try again, with another model if you like.' : 'There is no answer to this yet.'}
+      <button class="button quiet" id="resume" disabled=${going} onClick=${() => attempt(() => transcript.resume())}>${going ? 'Resuming…' : 'Resume'}</button></p>`}
+    ${transcript.unanswered && html`<p class="notice calm">${failed ? 'The model did not answer. Try again, with another model if you like.' : 'This message has no answer yet.'}
       <button class="button quiet" id="answer" disabled=${asking} onClick=${() => attempt(() => transcript.run(ask))}>${asking ? 'Asking…' : failed ? 'Retry' : 'Ask the model'}</button></p>`}
-    ${failed && !transcript.running && !transcript.unanswered && last?.kind === 'answer' && html`<p class="notice calm">The answer broke off.
+    ${failed && !transcript.running && !transcript.unanswered && last?.kind === 'answer' && html`<p class="notice calm">The answer was cut off.
       <button class="button quiet" id="retry" onClick=${() => retry(last)}>Retry on a new branch</button></p>`}
   </div>`;
 }

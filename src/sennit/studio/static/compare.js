@@ -17,7 +17,7 @@ export function CompareView({ session, branches, branch, other, version }) {
   const chosen = branches.find(({ id }) => id === other) ?? nearest(branches, branch);
   const address = chosen ? path('sessions', session.id, 'diff') + query({ a: branch.id, b: chosen.id }) : null;
   const { answer: diff, error, again } = useAnswer(address, version);
-  if (!chosen) return html`<${Empty}>There is one branch only. Edit a message, retry an answer or fork, and compare the two here.<//>`;
+  if (!chosen) return html`<${Empty}>This session has only one branch. Edit a message, retry an answer or fork, then compare the two here.<//>`;
   const pick = (a, b) => go(sessionLink(session.id, a, { view: 'compare', with: b }));
   return html`<section class="compare" aria-label="Two branches side by side">
     <div class="compare-bar">
@@ -66,7 +66,7 @@ function Side({ session, branch, messages, more }) {
   return html`<div class="column ${colourOf(branch.id)}" aria-label=${branch.name}>
     <h3><a href=${sessionLink(session.id, branch.id)}>${branch.name}</a><small>${many(messages.length + more, 'message')} since</small></h3>
     ${shown.map((message) => html`<${Entry} key=${message.id} message=${message} tool=${tools.get(message.result?.request_id)} />`)}
-    ${!messages.length && html`<p class="hint">Nothing since.</p>`}
+    ${!messages.length && html`<p class="hint">No messages since.</p>`}
     ${shown.length < messages.length && html`<button class="button" onClick=${() => setAll(true)}>Show ${messages.length - shown.length} more</button>`}
     ${shown.length === messages.length && more > 0 && html`<p class="hint">${many(more, 'more message')} on the branch itself.</p>`}
   </div>`;

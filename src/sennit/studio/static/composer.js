@@ -44,7 +44,7 @@ export function Composer({ branch, running = false, stopping = false, first = fa
     if (event.key === 'Escape') field.current.blur();
   };
   return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
-    <textarea id="say" ref=${field} rows="1" value=${text} placeholder=${running ? 'Say more while it answers' : 'Say something'} aria-label="Message"
+    <textarea id="say" ref=${field} rows="1" value=${text} placeholder=${running ? 'Add a message while it answers' : 'Write a message'} aria-label="Message"
       onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
     <div class="composer-bar">
       <${Choice} models=${models} ask=${ask} choose=${choose} />
@@ -62,6 +62,6 @@ function Choice({ models, ask, choose }) {
       <select aria-label="Model" value=${ask.model} onChange=${(event) => choose({ model: event.target.value })}>
         ${models.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
       </select></label>`}
-    ${chosen?.tiny && html`<span class="hint" title="It shows how everything works; pass --model for a better one">tiny: it makes things up</span>`}
-    <label class="tick" title="Tell the model what is remembered"><input type="checkbox" checked=${ask.memory} onChange=${(event) => choose({ memory: event.target.checked })} /> Use memory</label>`;
+    ${chosen?.tiny && html`<span class="hint" title="A small demo model; pass --model for a better one">tiny model: it makes things up</span>`}
+    <label class="tick" title="Give the model relevant memories"><input type="checkbox" checked=${ask.memory} onChange=${(event) => choose({ memory: event.target.checked })} /> Use memory</label>`;
 }

@@ -7,7 +7,7 @@ export async function copied(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    toast('The browser does not let this page copy. Select the text instead.', 'failed');
+    toast('The browser blocks copying on this page. Select the text instead.', 'failed');
     return false;
   }
 }

@@ -12,14 +12,14 @@ const SHORTCUTS = [
   ['e', 'Edit the selected message on a new branch'],
   ['r', 'Retry the selected answer on a new branch'],
   ['f', 'Fork after the selected message'],
-  ['w', 'What the model saw for the selected answer'],
+  ['w', 'Show the prompt of the selected answer'],
   ['y', 'Copy the selected message'],
-  ['+ / -', 'Judge the selected answer good, bad'],
-  ['a / d', 'Go to the tool that waits; again: approve, deny'],
+  ['+ / -', 'Label the selected answer good, bad'],
+  ['a / d', 'Go to the pending tool call; press again to approve, deny'],
   ['x', 'Stop the answer'],
   ['c', 'Chat'],
-  ['t', 'Tree of branches'],
-  ['b', 'Two branches side by side'],
+  ['t', 'Branch tree'],
+  ['b', 'Compare two branches'],
   ['m', 'Memory'],
   ['u', 'Usage'],
   ['?', 'These shortcuts'],
@@ -69,7 +69,7 @@ export function showShortcuts() {
     <dl class="shortcuts">${SHORTCUTS.map(([keys, words]) => html`<div key=${keys}>
       <dt>${keys.split(' / ').map((key) => html`<kbd>${key}</kbd>`)}</dt><dd>${words}</dd></div>`)}
     </dl>
-    <p class="hint">What you type goes into the message. Press Escape first, and the letters above are shortcuts.
-      Enter sends, Shift+Enter begins a new line.</p>
+    <p class="hint">Typing goes into the message field. Press Escape first to use the letters above as shortcuts.
+      Enter sends, Shift+Enter starts a new line.</p>
     <div class="dialog-actions"><button class="button" onClick=${() => close(null)}>Close</button></div>`, { stays: true });
 }

@@ -52,7 +52,7 @@ export class VirtualList extends Component {
     if (!whole) this.reveal(index);
   }
 
-  /** Go to the end, and stay there while it grows. */
+  /** Scroll to the end, and stay there while it grows. */
   toEnd() {
     this.top = undefined;
     this.#setEnd(true);

@@ -36,15 +36,15 @@ function Said({ message, editing, deeds, moving, score, told }) {
       ${placed && html`<${Deeds} message=${message} deeds=${deeds} moving=${moving} score=${score} />`}
     </header>
     ${message.reasoning && html`<details class="reasoning" open=${message.draft && !message.text}>
-      <summary>Thinking aloud</summary><${Markdown} text=${message.reasoning} /></details>`}
+      <summary>Reasoning</summary><${Markdown} text=${message.reasoning} /></details>`}
     ${editing ? html`<${Editor} message=${message} deeds=${deeds} moving=${moving} />` : html`<${Body} message=${message} />`}
-    ${placed && told?.length > 0 && html`<button class="used" title="What the model saw" onClick=${(event) => { event.stopPropagation(); deeds.seen(message); }}>
+    ${placed && told?.length > 0 && html`<button class="used" title="Show the prompt" onClick=${(event) => { event.stopPropagation(); deeds.seen(message); }}>
       <${Icon} name="memory" />Used ${listed(told)}</button>`}`;
 }
 
 // A word on a message that is not, or not wholly, what it was to be.
 function stateOf({ steered, sending, interrupted, metadata }) {
-  if (steered) return 'Comes next';
+  if (steered) return 'Queued';
   if (sending) return 'Sending…';
   if (interrupted || metadata?.finish_reason === 'interrupted') return 'Interrupted';
   return metadata?.finish_reason === 'cancelled' ? 'Stopped' : null;
@@ -54,7 +54,7 @@ const TOLD = {
   profile: () => 'your profile',
   memory: (count) => many(count, 'memory', 'memories'),
   summary: (count) => many(count, 'summary', 'summaries'),
-  recalled: (count) => `${many(count, 'message')} of other conversations`,
+  recalled: (count) => `${many(count, 'message')} from other conversations`,
 };
 
 // What a model was told beside the messages, counted by kind: "your profile and 2 memories".
@@ -101,14 +101,14 @@ function Deeds({ message, deeds, moving, score }) {
     message.kind === 'instruction' && ['edit', 'Edit on a new branch', deeds.edit],
     message.kind === 'answer' && ['retry', 'Retry on a new branch', deeds.retry, undefined, moving],
     message.kind !== 'system' && ['branch', 'Fork after this message', deeds.fork, undefined, moving],
-    message.kind === 'answer' && ['eye', 'What the model saw', deeds.seen],
+    message.kind === 'answer' && ['eye', 'Show the prompt', deeds.seen],
     message.text && ['copy', 'Copy the text', deeds.copy],
-    message.kind === 'answer' && ['thumb', 'A good answer', judge('up'), score === 1],
-    message.kind === 'answer' && ['thumb', 'A bad answer', judge('down'), score === 0],
+    message.kind === 'answer' && ['thumb', 'Good answer', judge('up'), score === 1],
+    message.kind === 'answer' && ['thumb', 'Bad answer', judge('down'), score === 0],
   ].filter(Boolean);
   return html`<span class=${classes('deeds', score !== undefined && 'judged')}>${buttons.map(([icon, words, deed, pressed, busy]) => html`
     <button key=${words} class="icon-button small" title=${words} aria-label=${words} aria-pressed=${pressed} disabled=${busy}
-      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} turned=${words === 'A bad answer'} /></button>`)}
+      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} turned=${words === 'Bad answer'} /></button>`)}
   </span>`;
 }
 

@@ -95,7 +95,7 @@ function useAddress({ route, session, branch, version, refresh }) {
       sought.current = route.branch;
       refresh();
     } else {
-      toast('This branch is no longer here; it may have been deleted.', 'failed');
+      toast('Branch not found; it may have been deleted.', 'failed');
       go(sessionLink(session.id), { replace: true });
     }
   }, [route.branch, version]);
@@ -108,7 +108,7 @@ function BranchPicker({ session, branch, view }) {
     <select class="select" id="branch" aria-label="Branch" value=${branch.id} onChange=${(event) => go(sessionLink(session.id, event.target.value, { view }))}>
       ${session.branches.map(({ id, name }) => html`<option key=${id} value=${id}>${name}</option>`)}
     </select>
-    ${from && html`<a class="from" title="Go to where this branch parts from ${from.branch_name}"
+    ${from && html`<a class="from" title="Go to the fork point on ${from.branch_name}"
       href=${sessionLink(session.id, branch.id, { at: Math.max(0, from.message_count - 1) })}>from ${from.branch_name} at ${from.message_count}</a>`}
   </span>`;
 }
@@ -119,7 +119,7 @@ function Begin({ session, refresh }) {
     await beginBranch(session.id);
     await refresh();
   });
-  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" disabled=${busy} onClick=${begin}>Begin one</button><//>`;
+  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" disabled=${busy} onClick=${begin}>Create one</button><//>`;
 }
 
 /** Ask for another name and give it; `give` is not called if it stays the same. */
@@ -129,7 +129,7 @@ async function renamed(title, label, was, give) {
 }
 
 function SessionDeeds({ session, branch, refresh }) {
-  const nameSession = () => renamed('Name this session', 'Name (may be empty)', titleOf(session), async (name) => {
+  const nameSession = () => renamed('Name this session', 'Name (optional)', titleOf(session), async (name) => {
     const { metadata: { title, ...noted } } = await get(path('sessions', session.id));  // others may have noted something
     await put(path('sessions', session.id), { metadata: name ? { ...noted, title: name } : noted });
     await refresh();
@@ -142,7 +142,7 @@ function SessionDeeds({ session, branch, refresh }) {
     if (!await confirmed(words, warning, 'Delete')) return;
     await attempt(async () => { await work(); dispatchEvent(new Event('sessionschange')); });
   };
-  const removeBranch = remove('Delete this branch?', 'Messages that other branches share stay with them.', async () => {
+  const removeBranch = remove('Delete this branch?', 'Messages shared with other branches are kept.', async () => {
     await del(path('sessions', session.id, 'branches', branch.id));
     go(sessionLink(session.id));
     await refresh();
@@ -175,9 +175,9 @@ function Remember({ session, branch }) {
     const told = await act(() => post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true }));
     if (!told) return;
     const count = told.memories_extracted ?? 0;
-    toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');
+    toast(count ? `Saved ${many(count, 'memory', 'memories')}.` : 'Nothing new to remember.');
     if (count && box.current) go(pageLink('memory'));  // unless the person went elsewhere meanwhile
   };
-  return html`<button class="button quiet" id="remember" ref=${box} disabled=${busy} title="Commit: keep what matters of this branch"
+  return html`<button class="button quiet" id="remember" ref=${box} disabled=${busy} title="Commit: extract memories from this branch"
     onClick=${remember}><${Icon} name="memory" /><span>${busy ? 'Remembering…' : 'Remember'}</span></button>`;
 }

@@ -8,7 +8,7 @@ export function Empty({ children }) {
 export function Failed({ error, again }) {
   return html`<div class="empty failed" role="alert">
     <p>${error.message}</p>
-    ${error.status === 404 ? html`<a class="button" href="#/">To the start</a>` : html`<button class="button" onClick=${again}>Try again</button>`}
+    ${error.status === 404 ? html`<a class="button" href="#/">Go to the start page</a>` : html`<button class="button" onClick=${again}>Try again</button>`}
   </div>`;
 }
 
@@ -20,6 +20,6 @@ export class Guarded extends Component {
   }
 
   render({ children }, { error }) {
-    return error ? html`<p class="notice error" role="alert">This cannot be shown: ${error.message}</p>` : children;
+    return error ? html`<p class="notice error" role="alert">Cannot display this: ${error.message}</p>` : children;
   }
 }

@@ -7,7 +7,7 @@ import { line, plainly, visible } from './words.js';
 
 const LONG = 600;
 
-const STATES = { waiting: 'Waits for you', deciding: 'Telling the model…', working: 'At work…', passed: 'Not run: you went on without it' };
+const STATES = { waiting: 'Needs approval', deciding: 'Sending the decision…', working: 'Running…', passed: 'Not run: the conversation continued without it' };
 
 /** `state`: a key of STATES, or null for a call that has its result. */
 export function ToolCall({ message, state, decide }) {
@@ -32,7 +32,7 @@ function Decision({ message, decide, busy }) {
   const [reason, setReason] = useState(unsent(message.id) ?? '');
   const write = (words) => { setReason(words); keepUnsent(message.id, words); };
   return html`<div class="decision">
-    <input aria-label="Reason for denying" placeholder="If you deny it: why? (optional)" value=${reason} onInput=${(event) => write(event.target.value)} />
+    <input aria-label="Reason for denying" placeholder="Why deny it? (optional)" value=${reason} onInput=${(event) => write(event.target.value)} />
     <button class="button" disabled=${busy} onClick=${() => decide(message, false)}>Deny</button>
     <button class="button primary" disabled=${busy} onClick=${() => decide(message, true)}><${Icon} name="check" />Approve</button>
   </div>`;

@@ -330,7 +330,7 @@ export class Transcript {
     }
   }
 
-  /** Say something to the run under way, which takes it in before it asks the model again. */
+  /** Send a message to the run under way, which takes it in before it asks the model again. */
   async steer(text, asked) {
     const { said, sent } = saying(this.branch, text);
     this.#send(said);

@@ -17,9 +17,9 @@ export function TreeView({ session, branch, version }) {
   const roots = useMemo(() => nested(answer?.branches ?? []), [answer]);
   if (error) return html`<${Failed} error=${error} again=${again} />`;
   if (!answer) return html`<${Empty}>Drawing the branches…<//>`;
-  return html`<section class="tree" aria-label="Branches as a picture">
+  return html`<section class="tree" aria-label="Branch tree">
     <div class="tree-bar">
-      <p>Each line is a branch. Click a name to go there, a fork point (●) to see where it parts.</p>
+      <p>Each line is a branch. Click a name to open it, or a fork point (●) to see the message it forks from.</p>
       <button class="button quiet" aria-pressed=${fit} onClick=${() => setFit(!fit)}>${fit ? 'Full size' : 'Fit'}</button>
     </div>
     <${Picture} roots=${roots} session=${session} branch=${branch} fit=${fit} />
