@@ -1,17 +1,15 @@
-"""Fairness: how long another tenant waits while one sends the worst that the limits allow.
+"""Fairness: how long another tenant waits while one sends the largest allowed requests.
 
-Each route gets the largest request it takes, on the largest things that one request can make, a few
-times with a pause before each. Another tenant adds one-line messages all the while, one after the
-other. Server, setup and writer are three processes. What counts for a route is the slowest of
-the writes during one large request, for the large request in the middle, as a ratio to the median
-write in the pauses before it. The slowest write in a pause as long as the request stands beside it:
-among many writes one is slow without any large request, too, when the log is copied into the file
-or the machine has other work. The ratio without other programs counts the processor time that the
-server used during the slowest write instead of the time on the clock. It says too much where
-threads of the server run side by side, or where another program keeps the event loop from a core
-while a thread goes on. It says too little where other programs have lengthened the quiet writes, by
-whose time it divides. The ratio of processor times divides like by like: other programs change both
-alike, but for the first reason it is never less than the delay that the server causes.
+Each route gets its largest request, on the largest data that one request can create, a few times
+with a pause before each. Meanwhile another tenant adds one-line messages, one after the other.
+Server, sender and writer are three processes. The result of a route is the slowest write during a
+large request (the median over the rounds), as a ratio to the median write in the pauses. Beside it
+stands the slowest write in a pause of the same length: among many writes one is slow anyway, at a
+WAL checkpoint or when the machine has other work. "Without other programs" counts the CPU time of
+the server during the slowest write instead of wall-clock time. It overstates the delay where
+threads of the server run in parallel, and understates it where other programs slow the quiet
+writes. The ratio of CPU times is not affected by other programs; because of parallel threads it is
+an upper bound of the delay that the server causes.
 `python -m benchmarks.fairness run [PART OF A ROUTE [POSTGRESQL URL]]` prints the table.
 """
 

@@ -1,4 +1,4 @@
-// The page itself: side bar, the view that the address names, login when the server asks for it.
+// The page: side bar, the view of the current route, and the login.
 import { get, login, onBack, onLogin } from './api.js';
 import { Dialogs } from './dialog.js';
 import { HomePage } from './home.js';
@@ -41,7 +41,7 @@ function App() {
   </div>`;
 }
 
-// Who answers; none until that is known, which keeps nothing else from being shown.
+// The models of the server; empty until loaded, so that nothing else has to wait.
 function useModels(entered) {
   const [models, setModels] = useState([]);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Commits: what each one made of a session, and the way back.
+// The list of commits with their decisions, and a button to undo each.
 import { post } from './api.js';
 import { useBusy } from './busy.js';
 import { confirmed } from './dialog.js';

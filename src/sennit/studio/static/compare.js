@@ -49,12 +49,12 @@ function Shared({ diff }) {
   return html`<div class="shared">
     <p><${Icon} name="branch" /> ${diff.common ? html`They share ${many(diff.common, 'message')}` : 'They share no message'}${
       diff.same_system === false && ', but not the system message'}.</p>
-    ${diff.ancestor && html`<blockquote><b>${WHO[diff.ancestor.kind] ?? diff.ancestor.type ?? 'Tool'}:</b> ${line(told(diff.ancestor), 160)}</blockquote>`}
+    ${diff.ancestor && html`<blockquote><b>${WHO[diff.ancestor.kind] ?? diff.ancestor.type ?? 'Tool'}:</b> ${line(textOf(diff.ancestor), 160)}</blockquote>`}
   </div>`;
 }
 
-// What a message says, of whatever kind it is.
-function told({ text, call, result }) {
+// Return the text of a message of any kind.
+function textOf({ text, call, result }) {
   if (call) return call.function;
   return result ? JSON.stringify(result.success ? result.result : result.error) : text;
 }

@@ -1,18 +1,18 @@
-// Where a person writes: grows with the text, sends on Enter, keeps an unsent text per branch. While an
-// answer comes, it stops that, or tells it something more.
+// The message field: grows with the text, sends on Enter, stores a draft per branch. During an answer it
+// can stop the answer or send another message to it.
 import { Icon } from './icons.js';
 import { keepUnsent, onUnsent, unsent } from './unsent.js';
 import { html, useLayoutEffect, useRef, useState } from './view.js';
 
-let writing = false;  // whether a text was sent from a field: the next view goes on with it
+let writing = false;  // whether a text was sent from the field: the next view focuses its own
 
-/** Put the cursor into a field, unless a person writes elsewhere. On a phone it would cover half the screen with keys. */
+/** Focus a field, unless another one has the focus. Not on a phone, where the keyboard would cover the page. */
 export function offerField(field) {
   const elsewhere = document.activeElement?.matches('input, textarea, select') || document.querySelector('dialog[open]');
   if (!elsewhere && matchMedia('(hover: hover)').matches) field?.focus();
 }
 
-/** `ask` and `choose` are of useChoice; `onSend` resolves to true if the text was taken. */
+/** `ask` and `choose` come from useChoice; `onSend` resolves to true if the text was accepted. */
 export function Composer({ branch, running = false, stopping = false, first = false, models, ask, choose, onSend, onStop, control }) {
   const [text, setText] = useState(unsent(branch) ?? '');
   const [busy, setBusy] = useState(false);

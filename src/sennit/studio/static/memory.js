@@ -1,5 +1,5 @@
-// What is remembered: each memory with the words it came from, how it came to be as it is, and what its
-// commit decided. Forgetting and undoing are here, because this is where one sees what is wrong.
+// The memory page: each memory with its evidence, its history and the decisions of its commit, with buttons
+// to forget a memory and to undo a commit.
 import { get, post, query } from './api.js';
 import { useBusy } from './busy.js';
 import { Commits, Decisions } from './commits.js';
@@ -57,25 +57,25 @@ function Memories({ category, chosen, version }) {
 
 async function memories(category, words, { limit, before, signal }) {
   if (!words) {
-    const told = await get('/api/memories' + query({ category, limit, before }), { signal });
-    return { items: told.memories, next: told.next };
+    const page = await get('/api/memories' + query({ category, limit, before }), { signal });
+    return { items: page.memories, next: page.next };
   }
   const kinds = category || CATEGORIES.slice(1).map(([key]) => key).join();
-  const told = await get('/api/find' + query({ q: words, category: kinds, limit: 50 }), { signal });
-  return { items: told.matches, next: null };
+  const { matches } = await get('/api/find' + query({ q: words, category: kinds, limit: 50 }), { signal });
+  return { items: matches, next: null };
 }
 
 function Item({ uri, category, changed }) {
   const [busy, act] = useBusy();
-  const { answer: told, error, again } = useAnswer('/api/memories/item' + query({ uri }));
+  const { answer, error, again } = useAnswer('/api/memories/item' + query({ uri }));
   const list = pageLink('memory', { category: category || undefined });
   if (error) return html`<article class="memory-item"><${Failed} error=${error} again=${again} /></article>`;
-  if (!told) return html`<article class="memory-item"><${Empty}>Loading…<//></article>`;
-  const { memory, history, decisions } = told;
+  if (!answer) return html`<article class="memory-item"><${Empty}>Loading…<//></article>`;
+  const { memory, history, decisions } = answer;
   const forget = async () => {
     if (!await confirmed('Forget this memory?', 'The memory and its history are erased for good.', 'Forget')) return;
     await act(async () => {
-      await post('/api/forget', { uri }).catch((error) => { if (error.status !== 404) throw error; });  // it is gone: another window was first
+      await post('/api/forget', { uri }).catch((error) => { if (error.status !== 404) throw error; });  // another window has forgotten it already
       toast('Forgotten.');
       changed();
       go(list);

@@ -51,7 +51,7 @@ function Part({ part, most }) {
   </details></li>`;
 }
 
-// What stands on no branch here came from somewhere: a memory, or a message of another session.
+// A link to the source of a retrieved part: a memory, or a message of another session.
 function source({ session, message_id: message, uri }) {
   if (session) return html`<p><a href=${sessionLink(session, null, { m: message })}>Show the message</a></p>`;
   return uri?.startsWith('viking://session') || !uri ? null : html`<p><a href=${pageLink('memory', { uri })}>Show the memory</a></p>`;

@@ -1,5 +1,4 @@
-// The side bar: all sessions, newest first, and one field that searches them by name and everything
-// ever said or remembered by words.
+// The side bar: all sessions, newest first, and a search field for session names, messages and memories.
 import { get, path, post, query } from './api.js';
 import { asked } from './dialog.js';
 import { Icon } from './icons.js';
@@ -41,7 +40,7 @@ export function Sessions({ current, version }) {
     </nav>`;
 }
 
-/** Make a session and go there. */
+/** Create a session and open it. */
 export async function begin() {
   let session;
   const given = await asked('New session', [['key', 'Name (optional)'], ['system', 'System prompt (optional)', 'long']], 'Create', async (texts) => {
@@ -69,7 +68,7 @@ function Found({ found }) {
     ${!found.length && html`<p class="hint">No results.</p>`}`;
 }
 
-// What was said, without the name of the model that said it.
+// The text of a match, without the name of the speaker.
 const wordsOf = ({ abstract, speaker }) => (speaker ? abstract.replace(`${speaker}: `, '') : abstract);
 
 function linkTo({ session, message, uri }) {

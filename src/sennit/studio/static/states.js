@@ -1,4 +1,4 @@
-// What stands in a view that has nothing to show: yet, at all, or because something failed.
+// Placeholders of a view: empty, loading or failed.
 import { Component, html } from './view.js';
 
 export function Empty({ children }) {
@@ -12,7 +12,7 @@ export function Failed({ error, again }) {
   </div>`;
 }
 
-/** Its children; if they cannot be drawn, a word about that in their place, and the rest of the page stays. */
+/** An error boundary: shows a notice instead of children that fail to render. */
 export class Guarded extends Component {
   componentDidCatch(error) {
     console.error(error);

@@ -1,5 +1,4 @@
-// Cards for tools: what the model wants to call, with which arguments, what came of it, and the two
-// buttons a person decides with when a tool must be allowed.
+// Cards for tool calls and results, with the buttons that approve or deny a call.
 import { Icon } from './icons.js';
 import { keepUnsent, unsent } from './unsent.js';
 import { classes, html, useState } from './view.js';
@@ -38,7 +37,7 @@ function Decision({ message, decide, busy }) {
   </div>`;
 }
 
-/** `tool` is the name of what was called, if that is known. */
+/** `tool` is the name of the called tool, if known. */
 export function ToolResult({ message, tool }) {
   const { result, error, success } = message.result;
   const value = success ? result : error;

@@ -1,4 +1,4 @@
-// What was used and what it cost: per day and model as charts, per session as a table.
+// The usage page: tokens and cost per day and model as charts, per session as a table.
 import { query } from './api.js';
 import { DayChart } from './charts.js';
 import { useAnswer } from './reading.js';
