@@ -10,12 +10,12 @@ BIN := .venv/bin
 STAMP := .venv/.synced
 CHAT := .venv/.chat
 SERVE := .venv/.serve
-# What tests write goes to memory where that has room: stores wait for their disk at every change.
+# Tests write to /dev/shm if it has 4 GB free: stores fsync every change.
 ROOM = $(shell { test "$$(df -Pk /dev/shm | awk 'END {print $$4}')" -gt 4000000 \
 	&& ! grep -q ' /dev/shm .*noexec' /proc/mounts && echo TMPDIR=/dev/shm; } 2>/dev/null)
 PYTEST = $(ROOM) $(BIN)/pytest -q -n 2 --dist worksteal --durations=5 --durations-min=1
 
-# Images often set it; then each of the hundreds of programs that tests start would compile anew.
+# Container images often set it; each of the hundreds of processes that tests start would then recompile.
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
@@ -26,24 +26,24 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(STAMP) ## Create .venv with all that checks and tests need
+setup: $(STAMP) ## Create .venv with everything the checks and tests need
 
 .PHONY: chat
-chat: $(CHAT) ## Talk to a model, no key needed; ARGS="--model openai:gpt-5" passes options
+chat: $(CHAT) ## Chat with a model, no API key needed; ARGS="--model openai:gpt-5" passes options
 	@$(BIN)/sennit chat $(ARGS)
 
 .PHONY: serve
 serve: $(SERVE) ## Serve sessions over HTTP on this machine; ARGS="--port 9000" passes options
 	@$(BIN)/sennit serve $(ARGS)
 
-# Only what a chat or a server needs; what else is there already stays. All it says goes to stderr,
-# because the standard output of `make chat` belongs to the answers, and its input to the messages.
+# Only the packages for a chat or a server; installed extras stay. Output goes to stderr, because
+# stdin and stdout of `make chat` belong to the conversation.
 $(CHAT) $(SERVE): .venv/.%: pyproject.toml uv.lock
 	@$(GET_UV) </dev/null >&2
 	@$(UV) sync --frozen --inexact --no-default-groups --group $* $(WITH) </dev/null >&2
 	@touch $@
 
-# Some systems ship Python without what `venv` needs; there pip alone has to fetch uv.
+# Some systems ship Python without ensurepip, which `venv` needs; there pip installs uv.
 define GET_UV
 { $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	"Sennit needs Python 3.11 or newer, but $(PYTHON) is %s. Name a newer one, like this: " \
@@ -60,7 +60,7 @@ $(STAMP): pyproject.toml uv.lock
 	@touch $@ $(CHAT) $(SERVE)
 
 .PHONY: check
-check: lint types ## Lint, formatting, types, the layer contract, a test for every promise
+check: lint types ## Run the linter, type checker, layer contract and promise coverage
 
 .PHONY: lint
 lint: setup
@@ -78,12 +78,12 @@ format: setup ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# The type checker has one thread: alone, it would leave the other cores idle for most of a minute.
+# The type checker is single-threaded, so it runs beside the tests.
 .PHONY: test test-full
 test: lint ## Check everything and run the tests
 	@$(MAKE) --no-print-directory -j 2 types quick-tests
 
-test-full: lint ## The same, with the slow tests, and a longer look at what must always hold
+test-full: lint ## Like test, plus slow tests and more property-test examples
 	@$(MAKE) --no-print-directory -j 2 types all-tests
 
 .PHONY: quick-tests all-tests
@@ -94,16 +94,16 @@ all-tests: setup
 	$(PYTEST) --hypothesis-profile=thorough --timeout=300
 
 .PHONY: docs
-docs: setup ## Write docs/cli.md and docs/reference.md from the code
+docs: setup ## Generate docs/cli.md and docs/reference.md from the code
 	$(BIN)/python -m scripts.cli_page
 	$(BIN)/python -m scripts.reference
 
 .PHONY: promises
-promises: setup ## Print which test holds which promise of docs/reliability.md and docs/security.md
+promises: setup ## List the tests behind each promise of docs/reliability.md and docs/security.md
 	@$(BIN)/python -m tests.promises
 
 .PHONY: torture
-torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
+torture: setup ## Stress stores and turns with kills, disconnects, load and full disks; check the data
 	$(BIN)/python -m tests.torture
 
 .PHONY: bench
@@ -111,19 +111,19 @@ bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 .PHONY: bench-retrieval
-bench-retrieval: setup ## Ask what is in six long conversations, and count what is found
+bench-retrieval: setup ## Measure memory retrieval on six long conversations
 	$(BIN)/python -m benchmarks.retrieval
 
 .PHONY: bench-export
-bench-export: setup ## Export a million messages as training data; takes some minutes
+bench-export: setup ## Export a million messages as training data (several minutes)
 	$(BIN)/python -m benchmarks.million
 
 .PHONY: bench-peers
-bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores and turn loops beside ours
+bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Compare with other session stores and turn loops
 	@missed=0; for part in benchmarks.peers benchmarks.peers.learning; \
 		do $(BIN)/python -m $$part || missed=1; done; exit $$missed
 
-# A peer's own environment, from the versions pinned beside its worker.
+# A virtual environment per peer, from the versions pinned beside its worker.
 .venv-peers/%/.synced: benchmarks/peers/%.txt | setup
 	rm -rf $(@D)
 	@if test -x $(UV); \

@@ -41,11 +41,11 @@ def run() -> Iterator[Result]:
     """All results of this step, one after another."""
     with tempfile.TemporaryDirectory() as folder, _bare() as bare, _ours(folder) as ours:
         for name, question in _QUESTIONS.items():
-            yield _compared(name, question, ours, bare)
+            yield _compare(name, question, ours, bare)
         yield _first_bytes(ours, bare)
 
 
-def _compared(name: str, question: Question, ours: int, bare: int) -> Result:
+def _compare(name: str, question: Question, ours: int, bare: int) -> Result:
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     for number in range(ROUNDS):
         rates["bare"].append(asyncio.run(load(bare, _plain, number)).rate)
@@ -63,7 +63,7 @@ def _first_bytes(ours: int, bare: int) -> Result:
     waits: dict[str, list[float]] = {"ours": [], "bare": []}
     for number in range(ROUNDS):
         waits["bare"].append(asyncio.run(load(bare, _plain, number, pause=0.25)).first)
-        waits["ours"].append(asyncio.run(load(ours, _streamed, number, pause=0.25)).first)
+        waits["ours"].append(asyncio.run(load(ours, _streaming, number, pause=0.25)).first)
     return Result(
         f"first byte of a streamed completion, {CLIENTS} clients at 200 a second",
         1e6 * min(waits["ours"]),
@@ -86,18 +86,18 @@ def in_session(client: int, number: int) -> tuple[bytes, str]:
     return _plain(client, number)[0], f"x-sennit-session: client {client}\r\n"
 
 
-def _begun(client: int, number: int) -> tuple[bytes, str]:
+def _new_session(client: int, number: int) -> tuple[bytes, str]:
     return _body(f"How much rope? {client}.{number}.{perf_counter()}"), ""
 
 
-def _streamed(client: int, number: int) -> tuple[bytes, str]:
+def _streaming(client: int, number: int) -> tuple[bytes, str]:
     asked = {**json.loads(_plain(client, number)[0]), "stream": True}
     return json.dumps(asked).encode(), f"x-sennit-session: client {client}\r\n"
 
 
 _QUESTIONS: dict[str, Question] = {
     "said in a session that is named": in_session,
-    "that begins a conversation": _begun,
+    "that begins a conversation": _new_session,
     "that everyone begins with the same words": _same,
 }
 
@@ -132,16 +132,19 @@ async def load(
     clients: range = range(CLIENTS),
 ) -> Load:
     """Ask for a while, all clients at once."""
-    found, start = Load(), perf_counter()
+    result, start = Load(), perf_counter()
     await asyncio.gather(
-        *(_ask_on(port, question, one, round_, start + SECONDS, pause, found) for one in clients)
+        *(
+            _ask_on(port, question, client, round_, start + SECONDS, pause, result)
+            for client in clients
+        )
     )
-    found.seconds = perf_counter() - start
-    return found
+    result.seconds = perf_counter() - start
+    return result
 
 
 async def _ask_on(
-    port: int, question: Question, client: int, round_: int, end: float, pause: float, found: Load
+    port: int, question: Question, client: int, round_: int, end: float, pause: float, result: Load
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     number = 0
@@ -152,9 +155,9 @@ async def _ask_on(
         head = _HEAD.format(path="/v1/chat/completions", port=port, size=len(body), more=more)
         writer.write(head.encode() + body)
         first = await reader.readuntil(b"\r\n\r\n")
-        found.waits.append(perf_counter() - began)
+        result.waits.append(perf_counter() - began)
         await _rest(reader, first)
-        found.answered += 1
+        result.answered += 1
         if pause:
             await asyncio.sleep(max(0.0, pause - (perf_counter() - began)))
     writer.close()

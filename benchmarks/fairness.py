@@ -1,17 +1,15 @@
-"""Fairness: how long another tenant waits while one sends the worst that the limits allow.
+"""Fairness: how long another tenant waits while one sends the largest allowed requests.
 
-Each route gets the largest request it takes, on the largest things that one request can make, a few
-times with a pause before each. Another tenant adds one-line messages all the while, one after the
-other. Server, attacker and writer are three processes. What counts for a route is the slowest of
-the writes during one large request, for the large request in the middle, as a ratio to the median
-write in the pauses before it. The slowest write in a pause as long as the request stands beside it:
-among many writes one is slow without any large request, too, when the log is copied into the file
-or the machine has other work. The ratio without other programs counts the processor time that the
-server used during the slowest write instead of the time on the clock. It says too much where
-threads of the server run side by side, or where another program keeps the event loop from a core
-while a thread goes on. It says too little where other programs have lengthened the quiet writes, by
-whose time it divides. The ratio of processor times divides like by like: other programs change both
-alike, but for the first reason it is never less than the delay that the server causes.
+Each route gets its largest request, on the largest data that one request can create, a few times
+with a pause before each. Meanwhile another tenant adds one-line messages, one after the other.
+Server, sender and writer are three processes. The result of a route is the slowest write during a
+large request (the median over the rounds), as a ratio to the median write in the pauses. Beside it
+stands the slowest write in a pause of the same length: among many writes one is slow anyway, at a
+WAL checkpoint or when the machine has other work. "Without other programs" counts the CPU time of
+the server during the slowest write instead of wall-clock time. It overstates the delay where
+threads of the server run in parallel, and understates it where other programs slow the quiet
+writes. The ratio of CPU times is not affected by other programs; because of parallel threads it is
+an upper bound of the delay that the server causes.
 `python -m benchmarks.fairness run [PART OF A ROUTE [POSTGRESQL URL]]` prints the table.
 """
 
@@ -31,18 +29,18 @@ from time import clock_gettime, perf_counter, sleep
 
 import httpx
 
-from benchmarks.fairness_cases import LIMITS, Case, Place, worst
+from benchmarks.fairness_cases import LIMITS, Case, Setup, worst_cases
 from benchmarks.harness import Result, show
 from sennit.server.http.tokens import SCOPES, add_token, new_token
 
 ROUNDS = 3
-PAUSE = 0.3
+PAUSE_SECONDS = 0.3
 BAR = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One write: when it began, how long it took, and the server's processor time meanwhile."""
+    """One write: its start, its duration, and the CPU time of the server during it."""
 
     at: float
     took: float
@@ -50,8 +48,8 @@ class _Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What was seen of one route, in milliseconds."""
+class Measurement:
+    """The measured times of one route, in milliseconds."""
 
     name: str
     took: float
@@ -75,17 +73,17 @@ class Measured:
 
     @property
     def result(self) -> Result:
-        """A line of the table of all benchmarks."""
+        """The row in the table of all benchmarks."""
         name = f"a write beside {self.name} ({self.took:,.0f} ms)"
         return Result(name, self.slowest, self.quiet, "quiet median", "ms", bar=BAR)
 
 
 def run() -> Iterator[Result]:
-    """Each route, and the write of another tenant beside it."""
-    yield from (one.result for one in measured())
+    """Yield the result of each route."""
+    yield from (measurement.result for measurement in measure())
 
 
-def measured(only: str = "", url: str = "") -> Iterator[Measured]:
+def measure(only: str = "", url: str = "") -> Iterator[Measurement]:
     """Measure every route whose name holds `only`, on a new SQLite file or at a store's URL."""
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens.json"
@@ -96,10 +94,10 @@ def measured(only: str = "", url: str = "") -> Iterator[Measured]:
             with httpx.Client(
                 base_url=address, headers=large, trust_env=False, timeout=600
             ) as client:
-                place = Place.made(client)
-                cases = [one for one in worst(place) if only in one.name]
+                setup = Setup.create(client)
+                cases = [case for case in worst_cases(setup) if only in case.name]
                 writer = (address, small["authorization"], str(server.pid))
-                yield from _beside(writer, client, cases)
+                yield from _measure_cases(writer, client, cases)
 
 
 def _token(tokens: Path, tenant: str) -> dict[str, str]:
@@ -108,29 +106,29 @@ def _token(tokens: Path, tenant: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def _beside(
-    asked: tuple[str, str, str], client: httpx.Client, cases: list[Case]
-) -> Iterator[Measured]:
+def _measure_cases(
+    writer_arguments: tuple[str, str, str], client: httpx.Client, cases: list[Case]
+) -> Iterator[Measurement]:
     for case in cases:
         spans: list[tuple[float, float]] = []
-        with _child("write", *asked) as writer:
+        with _child("write", *writer_arguments) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()  # it has begun to write
             began = perf_counter()
-            pause = PAUSE
+            pause = PAUSE_SECONDS
             for _ in range(ROUNDS):
-                sleep(PAUSE)
-                spans.append(_sent(client, case, pause))
-                pause = max(PAUSE, spans[-1][1] - spans[-1][0])
-            sleep(PAUSE)
-            told, _ = writer.communicate("\n")
-        writes = [_Write(*one) for one in json.loads(told) if one[0] > began]
-        yield _told(case, spans, writes)
+                sleep(PAUSE_SECONDS)
+                spans.append(_send(client, case, pause))
+                pause = max(PAUSE_SECONDS, spans[-1][1] - spans[-1][0])
+            sleep(PAUSE_SECONDS)
+            output, _ = writer.communicate("\n")
+        writes = [_Write(*write) for write in json.loads(output) if write[0] > began]
+        yield _summarize(case, spans, writes)
 
 
-def _sent(client: httpx.Client, case: Case, pause: float) -> tuple[float, float]:
-    made = case.path if case.before is None else case.before()
-    path, body = (made, case.body) if isinstance(made, str) else made
+def _send(client: httpx.Client, case: Case, pause: float) -> tuple[float, float]:
+    target = case.path if case.before is None else case.before()
+    path, body = (target, case.body) if isinstance(target, str) else target
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     sleep(pause)
     began = perf_counter()
@@ -141,26 +139,26 @@ def _sent(client: httpx.Client, case: Case, pause: float) -> tuple[float, float]
     return began, ended
 
 
-def _told(case: Case, spans: list[tuple[float, float]], writes: list[_Write]) -> Measured:
+def _summarize(case: Case, spans: list[tuple[float, float]], writes: list[_Write]) -> Measurement:
     def during(began: float, ended: float) -> list[_Write]:
-        return [one for one in writes if one.at < ended and one.at + one.took > began]
+        return [write for write in writes if write.at < ended and write.at + write.took > began]
 
-    pauses = [(began - PAUSE, began) for began, _ in spans]
-    alike = [(began - (ended - began), began) for began, ended in spans[1:]]
-    quiet = [one for pause in pauses for one in during(*pause)]
-    computed = median(one.computed for one in quiet)
+    pauses = [(began - PAUSE_SECONDS, began) for began, _ in spans]
+    equal_pauses = [(began - (ended - began), began) for began, ended in spans[1:]]
+    quiet = [write for pause in pauses for write in during(*pause)]
+    computed = median(write.computed for write in quiet)
 
     def slowest(times: list[tuple[float, float]]) -> float:
-        return median(max((one.took for one in during(*span)), default=0.0) for span in times)
+        return median(max((write.took for write in during(*span)), default=0.0) for span in times)
 
     def longest(span: tuple[float, float]) -> float:
-        return max((one.computed for one in during(*span)), default=0.0)
+        return max((write.computed for write in during(*span)), default=0.0)
 
-    return Measured(
+    return Measurement(
         case.name,
         median(ended - began for began, ended in spans) * 1e3,
-        median(one.took for one in quiet) * 1e3,
-        slowest(alike) * 1e3,
+        median(write.took for write in quiet) * 1e3,
+        slowest(equal_pauses) * 1e3,
         slowest(spans) * 1e3,
         max(0.0, median(map(longest, spans)) - computed) * 1e3,
         computed * 1e3,
@@ -169,7 +167,7 @@ def _told(case: Case, spans: list[tuple[float, float]], writes: list[_Write]) ->
 
 @contextmanager
 def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process of this module; the clock is the same in all of them."""
+    """Start this module in another process; all share one clock."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.fairness", *arguments],
         stdin=subprocess.PIPE,
@@ -204,11 +202,11 @@ def _serve(folder: str, url: str) -> None:
 
 
 def _write(url: str, token: str, server: str) -> None:
-    """Write until told to stop; say when each write began, and how long it and the server took."""
+    """Write until stdin has a line; print start, duration and server CPU time of each write."""
     ended = Event()
     clock = (~int(server) << 3) | 2  # the processor time of another process, as Linux numbers it
     Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
-    found: list[tuple[float, float, float]] = []
+    writes: list[tuple[float, float, float]] = []
     headers = {"authorization": token}
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=600) as client:
         session = client.post("/api/sessions", json={}).json()["id"]
@@ -216,23 +214,32 @@ def _write(url: str, token: str, server: str) -> None:
         while not ended.is_set():
             began, computed = perf_counter(), clock_gettime(clock)
             answer = client.post(path, json={"role": "user", "text": "Hello"})
-            found.append((began, perf_counter() - began, clock_gettime(clock) - computed))
+            writes.append((began, perf_counter() - began, clock_gettime(clock) - computed))
             answer.raise_for_status()
-            if len(found) == 10:
+            if len(writes) == 10:
                 print("begun", flush=True)
-    print(json.dumps(found[10:]))
+    print(json.dumps(writes[10:]))
 
 
 def _print_table(only: str = "", url: str = "") -> None:
     print("| route | took | quiet median | quiet slowest | slowest | server computed", end="")
     print(" | ratio | without other programs | of processor times | |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    for one in measured(only, url):
-        line = (one.took, one.quiet, one.quiet_slowest, one.slowest, one.computed)
-        told = " | ".join(f"{value:,.1f} ms" for value in line)
-        found = (one.result.ratio, one.own_ratio, one.processor_ratio)
-        ratios = " | ".join(f"{value:.1f} ×" for value in found)
-        print(f"| {one.name} | {told} | {ratios} | {one.result.verdict} |", flush=True)
+    for measurement in measure(only, url):
+        line = (
+            measurement.took,
+            measurement.quiet,
+            measurement.quiet_slowest,
+            measurement.slowest,
+            measurement.computed,
+        )
+        times = " | ".join(f"{value:,.1f} ms" for value in line)
+        values = (measurement.result.ratio, measurement.own_ratio, measurement.processor_ratio)
+        ratios = " | ".join(f"{value:.1f} ×" for value in values)
+        print(
+            f"| {measurement.name} | {times} | {ratios} | {measurement.result.verdict} |",
+            flush=True,
+        )
 
 
 _ROLES: dict[str, Callable[..., None]] = {"serve": _serve, "write": _write, "run": _print_table}

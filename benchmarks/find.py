@@ -20,10 +20,10 @@ from sennit import Client, InstructionContent, Message
 from sennit.stores.search import tokenizer
 
 _MESSAGES = 100_000
-_A_SESSION = 500
+_MESSAGES_PER_SESSION = 500
 _ROUNDS = 5
 _QUESTIONS = 40
-_RARE = 50
+_RARE_WORD_COUNT = 50
 _BARE = """
     SELECT rowid, bm25(words) FROM words WHERE words MATCH ?
     ORDER BY bm25(words) LIMIT 10"""
@@ -43,13 +43,13 @@ def run() -> Iterator[Result]:
 def _fill(path: Path, count: int) -> None:
     chance = Random(count)
     turns = [turn.text for one in conversations("dev") for turn in one.turns]
-    rare = set(chance.sample(range(count), _RARE))
+    rare = set(chance.sample(range(count), _RARE_WORD_COUNT))
     with sennit.open(path, durability="normal") as client:
-        for first in range(0, count, _A_SESSION):
+        for first in range(0, count, _MESSAGES_PER_SESSION):
             session = client.session(f"chat_{first}")
             main = session.default_branch
             with session.lock:
-                for number in range(first, min(first + _A_SESSION, count)):
+                for number in range(first, min(first + _MESSAGES_PER_SESSION, count)):
                     word = " quagga" if number in rare else ""
                     text = f"{_half(chance, turns)} {_half(chance, turns)}{word} {number}"
                     session.add_message(Message(InstructionContent(instruction=text)), main)
@@ -96,7 +96,7 @@ def find_growth(small: Path, large: Path) -> Result:
         few.find("quagga")
         many.find("quagga")
         ours, floor = _in_turns(lambda: _repeat(many), lambda: _repeat(few))
-    name = f"find {_RARE} messages among {_MESSAGES:,}"
+    name = f"find {_RARE_WORD_COUNT} messages among {_MESSAGES:,}"
     return Result(name, ours * 1e4, floor * 1e4, f"among {_MESSAGES // 10:,}", bar=1.5)
 
 

@@ -53,23 +53,23 @@ def _text(length: int) -> str:
 
 def contents(size: int) -> list[MessageContent]:
     """A fixed mix: 40 % questions, 40 % answers, 10 % tool calls, 10 % tool results."""
-    made: list[MessageContent] = []
+    mix: list[MessageContent] = []
     for number in range(size):
         match number % 10:
             case 3:
                 query = {"query": f"topic {number}", "limit": 5}
-                made.append(ActionRequestContent("search", query, f"call_{number}"))
+                mix.append(ActionRequestContent("search", query, f"call_{number}"))
             case 4:
-                found = [
+                items = [
                     {"title": f"Result {number}", "text": _text(80), "score": 0.5},
                     {"title": "Another", "text": _text(60), "score": 1},
                 ]
-                made.append(ActionResponseContent(f"call_{number - 1}", {"items": found}))
+                mix.append(ActionResponseContent(f"call_{number - 1}", {"items": items}))
             case even if even % 2 == 0:
-                made.append(InstructionContent(f"Question {number}: {_text(80)}"))
+                mix.append(InstructionContent(f"Question {number}: {_text(80)}"))
             case _:
-                made.append(AssistantResponseContent(f"Answer {number}: {_text(400)}"))
-    return made
+                mix.append(AssistantResponseContent(f"Answer {number}: {_text(400)}"))
+    return mix
 
 
 def conversation(size: int) -> tuple[Session, Branch]:
@@ -142,7 +142,7 @@ def encode(size: int) -> Result:
     return compare(
         f"encode, {size:,}",
         Work(lambda _: [message.to_json() for message in messages]),
-        Work(lambda _: [json.dumps(one) for one in plain]),
+        Work(lambda _: [json.dumps(message) for message in plain]),
         floor_name="json.dumps of dicts",
         count=size,
     )

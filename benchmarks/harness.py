@@ -1,8 +1,8 @@
-"""How things are measured: ours and a floor, in turns, in one run.
+"""The benchmark harness: our code and a floor, timed alternately in one run.
 
-A time means little by itself: machines differ, and differ from minute to minute. So each case runs
-beside a floor, the same work on plain lists and dicts or with the standard library, the two take
-turns, and the ratio of their best times is what counts. A bar is the ratio we mean to stay under.
+Absolute times vary between machines and from minute to minute. So each case runs beside a floor,
+the same work on plain lists and dicts or with the standard library; the two alternate, and the
+ratio of their best times counts. A bar is the maximum ratio.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 7
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something to time; `prepare` runs before each round, outside the clock."""
+    """Work to time; `prepare` runs untimed before each round."""
 
     run: Callable[[Any], object]
     prepare: Callable[[], Any] = lambda: None
@@ -39,7 +39,7 @@ class Result:
     floor_name: str
     unit: str = "µs"
     bar: float | None = None
-    """The ratio to stay under, if one was set."""
+    """The maximum ratio, if there is one."""
 
     @property
     def ratio(self) -> float:
@@ -62,27 +62,27 @@ def compare(
     bar: float | None = None,
     rounds: int = ROUNDS,
 ) -> Result:
-    """Time both in turns; the result is in microseconds for each of `count` steps."""
+    """Time both alternately; the result is in microseconds per each of `count` steps."""
     best = {"ours": float("inf"), "floor": float("inf")}
     for _ in range(rounds):
         for which, work in (("ours", ours), ("floor", floor)):
-            best[which] = min(best[which], _seconds(work))
+            best[which] = min(best[which], _time_once(work))
     scale = 1e6 / count
     return Result(name, best["ours"] * scale, best["floor"] * scale, floor_name, bar=bar)
 
 
-def _seconds(work: Work) -> float:
-    given = work.prepare()
+def _time_once(work: Work) -> float:
+    prepared = work.prepare()
     gc.collect()
     start = perf_counter()
-    kept = work.run(given)
+    result = work.run(prepared)
     took = perf_counter() - start
-    del kept
+    del result
     return took
 
 
 def machine() -> dict[str, str | int | None]:
-    """What the figures were measured on."""
+    """Return the Python version and the hardware of this run."""
     return {
         "python": sys.version.split()[0],
         "system": f"{platform.system()} {platform.machine()}",
@@ -101,23 +101,23 @@ def _processor() -> str:
 
 
 def show(results: Iterable[Result]) -> str:
-    """The results as a Markdown table."""
+    """Format the results as a Markdown table."""
     lines = [
         "| what | ours | floor | ratio | bar | |",
         "|---|--:|--:|--:|--:|---|",
     ]
-    for one in results:
-        bar = "" if one.bar is None else f"≤ {one.bar:g}"
+    for result in results:
+        bar = "" if result.bar is None else f"≤ {result.bar:g}"
         lines.append(
-            f"| {one.name} | {one.ours:,.2f} {one.unit} "
-            f"| {one.floor:,.2f} {one.unit} ({one.floor_name}) "
-            f"| {one.ratio:.2f} | {bar} | {one.verdict} |"
+            f"| {result.name} | {result.ours:,.2f} {result.unit} "
+            f"| {result.floor:,.2f} {result.unit} ({result.floor_name}) "
+            f"| {result.ratio:.2f} | {bar} | {result.verdict} |"
         )
     return "\n".join(lines)
 
 
 def save(results: Iterable[Result], path: Path) -> None:
-    """The results and the machine as JSON."""
-    rows = [asdict(one) | {"ratio": one.ratio} for one in results]
+    """Write the results and the machine as JSON."""
+    rows = [asdict(result) | {"ratio": result.ratio} for result in results]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": machine(), "results": rows}, indent=1) + "\n")

@@ -20,7 +20,7 @@ from sennit.learning.dspy import Session
 
 SHORT, LONG, MANY = 10, 1_000, 2_000
 CALLS = 20
-_MEGABYTES = 8.0
+_MAX_MEGABYTES = 8.0
 QUESTION = "What holds better in wet rope, and why would a sailor choose it?"
 ANSWER = "A bowline holds well when wet and can still be untied after a heavy load. " * 4
 
@@ -78,7 +78,7 @@ def memory() -> Result:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     name = f"memory of a DSPy session, {MANY:,} turns"
-    return Result(name, held / 1e6, _MEGABYTES, "allowed", unit="MB", bar=1)
+    return Result(name, held / 1e6, _MAX_MEGABYTES, "allowed", unit="MB", bar=1)
 
 
 def _talked(size: int) -> Callable[[], Session]:

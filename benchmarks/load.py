@@ -41,10 +41,10 @@ def request(
 ) -> str:
     """A request as it is sent."""
     data = "" if body is None else json.dumps(body)
-    given = {"Host": "localhost", "Content-Length": str(len(data.encode())), **(headers or {})}
+    fields = {"Host": "localhost", "Content-Length": str(len(data.encode())), **(headers or {})}
     if body is not None:
-        given["Content-Type"] = "application/json"
-    head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        fields["Content-Type"] = "application/json"
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n{data}"
 
 
@@ -78,8 +78,8 @@ async def _client(port: int, sent: bytes, each: int, waits: list[float]) -> list
 
 
 async def _body(reader: asyncio.StreamReader, head: bytes) -> None:
-    _, found, rest = head.partition(b"content-length:")
-    if found:
+    _, header, rest = head.partition(b"content-length:")
+    if header:
         await reader.readexactly(int(rest.partition(b"\r\n")[0]))
     elif b"transfer-encoding: chunked" in head:
         while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
@@ -90,11 +90,13 @@ async def _body(reader: asyncio.StreamReader, head: bytes) -> None:
 async def _main(port: int, requests: list[str], each: int) -> Took:
     waits: list[float] = []
     began = perf_counter()
-    clients = (_client(port, one.encode(), each, waits) for one in requests)
-    found = [status for told in await asyncio.gather(*clients) for status in told]
+    clients = (_client(port, sent.encode(), each, waits) for sent in requests)
+    statuses = [
+        status for client_statuses in await asyncio.gather(*clients) for status in client_statuses
+    ]
     took = perf_counter() - began
-    counts = {status: found.count(status) for status in sorted(set(found))}
-    return Took(took, len(found), sorted(waits)[len(waits) // 2], counts)
+    counts = {status: statuses.count(status) for status in sorted(set(statuses))}
+    return Took(took, len(statuses), sorted(waits)[len(waits) // 2], counts)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _TABLE = """
         created INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (owner, session, id)) STRICT"""
 _INSERT = "INSERT INTO messages (owner, session, id, created, body) VALUES (1, 1, ?, ?, ?)"
 
-_turns = [turn.text for one in conversations("dev") for turn in one.turns]
+_turns = [turn.text for conversation in conversations("dev") for turn in conversation.turns]
 _numbers = count()
 
 
@@ -43,14 +43,14 @@ def run() -> Iterator[Result]:
 
 def _messages(number: int = _MESSAGES) -> list[Message]:
     """New messages of two who talk in turns."""
-    texts = [_made_new(next(_numbers)) for _ in range(number)]
+    texts = [_numbered_turn(next(_numbers)) for _ in range(number)]
     return [
         Message(AssistantResponseContent(text) if at % 2 else InstructionContent(instruction=text))
         for at, text in enumerate(texts)
     ]
 
 
-def _made_new(number: int) -> str:
+def _numbered_turn(number: int) -> str:
     """A turn with a number in its last sentence, which nobody has said so before."""
     text = _turns[number % len(_turns)]
     return f"{text[:-1]} {number}{text[-1]}"
@@ -72,8 +72,8 @@ def commit(folder: Path) -> Result:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(_TABLE)
-        records = [message_record(one) for one in _messages()]
-        return connection, [(one.id.bytes, one.created, one.body) for one in records]
+        records = [message_record(record) for record in _messages()]
+        return connection, [(record.id.bytes, record.created, record.body) for record in records]
 
     def insert(given: tuple[sqlite3.Connection, list[tuple[bytes, int, bytes]]]) -> None:
         connection, rows = given
@@ -107,12 +107,14 @@ def _seconds(work: Callable[[], object]) -> float:
 def growth(folder: Path) -> Result:
     """The same where much more is remembered already."""
     best: dict[int, float] = {}
-    clients = {size: _remembering(folder / f"{size}.db", size) for size in (_FEW, _MANY)}
+    clients = {size: _client_with_memories(folder / f"{size}.db", size) for size in (_FEW, _MANY)}
     for _ in range(_ROUNDS):
         for size, client in clients.items():
             session = client.session(f"chat_{next(_numbers)}")
             for at in range(10):
-                session.add_message("user", f"I like {_made_up(next(_numbers))} and tea {at}.")
+                session.add_message(
+                    "user", f"I like {_synthetic_fact(next(_numbers))} and tea {at}."
+                )
             best[size] = min(best.get(size, 99.0), _seconds(session.commit))
     for client in clients.values():
         client.close()
@@ -125,16 +127,16 @@ def growth(folder: Path) -> Result:
     )
 
 
-def _remembering(path: Path, size: int) -> Client:
+def _client_with_memories(path: Path, size: int) -> Client:
     client = sennit.open(path, durability="normal")
     session = client.session("before")
     for at in range(size):
-        session.add_message("user", f"I like {_made_up(at)} very much.")
+        session.add_message("user", f"I like {_synthetic_fact(at)} very much.")
     session.commit()
     return client
 
 
-def _made_up(number: int) -> str:
+def _synthetic_fact(number: int) -> str:
     """A word nobody has used, for each number another."""
     letters = "bdfgklmnprstvz"
     word = ""

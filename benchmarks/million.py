@@ -32,7 +32,7 @@ from sennit import (
 MESSAGES = 1_000_000
 LONG = 100_000
 ROUNDS = 3
-_GROWTH = 64.0
+_MAX_GROWTH_MB = 64.0
 
 
 def main() -> int:
@@ -42,23 +42,23 @@ def main() -> int:
         many, long = Path(folder, "many.db"), Path(folder, "long.db")
         sessions = fill(many, MESSAGES, 120)
         print(f"{MESSAGES:,} messages in {sessions:,} sessions", file=sys.stderr)
-        results += measured(many, MESSAGES, f"{sessions:,} sessions", growth=_GROWTH)
+        results += measure(many, MESSAGES, f"{sessions:,} sessions", growth=_MAX_GROWTH_MB)
         fill(long, LONG, LONG)
-        results += measured(long, LONG, "one session", growth=4 * _GROWTH)
+        results += measure(long, LONG, "one session", growth=4 * _MAX_GROWTH_MB)
     print(show(results))
     print("\nOn " + ", ".join(f"{key} {value}" for key, value in machine().items()) + ".")
     return 1 if any(result.verdict == "MISSED" for result in results) else 0
 
 
-def measured(path: Path, count: int, what: str, *, growth: float) -> list[Result]:
+def measure(path: Path, count: int, what: str, *, growth: float) -> list[Result]:
     """What exporting a store costs, and by how much memory grows."""
     runs = [(_run("ours", path), _run("floor", path)) for _ in range(ROUNDS)]
     ours, floor = (min(run[side]["cpu"] for run in runs) * 1e6 / count for side in (0, 1))
-    held = max(run[0]["grown"] for run in runs)
+    peak = max(run[0]["grown"] for run in runs)
     name = f"export of {count:,} messages in {what}"
     return [
         Result(f"{name}, each", ours, floor, "read, json.loads, json.dumps", bar=2),
-        Result(f"{name}, memory", held, growth, "allowed", unit="MB", bar=1),
+        Result(f"{name}, memory", peak, growth, "allowed", unit="MB", bar=1),
     ]
 
 
@@ -75,7 +75,7 @@ def _run(which: str, path: Path) -> dict[str, float]:
 def run(which: str, path: Path) -> dict[str, float]:
     """One side, in this process."""
     target = path.with_name(f"{which}.jsonl")
-    held, began = _held(), process_time()
+    before, began = _peak_memory_mb(), process_time()
     if which == "ours":
         with sennit.open(path) as client:
             client.export_training(target)
@@ -87,10 +87,10 @@ def run(which: str, path: Path) -> dict[str, float]:
         connection.close()
     took = process_time() - began
     target.unlink()
-    return {"cpu": took, "grown": _held() - held}
+    return {"cpu": took, "grown": _peak_memory_mb() - before}
 
 
-def _held() -> float:
+def _peak_memory_mb() -> float:
     """The most memory this process has had, in megabytes."""
     status = Path("/proc/self/status")
     if status.exists():  # rusage counts what the parent had before this program was loaded
@@ -106,34 +106,36 @@ def fill(path: Path, total: int, size: int) -> int:
     count = 0
     with sennit.open(path) as client:
         while total > 0:
-            said = talk(chance, min(total, chance.randrange(size // 2, 2 * size) or 1))
-            total -= len(said)
+            messages = conversation(chance, min(total, chance.randrange(size // 2, 2 * size) or 1))
+            total -= len(messages)
             count += 1
             session = client.session(f"s{count}")
             system = Message(SystemContent(system_message="Be brief.")) if count % 3 == 0 else None
             main = session.create_branch(name="main", system=system)
-            session.add_messages(said, branches=main)
+            session.add_messages(messages, branches=main)
             if count % 20 == 0:
-                fork = main.fork(at=len(said) // 2, name="again")
+                fork = main.fork(at=len(messages) // 2, name="again")
                 session.add_message(Message(AssistantResponseContent("No.")), branches=fork)
     return count
 
 
-def talk(chance: random.Random, size: int) -> list[Message]:
+def conversation(chance: random.Random, size: int) -> list[Message]:
     """A conversation: one question in five takes a tool, one in fifty has a context."""
-    said: list[Message] = []
-    while len(said) < size:
+    messages: list[Message] = []
+    while len(messages) < size:
         more: dict[str, Any] = {"context": ["a note"]} if chance.random() < 0.02 else {}
-        said.append(Message(InstructionContent(instruction=f"{QUESTION} {len(said)}", **more)))
+        messages.append(
+            Message(InstructionContent(instruction=f"{QUESTION} {len(messages)}", **more))
+        )
         if chance.random() < 0.2:
             call = f"call_{chance.getrandbits(64):016x}"
-            wanted = {"knot": "bowline", "page": len(said)}
-            found = {"title": "Bowline", "uses": ["rescue", "sailing"], "strength": 0.65}
-            said.append(Message(ActionRequestContent("look_up", wanted, call)))
-            said.append(Message(ActionResponseContent(call, found)))
-        told = ANSWER[: chance.randrange(40, len(ANSWER))]
-        said.append(Message(AssistantResponseContent(told), metadata={"model": "x"}))
-    return said[:size]
+            wanted = {"knot": "bowline", "page": len(messages)}
+            result = {"title": "Bowline", "uses": ["rescue", "sailing"], "strength": 0.65}
+            messages.append(Message(ActionRequestContent("look_up", wanted, call)))
+            messages.append(Message(ActionResponseContent(call, result)))
+        text = ANSWER[: chance.randrange(40, len(ANSWER))]
+        messages.append(Message(AssistantResponseContent(text), metadata={"model": "x"}))
+    return messages[:size]
 
 
 if __name__ == "__main__":

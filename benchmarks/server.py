@@ -100,8 +100,10 @@ def serving(folder: Path, **more: Any) -> Iterator[int]:
 def branches(port: int, count: int) -> list[str]:
     """Paths of branches, each in a session of its own."""
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-        made = (client.post("/api/sessions", json={"system": "Be brief."}) for _ in range(count))
-        return [f"/api/sessions/{one.json()['id']}/branches/main" for one in made]
+        responses = (
+            client.post("/api/sessions", json={"system": "Be brief."}) for _ in range(count)
+        )
+        return [f"/api/sessions/{response.json()['id']}/branches/main" for response in responses]
 
 
 def _best(port: int, asked: list[str], each: int, status: str) -> Took:
@@ -129,15 +131,15 @@ def _requests() -> Iterator[Result]:
         for name, status, method, end, given, bar in cases:
             asked = [request(method, path + end, given) for path in paths]
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-                told = client.request(method, paths[0] + end, json=given).content
-            with running(bare(told)) as floor:
+                content = client.request(method, paths[0] + end, json=given).content
+            with running(bare(content)) as floor:
                 plain = [request(method, "/", given)] * CLIENTS
                 pairs = [
                     (_best(port, asked, EACH, status), _best(floor, plain, EACH, "200"))
                     for _ in range(ROUNDS)
                 ]
-            ours = min(one.each for one, _ in pairs)
-            least = min(one.each for _, one in pairs)
+            ours = min(took.each for took, _ in pairs)
+            least = min(took.each for _, took in pairs)
             yield Result(f"{name}, {CLIENTS} clients", ours, least, "bare route", bar=bar)
 
 
@@ -147,8 +149,8 @@ def _streams() -> Iterator[Result]:
         [path] = branches(port, 1)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
             started = client.post(f"{path}/runs", json={"text": "Hello", "memory": False}).json()
-            told = client.get(started["events"]).content
-        with running(bare(told, "text/event-stream")) as floor:
+            content = client.get(started["events"]).content
+        with running(bare(content, "text/event-stream")) as floor:
             ours = _best(port, [request("GET", started["events"])] * STREAMS, 2, "200")
             least = _best(floor, [request("GET", "/")] * STREAMS, 2, "200")
         name = f"{STREAMS} streams of one run"

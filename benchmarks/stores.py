@@ -1,4 +1,4 @@
-"""Stores: append, group commit, load, fork, bytes, open; beside bare sqlite3, same pragmas."""
+"""Store benchmarks: append, group commit, load, fork, bytes, open; beside bare sqlite3."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _INSERT = "INSERT INTO rows (body) VALUES (?)"
 
 
 def run() -> Iterator[Result]:
-    """All results of this step, one after another."""
+    """Yield all results of this step."""
     with tempfile.TemporaryDirectory() as folder:
-        place = _Places(Path(folder))
-        yield append(place)
-        yield group_commit(place)
-        yield from load(place)
-        yield fork_time(place)
-        yield from beside_branches(place)
-        yield fork_bytes(place)
-        yield chain_load(place)
-        yield message_bytes(place)
-        yield indexed_bytes(place)
-        yield opening(place)
+        paths = _DatabasePaths(Path(folder))
+        yield append(paths)
+        yield group_commit(paths)
+        yield from load(paths)
+        yield fork_time(paths)
+        yield from beside_branches(paths)
+        yield fork_bytes(paths)
+        yield chain_load(paths)
+        yield message_bytes(paths)
+        yield indexed_bytes(paths)
+        yield opening(paths)
 
 
-class _Places:
-    """A new file name each time."""
+class _DatabasePaths:
+    """A generator of new database paths."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class _Places:
 
 
 def bare(path: Path) -> sqlite3.Connection:
-    """A table of rows as bare as can be, with the settings that our store has."""
+    """Open a minimal table of rows, with the pragmas of our store."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -59,12 +59,12 @@ def bare(path: Path) -> sqlite3.Connection:
 
 
 def _messages(count: int) -> list[Message]:
-    """New messages, made before the clock starts, as the rows of a floor are."""
-    return [Message(one) for one in contents(count)]
+    """Build new messages, untimed like the rows of a floor."""
+    return [Message(content) for content in contents(count)]
 
 
 def _bodies(count: int) -> list[bytes]:
-    return [json.dumps(one.to_dict()).encode() for one in _messages(count)]
+    return [json.dumps(message.to_dict()).encode() for message in _messages(count)]
 
 
 def _session(path: Path, size: int = 0) -> tuple[Session, Branch]:
@@ -75,7 +75,7 @@ def _session(path: Path, size: int = 0) -> tuple[Session, Branch]:
 
 
 def inserts(connection: sqlite3.Connection, bodies: list[bytes], each: int) -> None:
-    """Insert rows, so many with each commit."""
+    """Insert rows, `each` per commit."""
     for start in range(0, len(bodies), each):
         connection.execute("BEGIN IMMEDIATE")
         for body in bodies[start : start + each]:
@@ -83,7 +83,7 @@ def inserts(connection: sqlite3.Connection, bodies: list[bytes], each: int) -> N
         connection.execute("COMMIT")
 
 
-def append(place: _Places) -> Result:
+def append(paths: _DatabasePaths) -> Result:
     count = 300
 
     def ours(given: tuple[Session, Branch, list[Message]]) -> None:
@@ -94,45 +94,45 @@ def append(place: _Places) -> Result:
     bodies = _bodies(count)
     return compare(
         "durable append",
-        Work(ours, lambda: (*_session(place.new()), _messages(count))),
-        Work(lambda given: inserts(given, bodies, 1), lambda: bare(place.new())),
+        Work(ours, lambda: (*_session(paths.new()), _messages(count))),
+        Work(lambda given: inserts(given, bodies, 1), lambda: bare(paths.new())),
         floor_name="one insert per commit",
         count=count,
         bar=1 / 0.7,
     )
 
 
-def group_commit(place: _Places) -> Result:
+def group_commit(paths: _DatabasePaths) -> Result:
     tasks, each = 16, 50
     count = tasks * each
 
     async def write(session: Session, branch: Branch, messages: list[Message]) -> None:
-        async def one(mine: list[Message]) -> None:
+        async def append_all(mine: list[Message]) -> None:
             for message in mine:
                 await session.aadd_message(message, branches=branch)
 
-        await asyncio.gather(*(one(messages[number::tasks]) for number in range(tasks)))
+        await asyncio.gather(*(append_all(messages[number::tasks]) for number in range(tasks)))
 
     bodies = _bodies(count)
 
     async def floor(connection: sqlite3.Connection) -> None:
         writer = AsyncFloor(connection)
 
-        async def one(mine: list[bytes]) -> None:
+        async def append_all(mine: list[bytes]) -> None:
             for body in mine:
                 await writer.write(body)
 
         working = asyncio.create_task(writer.work())
-        await asyncio.gather(*(one(bodies[number::tasks]) for number in range(tasks)))
+        await asyncio.gather(*(append_all(bodies[number::tasks]) for number in range(tasks)))
         working.cancel()
 
     return compare(
         "durable append, 16 async tasks",
         Work(
             lambda given: asyncio.run(write(*given)),
-            lambda: (*_session(place.new()), _messages(count)),
+            lambda: (*_session(paths.new()), _messages(count)),
         ),
-        Work(lambda given: asyncio.run(floor(given)), lambda: bare(place.new())),
+        Work(lambda given: asyncio.run(floor(given)), lambda: bare(paths.new())),
         floor_name="bare group commit",
         count=count,
         bar=1 / 0.6,
@@ -140,10 +140,10 @@ def group_commit(place: _Places) -> Result:
 
 
 class AsyncFloor:
-    """The least an async group commit needs: a queue, a thread that writes, a future per write.
+    """A minimal async group commit: a queue, a writer thread, a future per write.
 
-    Each task awaits its own future; what has come in meanwhile is inserted and committed together,
-    in another thread, and the tasks of that group are woken.
+    Each task awaits its own future. The queued rows are inserted and committed together in another
+    thread, which then resolves the futures of that group.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -152,14 +152,14 @@ class AsyncFloor:
         self._news = asyncio.Event()
 
     def write(self, body: bytes) -> asyncio.Future[None]:
-        """Have a row written; to be awaited."""
+        """Queue a row; the future resolves when it is committed."""
         finished = asyncio.get_running_loop().create_future()
         self._waiting.append((body, finished))
         self._news.set()
         return finished
 
     async def work(self) -> None:
-        """Write what comes in, until cancelled."""
+        """Write queued rows until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -170,10 +170,10 @@ class AsyncFloor:
                 finished.set_result(None)
 
 
-def load(place: _Places) -> Iterator[Result]:
-    """Opening a long session; its messages are read when someone looks at them, so that too."""
+def load(paths: _DatabasePaths) -> Iterator[Result]:
+    """Time opening a long session, and also reading its messages, which are decoded lazily."""
     size = 10_000
-    path = place.new()
+    path = paths.new()
     _session(path, size)
     bare = sqlite3.connect(path)
     decode = msgspec.json.Decoder().decode
@@ -182,7 +182,7 @@ def load(place: _Places) -> Iterator[Result]:
         return client.session("bench").default_branch.messages
 
     def read(client: sennit.Client) -> object:
-        return [one.content for one in client.session("bench").default_branch.messages]
+        return [message.content for message in client.session("bench").default_branch.messages]
 
     def floor(_: object) -> object:
         rows = bare.execute("SELECT id, body FROM messages ORDER BY no")
@@ -199,9 +199,9 @@ def load(place: _Places) -> Iterator[Result]:
         )
 
 
-def fork_time(place: _Places) -> Result:
+def fork_time(paths: _DatabasePaths) -> Result:
     def forks(size: int) -> Work:
-        session, branch = _session(place.new(), size)
+        session, branch = _session(paths.new(), size)
         return Work(lambda _: [session.fork(branch) for _number in range(50)])
 
     return compare(
@@ -214,12 +214,12 @@ def fork_time(place: _Places) -> Result:
     )
 
 
-def beside_branches(place: _Places) -> Iterator[Result]:
-    """What a change of one branch costs with many others in its session, and with few."""
+def beside_branches(paths: _DatabasePaths) -> Iterator[Result]:
+    """Time changes of one branch beside many branches and beside few."""
     few, many, each = 10, 10_000, 20
 
     def crowd(size: int) -> tuple[Session, Branch]:
-        session, branch = _session(place.new(), 20)
+        session, branch = _session(paths.new(), 20)
         for _ in range(size):
             session.fork(branch)
         return session, branch
@@ -236,14 +236,14 @@ def beside_branches(place: _Places) -> Iterator[Result]:
         for _ in range(each):
             session.fork(branch)
 
-    def pop(given: tuple[Session, list[Branch]]) -> None:
-        for one in given[1]:
-            one.pop()
+    def pop(prepared: tuple[Session, list[Branch]]) -> None:
+        for fork in prepared[1]:
+            fork.pop()
 
-    def remove(given: tuple[Session, list[Branch]]) -> None:
-        session, forks = given
-        for one in forks:
-            session.remove_branch(one)
+    def remove(prepared: tuple[Session, list[Branch]]) -> None:
+        session, forks = prepared
+        for fork in forks:
+            session.remove_branch(fork)
 
     crowds = {size: crowd(size) for size in (many, few)}
 
@@ -267,8 +267,8 @@ def beside_branches(place: _Places) -> Iterator[Result]:
         )
 
 
-def fork_bytes(place: _Places) -> Result:
-    path = place.new()
+def fork_bytes(paths: _DatabasePaths) -> Result:
+    path = paths.new()
     session, branch = _session(path, 10_000)
     before = size_of(path)
     for _ in range(1000):
@@ -277,16 +277,16 @@ def fork_bytes(place: _Places) -> Result:
     return Result("bytes of a fork", grown, 1024, "1 KB", unit="B", bar=1)
 
 
-def message_bytes(place: _Places) -> Result:
-    path = place.new()
+def message_bytes(paths: _DatabasePaths) -> Result:
+    path = paths.new()
     session, _ = _session(path, 5_000)
     size = size_of(path)
     plain = sum(len(message.to_json()) for message in session.messages)
     return Result("bytes of 5,000 messages", size, plain, "their JSON", unit="B", bar=1.6)
 
 
-def indexed_bytes(place: _Places) -> Result:
-    path = place.new()
+def indexed_bytes(paths: _DatabasePaths) -> Result:
+    path = paths.new()
     session, _ = _session(path, 5_000)
     with sennit.open(path) as client:
         client.search_messages("knot")  # brings the index up to date
@@ -296,9 +296,9 @@ def indexed_bytes(place: _Places) -> Result:
     return Result(name, size, plain, "their JSON", unit="B", bar=2)
 
 
-def chain_load(place: _Places) -> Result:
+def chain_load(paths: _DatabasePaths) -> Result:
     def chain(length: int) -> Path:
-        path = place.new()
+        path = paths.new()
         session, branch = _session(path, 1)
         for _ in range(length):
             branch = session.fork(branch)
@@ -324,15 +324,15 @@ def chain_load(place: _Places) -> Result:
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a database, with nothing left in its journal."""
+    """Return the bytes of a database after a WAL checkpoint."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     return path.stat().st_size
 
 
-def opening(place: _Places) -> Result:
-    path = place.new()
+def opening(paths: _DatabasePaths) -> Result:
+    path = paths.new()
     _session(path, 100)
 
     def ours(_: object) -> None:

@@ -28,11 +28,11 @@ from sennit.turns.options import SessionOptions, StreamingOptions
 
 DELTAS = 5_000
 TURNS = 10
-CROWD = 500
+CONCURRENT_TURNS = 500
 HALF_WAY = 50
 _QUESTION = "How much rope does a bowline take, and how much does a sheet bend take? " * 4
 _ANSWER = "A bowline takes about forty centimetres of rope, and a sheet bend somewhat more. " * 4
-_FOUND = "bowline: 40 cm; sheet bend: 55 cm; clove hitch: 30 cm; figure eight: 35 cm. " * 3
+_TOOL_RESULT = "bowline: 40 cm; sheet bend: 55 cm; clove hitch: 30 cm; figure eight: 35 cm. " * 3
 
 
 class Instant:
@@ -69,7 +69,7 @@ async def _words(count: int) -> AsyncIterator[Delta]:
 
 async def look_up(knot: str) -> str:
     """Look up a knot."""
-    return f"{knot}: {_FOUND}"
+    return f"{knot}: {_TOOL_RESULT}"
 
 
 def run() -> Iterator[Result]:
@@ -97,12 +97,17 @@ def run() -> Iterator[Result]:
 
 def _crowd() -> Result:
     """Memory of turns that stream at once, each in the middle of its answer."""
-    sessions = [_ready(Session(), 2 * HALF_WAY) for _ in range(CROWD)]
+    sessions = [_ready(Session(), 2 * HALF_WAY) for _ in range(CONCURRENT_TURNS)]
     for session in sessions:
         session.add_message("user", _QUESTION)
     took = asyncio.run(_memory_of(sessions))
     return Result(
-        f"memory of a streaming turn, {CROWD} at once", took / CROWD / 1e3, 200, "allowed", "KB", 1
+        f"memory of a streaming turn, {CONCURRENT_TURNS} at once",
+        took / CONCURRENT_TURNS / 1e3,
+        200,
+        "allowed",
+        "KB",
+        1,
     )
 
 
@@ -208,5 +213,5 @@ def _stored(folder: Path) -> Iterator[Result]:
     )
     path = folder / "weighed.db"
     _talk(_ready(sennit.open(path).session("bench")), 200)
-    said = 200 * len(_QUESTION + _ANSWER + _FOUND + '{"knot": "bowline"}')
+    said = 200 * len(_QUESTION + _ANSWER + _TOOL_RESULT + '{"knot": "bowline"}')
     yield Result("bytes of 200 tool turns", size_of(path), said, "their text", unit="B", bar=4)

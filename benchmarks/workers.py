@@ -20,7 +20,7 @@ from benchmarks.harness import machine
 from tests.postgres_server import OwnServer, running
 
 USERS, SESSIONS, ROUNDS = 10, 15, 3
-SAID = (
+TEXTS = (
     "My name is Name{0} and I live in Town{1}.",
     "I prefer tea number {1} to coffee.",
     "My sister is called Sister{1}.",
@@ -29,14 +29,14 @@ SAID = (
 )
 
 
-def left(url: str) -> float:
+def enqueue_commits(url: str) -> float:
     """Leave commits of many users to workers; gives how many a second."""
     took = 0.0
     for user in range(USERS):
         with sennit.open(url, user=f"user{user}") as client:
             for number in range(SESSIONS):
                 session = client.session(f"chat {number}")
-                for text in SAID:
+                for text in TEXTS:
                     session.add_message("user", text.format(user, number))
                     session.add_message("assistant", "I see.")
                 begun = time.perf_counter()
@@ -45,7 +45,7 @@ def left(url: str) -> float:
     return USERS * SESSIONS / took
 
 
-def worked(url: str, workers: int) -> tuple[list[float], float]:
+def run_workers(url: str, workers: int) -> tuple[list[float], float]:
     """Have so many workers finish all that is left; gives when jobs were done, and seconds of CPU.
 
     The seconds are those of all workers together.
@@ -63,10 +63,10 @@ def worked(url: str, workers: int) -> tuple[list[float], float]:
         seconds.append(used.ru_utime + used.ru_stime)
 
     watching = [Thread(target=watch) for _ in range(workers)]
-    for one in watching:
-        one.start()
-    for one in watching:
-        one.join()
+    for thread in watching:
+        thread.start()
+    for thread in watching:
+        thread.join()
     return moments, sum(seconds)
 
 
@@ -75,15 +75,15 @@ def measure(server: OwnServer, workers: int) -> tuple[float, float, float]:
     name = server.create()
     url = server.address(name)
     sennit.open(url).close()
-    _, idle = worked(url, workers)
+    _, idle = run_workers(url, workers)
     # Whoever commits leaves it to workers as long as one was there lately.
     server.execute(
         "INSERT INTO sennit.procrastinate_workers (last_heartbeat)"
         " VALUES (now() + interval '1 hour')",
         name,
     )
-    rate = left(url)
-    moments, seconds = worked(url, workers)
+    rate = enqueue_commits(url)
+    moments, seconds = run_workers(url, workers)
     server.drop(name)
     assert len(moments) == USERS * SESSIONS, f"{len(moments)} jobs were done"
     took = max(moments) - min(moments)
@@ -92,14 +92,15 @@ def measure(server: OwnServer, workers: int) -> tuple[float, float, float]:
 
 def main() -> None:
     """Measure with one and with two workers in turn, and print the best of each."""
-    found: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
+    results: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
     with running(fsync=True) as server:
         for _ in range(ROUNDS):
-            for workers, rates in found.items():
+            for workers, rates in results.items():
                 rates.append(measure(server, workers))
-                print(workers, *(f"{one:.4g}" for one in rates[-1]), file=sys.stderr)
-    print(f"left to workers: {max(r for all_ in found.values() for r, _, _ in all_):.0f} a second")
-    for workers, rates in found.items():
+                print(workers, *(f"{rate:.4g}" for rate in rates[-1]), file=sys.stderr)
+    queued = max(rate for rates in results.values() for rate, _, _ in rates)
+    print(f"left to workers: {queued:.0f} a second")
+    for workers, rates in results.items():
         best, cost = max(rate for _, rate, _ in rates), min(cost for _, _, cost in rates)
         print(f"finished by {workers}: {best:.0f} a second, {cost * 1000:.1f} ms of CPU each")
     print("On " + ", ".join(f"{key} {value}" for key, value in machine().items()) + ".")

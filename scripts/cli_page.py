@@ -1,6 +1,6 @@
-"""docs/cli.md, written from the program itself: `make docs`, or `python -m scripts.cli_page`.
+"""Generator of docs/cli.md: `make docs`, or `python -m scripts.cli_page`.
 
-A test compares the page with what this writes, so the page cannot drift from the program.
+A test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer.main
 from sennit.cli.app import app
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
-_TOP = """\
+_HEADER = """\
 # Command line
 
 Install the `sennit` program with `pip install 'sennit[cli]'`, or run `make chat` in this folder,
@@ -33,16 +33,16 @@ This page is generated from the program by `make docs`.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     program: Any = typer.main.get_command(app)
-    sections = [_TOP, *_first_steps(program)]
+    sections = [_HEADER, *_first_steps(program)]
     for name, command in _commands(program, "sennit"):
         sections.append("\n".join(_section(name, command)))
     return "\n".join(sections)
 
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """All commands, those of a group after the group."""
+    """Yield all commands, those of a group after the group."""
     for name, command in group.commands.items():
         yield f"{prefix} {name}", command
         if hasattr(command, "commands"):
@@ -68,14 +68,20 @@ def _section(name: str, command: Any) -> Iterator[str]:
     for paragraph in _paragraphs(command.help or ""):
         yield f"{paragraph}\n"
     if hasattr(command, "commands"):
-        inside = ", ".join(f"[`{one}`](#{name} {one})" for one in command.commands)
+        inside = ", ".join(f"[`{child}`](#{name} {child})" for child in command.commands)
         yield inside.replace(f"#{name} ", f"#{name.replace(' ', '-')}-") + "\n"
         return
-    shown = [one for one in command.params if not one.hidden and one.name != "help"]
-    arguments = " ".join(_metavar(one) for one in shown if one.param_type_name == "argument")
+    shown = [
+        parameter
+        for parameter in command.params
+        if not parameter.hidden and parameter.name != "help"
+    ]
+    arguments = " ".join(
+        _metavar(parameter) for parameter in shown if parameter.param_type_name == "argument"
+    )
     yield f"```text\n{' '.join(filter(None, (name, '[OPTIONS]', arguments)))}\n```\n"
     yield "| | |\n|---|---|"
-    yield from (f"| {_named(one)} | {_told(one)} |" for one in shown)
+    yield from (f"| {_name_cell(parameter)} | {_description(parameter)} |" for parameter in shown)
     yield ""
 
 
@@ -87,20 +93,20 @@ def _metavar(parameter: Any) -> str:
     return parameter.name.upper() if parameter.required else f"[{parameter.name.upper()}]"
 
 
-def _named(parameter: Any) -> str:
+def _name_cell(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return _cell(f"`{_metavar(parameter)}`")
-    names = " / ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+    names = " / ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
     return names if parameter.is_flag else _cell(f"{names} `{_metavar(parameter)}`")
 
 
-def _told(parameter: Any) -> str:
-    told = _cell(" ".join((parameter.help or "").split()))
+def _description(parameter: Any) -> str:
+    help_text = _cell(" ".join((parameter.help or "").split()))
     default = parameter.default
     plain = isinstance(default, (str, int, float)) and not isinstance(default, bool)
     if plain and parameter.param_type_name == "option":
-        return f"{told} Default: `{default}`.".strip()
-    return told
+        return f"{help_text} Default: `{default}`.".strip()
+    return help_text
 
 
 def _cell(text: str) -> str:

@@ -17,7 +17,7 @@ from sennit import AssistantResponseContent, Client, InstructionContent, Message
 
 FOLDER = Path(__file__).parent / "conversations"
 HALVES = ("dev", "held-out")
-_A_TURN = timedelta(seconds=40)
+_TURN_INTERVAL = timedelta(seconds=40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,21 @@ class Conversation:
 
 def conversations(half: str) -> list[Conversation]:
     """Those of one half, in the order of their names."""
-    found = [_read(path) for path in sorted(FOLDER.glob("*.json"))]
-    return [one for one in found if one.half == half]
+    all_ = [_read(path) for path in sorted(FOLDER.glob("*.json"))]
+    return [conversation for conversation in all_ if conversation.half == half]
 
 
 def _read(path: Path) -> Conversation:
     data = json.loads(path.read_text())
     turns: list[Turn] = []
-    for sitting, one in enumerate(data["sittings"], 1):
-        begins = datetime.fromisoformat(one["at"])
-        for number, (speaker, text) in enumerate(one["turns"], 1):
-            at = begins + number * _A_TURN
+    for sitting, entry in enumerate(data["sittings"], 1):
+        begins = datetime.fromisoformat(entry["at"])
+        for number, (speaker, text) in enumerate(entry["turns"], 1):
+            at = begins + number * _TURN_INTERVAL
             turns.append(Turn(f"{sitting}.{number}", at, speaker, text))
     questions = [
-        Question(one["kind"], one["question"], frozenset(one["evidence"]))
-        for one in data["questions"]
+        Question(question["kind"], question["question"], frozenset(question["evidence"]))
+        for question in data["questions"]
     ]
     return Conversation(data["name"], data["half"], turns, questions)
 
@@ -78,12 +78,12 @@ def fill(client: Client, conversation: Conversation) -> dict[str, str]:
     first = conversation.turns[0].speaker
     names: dict[str, str] = {}
     for turn in conversation.turns:
-        said = (
+        content = (
             InstructionContent(instruction=turn.text)
             if turn.speaker == first
             else AssistantResponseContent(turn.text)
         )
-        message = Message(said, sender=turn.speaker, created_at=turn.at)
+        message = Message(content, sender=turn.speaker, created_at=turn.at)
         session.add_message(message, branches=branch)
         names[str(message.id)] = turn.name
     return names

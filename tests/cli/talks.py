@@ -12,7 +12,7 @@ import sennit
 from sennit.cli.chat.background_commits import BackgroundCommits
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
 from sennit.cli.chat.output import ChatOutput
-from sennit.cli.chat.slash_commands import AskModel, Next, Remember, take
+from sennit.cli.chat.slash_commands import AskModel, Commit, Next, handle_line
 from sennit.testing import ScriptedModel
 
 
@@ -35,15 +35,15 @@ class Desk:
 
     def step(self, line: str) -> Next:
         """What comes next after a line, with the answer given if it is that."""
-        following = take(self.talk, self.screen, line)
+        following = handle_line(self.talk, self.screen, line)
         if isinstance(following, AskModel):
             asyncio.run(self.talk.answer(self.screen.event, following.say))
-        if isinstance(following, Remember):
+        if isinstance(following, Commit):
             asyncio.run(self._remember())
         return following
 
     async def _remember(self) -> None:
-        await BackgroundCommits(self.talk, self.screen).make(asyncio.Event())
+        await BackgroundCommits(self.talk, self.screen).run(asyncio.Event())
 
     def shown(self) -> str:
         """What the screen shows since the last time."""

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import AssistantResponseContent, Message
 from sennit.cli.app import app
-from sennit.cli.load_tools import tools_at
+from sennit.cli.load_tools import load_tools_from
 
 pytest_plugins = ("tests.postgres",)
 
@@ -127,7 +127,7 @@ def test_a_tilde_in_an_option_is_the_users_home(
     assert told("token", "create", "--tokens=~/tokens.json")["id"]
     assert (tmp_path / "tokens.json").exists()
     (tmp_path / "mine.py").write_text("def knot() -> str:\n    return 'bowline'\n")
-    assert [one.name for one in tools_at("~/mine.py")] == ["knot"]
+    assert [one.name for one in load_tools_from("~/mine.py")] == ["knot"]
 
 
 def test_a_path_that_no_file_can_have_is_one_line() -> None:

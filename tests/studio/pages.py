@@ -159,7 +159,7 @@ class Studio:
         self.page.locator("#new").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Name").fill(key)
-        dialog.get_by_role("button", name="Begin").click()
+        dialog.get_by_role("button", name="Create").click()
         expect(self.page).not_to_have_url(before)
         self.page.locator(".hello").wait_for()
 

@@ -61,18 +61,18 @@ def case(server: Running, model: Model, open_studio: OpenStudio) -> Iterator[Cas
 
 
 def panel(case: Case) -> Locator:
-    return case.studio.page.get_by_role("complementary", name="What the model saw")
+    return case.studio.page.get_by_role("complementary", name="Prompt")
 
 
 def see_the_old_prompt(case: Case) -> None:
-    case.studio.do(OLD_ANSWER, "What the model saw")
+    case.studio.do(OLD_ANSWER, "Show the prompt")
     expect(panel(case).locator(".part.kind-message")).to_contain_text([OLD_QUESTION])
     case.studio.page.get_by_role("button", name="Close").click()
     expect(panel(case)).to_have_count(0)
 
 
 def see_the_new_prompt(case: Case) -> None:
-    case.studio.do(TOLD, "What the model saw")
+    case.studio.do(TOLD, "Show the prompt")
     expect(panel(case).locator(".part.kind-message").last).to_contain_text(ASKED)
     case.studio.page.get_by_role("button", name="Close").click()
 
@@ -252,14 +252,14 @@ def deny(case: Case) -> None:
 
 
 def judge(case: Case) -> None:
-    case.studio.do(OLD_ANSWER, "A good answer")
-    good = case.studio.message(OLD_ANSWER).get_by_role("button", name="A good answer")
+    case.studio.do(OLD_ANSWER, "Good answer")
+    good = case.studio.message(OLD_ANSWER).get_by_role("button", name="Good answer")
     expect(good).to_have_attribute("aria-pressed", "true")
 
 
 def judge_the_new_answer(case: Case) -> None:
-    case.studio.do(TOLD, "A bad answer")
-    bad = case.studio.message(TOLD).get_by_role("button", name="A bad answer")
+    case.studio.do(TOLD, "Bad answer")
+    bad = case.studio.message(TOLD).get_by_role("button", name="Bad answer")
     expect(bad).to_have_attribute("aria-pressed", "true")
 
 

@@ -203,7 +203,7 @@ def test_answers_as_they_are_said_and_tools_that_go_wrong(
     studio.page.get_by_label("Model").select_option("speaker")
     studio.say(TOGETHER)
     studio.hears(HOSTILE[0])
-    studio.do(HOSTILE[0], "What the model saw")
+    studio.do(HOSTILE[0], "Show the prompt")
     expect(studio.page.locator(".part")).not_to_have_count(0)
     studio.page.evaluate(_OPEN_ALL)
     studio.page.keyboard.press("Escape")

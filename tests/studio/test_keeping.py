@@ -87,13 +87,13 @@ def test_a_session_that_was_refused_leaves_what_was_written_for_it(
     studio.page.locator("#new").click()
     dialog = studio.page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("taken")
-    system = dialog.get_by_label("What the model is told first")
+    system = dialog.get_by_label("System prompt")
     system.fill("Answer in one word.")
-    dialog.get_by_role("button", name="Begin").click()
+    dialog.get_by_role("button", name="Create").click()
     expect(dialog.get_by_role("alert")).to_contain_text("'taken'")
     expect(system).to_have_value("Answer in one word.")
     dialog.get_by_label("Name").fill("free")
-    dialog.get_by_role("button", name="Begin").click()
+    dialog.get_by_role("button", name="Create").click()
     studio.sees("Answer in one word.")
     expect(dialog).to_have_count(0)
 
@@ -104,7 +104,7 @@ def test_a_text_that_is_marked_beyond_the_edge_of_a_window_does_not_close_it(
     studio = open_studio(scene.server)
     studio.page.locator("#new").click()
     dialog = studio.page.get_by_role("dialog")
-    system = dialog.get_by_label("What the model is told first")
+    system = dialog.get_by_label("System prompt")
     system.fill("Answer in one word.")
     box = system.bounding_box()
     assert box is not None
@@ -146,7 +146,7 @@ def test_a_link_to_a_branch_made_elsewhere_leads_there_and_one_deleted_is_told(
     studio.sees("The bowline.")
     scene.server.delete(f"{branches}/{fork}").raise_for_status()
     studio.page.reload()
-    expect(studio.page.locator(".toast.failed")).to_contain_text("This branch is no longer here")
+    expect(studio.page.locator(".toast.failed")).to_contain_text("Branch not found")
     studio.is_on("main")
 
 
@@ -220,7 +220,7 @@ def test_what_is_said_to_a_run_is_said_once_though_nobody_heard_that_it_was(
     studio.page.route("**/steer", lose_the_answer)
     with studio.page.expect_event("requestfailed", lambda one: one.url.endswith("/steer")):
         studio.say("Short ones")
-    expect(studio.message("Short ones")).to_contain_text("Comes next")
+    expect(studio.message("Short ones")).to_contain_text("Queued")
     expect(studio.page.locator("#say")).to_have_value("")  # it is seen to have arrived
     studio.page.unroute("**/steer")
     scene.model.finish()

@@ -78,7 +78,7 @@ def test_a_press_counts_though_the_answer_moves_on_before_the_release(
     scene.model.say("The bowline.")
     studio.sees("The bowline.")
     studio.page.evaluate(FRAMES)
-    eye = studio.message("Knot 19.").get_by_role("button", name="What the model saw")
+    eye = studio.message("Knot 19.").get_by_role("button", name="Show the prompt")
     box = eye.bounding_box()
     assert box is not None
     studio.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -87,7 +87,7 @@ def test_a_press_counts_though_the_answer_moves_on_before_the_release(
     studio.page.evaluate(FRAMES)
     assert eye.bounding_box() == box
     studio.page.mouse.up()
-    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    panel = studio.page.get_by_role("complementary", name="Prompt")
     expect(panel.locator(".part")).not_to_have_count(0)
     # Then the end is in sight again.
     studio.page.evaluate(FRAMES)

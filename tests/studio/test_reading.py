@@ -202,7 +202,7 @@ def test_a_button_leads_to_the_end_and_goes_when_it_is_there(
 ) -> None:
     studio = open_studio(scene.server, scene.link("long") + "?at=2500")
     studio.sees("Message 2500.")
-    button = studio.page.get_by_role("button", name="Go to the end")
+    button = studio.page.get_by_role("button", name="Scroll to the end")
     button.click()
     studio.sees(f"Message {LONG - 1}.")
     expect(button).to_have_count(0)

@@ -62,8 +62,8 @@ def test_an_answer_shows_the_memories_the_model_was_told(
     studio.begin("later")
     studio.say("Which tea or coffee do I like?")
     studio.hears("Noted.")
-    studio.do("Noted.", "What the model saw")
-    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    studio.do("Noted.", "Show the prompt")
+    panel = studio.page.get_by_role("complementary", name="Prompt")
     expect(panel.locator(".part.kind-profile")).to_contain_text("Ann Lee")
     memory = panel.locator(".part.kind-memory", has_text="green tea").first
     memory.locator("summary").click()

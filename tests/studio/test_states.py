@@ -53,8 +53,8 @@ def test_escape_that_closes_something_makes_no_shortcuts(
     scene: Scene, open_studio: OpenStudio
 ) -> None:
     studio = answered(scene, open_studio)
-    studio.do("The bowline.", "What the model saw")
-    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    studio.do("The bowline.", "Show the prompt")
+    panel = studio.page.get_by_role("complementary", name="Prompt")
     expect(panel.locator(".part")).not_to_have_count(0)
     studio.page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
@@ -125,7 +125,7 @@ def test_a_call_that_was_passed_by_can_no_longer_be_decided(
     scene.model.finish()
     studio.hears("As you like.")
     for _ in range(2):
-        expect(studio.page.locator(".card")).to_contain_text("Not run: you went on without it")
+        expect(studio.page.locator(".card")).to_contain_text("Not run: the conversation continued without it")
         expect(studio.page.get_by_role("button", name="Approve")).to_have_count(0)
         studio.page.reload()
         studio.sees("As you like.")
@@ -185,23 +185,23 @@ def test_an_answer_cut_off_by_a_restart_stays_and_is_gone_on_with(
         model.say("The bowline")
         studio.sees("The bowline")
         studio.say("And bends")
-        expect(studio.message("And bends")).to_contain_text("Comes next")
+        expect(studio.message("And bends")).to_contain_text("Queued")
     model.forget()
     half = studio.message("The bowline")
     expect(half).to_contain_text("Interrupted")
-    expect(studio.message("And bends")).to_contain_text("Comes next")
+    expect(studio.message("And bends")).to_contain_text("Queued")
     with serving(tmp_path / "s.db", models=[model], port=server.port):
         # All of it is there without a click or a reload, and after one.
         expect(studio.page.locator(".notices")).not_to_contain_text("connection")
         expect(studio.page.locator(".session-list [role=alert]")).to_have_count(0)
         studio.page.reload()
         expect(half).to_contain_text("Interrupted")
-        expect(studio.message("And bends")).to_contain_text("Comes next")
+        expect(studio.message("And bends")).to_contain_text("Queued")
         resume = studio.page.locator("#resume")
         studio.hold("**/resume", [])
         resume.click()
         expect(resume).to_be_disabled()
-        expect(resume).to_have_text("Going on…")
+        expect(resume).to_have_text("Resuming…")
         studio.page.unroute("**/resume")
         model.say("The hitch, the sheet bend.")
         model.finish()
@@ -360,7 +360,7 @@ def test_a_second_window_says_it_to_the_answer_under_way(
     started = run(scene.server, "/api/sessions/two/branches/main", "Name a knot")
     scene.model.say("The bowline.")
     studio.say("And a bend")
-    expect(studio.message("And a bend")).to_contain_text("Comes next")
+    expect(studio.message("And a bend")).to_contain_text("Queued")
     studio.sees("The bowline.")
     scene.model.finish()
     scene.model.say("The sheet bend.")
@@ -384,7 +384,7 @@ def test_a_second_window_is_told_in_plain_words_that_an_answer_comes(
     started = run(scene.server, branch, None)
     studio.page.locator("#answer").click()
     toast = studio.page.locator(".toast.failed").last
-    expect(toast).to_contain_text("Another window is getting an answer here")
+    expect(toast).to_contain_text("already answering in another window")
     scene.model.say("The bowline.")
     scene.model.finish()
     all_events(scene.server, started["events"])
@@ -427,7 +427,7 @@ def test_an_answer_says_what_of_memory_it_was_given(
         expect(chip).to_contain_text(re.compile(r"Used your profile and \d+ memor(y|ies)"))
         studio.page.reload()
     chip.click()
-    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    panel = studio.page.get_by_role("complementary", name="Prompt")
     expect(panel.locator(".part.kind-profile")).to_contain_text("Ann Lee")
     memory = panel.locator(".part.kind-memory").first
     memory.locator("summary").click()
@@ -453,7 +453,7 @@ def test_a_model_is_told_nothing_while_the_memory_page_shows_nothing(
     scene: Scene, open_studio: OpenStudio
 ) -> None:
     studio = open_studio(scene.server, "#/memory")
-    expect(studio.page.locator(".empty")).to_contain_text("Nothing is remembered yet.")
+    expect(studio.page.locator(".empty")).to_contain_text("No memories yet.")
     for text in ("I sail to Lisbon with my sister", "Where do I sail with my sister?"):
         studio.begin()
         studio.say(text)
@@ -461,8 +461,8 @@ def test_a_model_is_told_nothing_while_the_memory_page_shows_nothing(
         scene.model.finish()
         studio.hears("Noted.")
     assert "Lisbon" not in str(scene.model.requests[-1].messages)
-    studio.do("Noted.", "What the model saw")
-    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    studio.do("Noted.", "Show the prompt")
+    panel = studio.page.get_by_role("complementary", name="Prompt")
     expect(panel.locator(".part.kind-message")).to_have_count(1)
     expect(panel.locator(".part:is(.kind-memory, .kind-recalled, .kind-profile)")).to_have_count(0)
     expect(studio.page.locator(".used")).to_have_count(0)
@@ -472,7 +472,7 @@ def test_an_empty_filter_of_memory_speaks_of_itself(
     knowing: Running, open_studio: OpenStudio
 ) -> None:
     studio = open_studio(knowing, "#/memory?category=cases")
-    expect(studio.page.locator(".empty")).to_have_text("Nothing is remembered under Cases yet.")
+    expect(studio.page.locator(".empty")).to_have_text("No memories under Cases yet.")
 
 
 def test_what_a_model_without_a_name_saw_names_no_model(
@@ -483,7 +483,7 @@ def test_what_a_model_without_a_name_saw_names_no_model(
     for role, text in (("user", "Hi"), ("assistant", "Hello")):
         knowing.post(f"{branch}/main/messages", {"role": role, "text": text})
     studio = open_studio(knowing, f"#/s/{made}/main")
-    studio.do("Hello", "What the model saw")
-    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    studio.do("Hello", "Show the prompt")
+    panel = studio.page.get_by_role("complementary", name="Prompt")
     expect(panel.locator(".part")).to_have_count(1)
     expect(panel).not_to_contain_text(ENGINE_WORDS)

@@ -84,7 +84,7 @@ def test_a_message_that_cannot_be_drawn_leaves_the_others_in_sight(
     studio.page.route(re.compile(r"/messages\?limit=60$"), damaged)
     studio.go(where)
     studio.sees("The bowline.")
-    expect(studio.page.locator(".row").first).to_contain_text("cannot be shown")
+    expect(studio.page.locator(".row").first).to_contain_text("Cannot display this")
     expect(studio.page.locator("#say")).to_be_visible()
     studio.page.unroute_all()
     assert studio.complaints, "the browser's console tells why"

@@ -74,7 +74,7 @@ def state(client: Client) -> State:
     found: State = {"files": files, "leases": leases(client._store)}
     for whole in sessions:
         snapshot = whole.snapshot
-        View(snapshot).check_whole()
+        View(snapshot).check_integrity()
         found[snapshot.session.key or str(snapshot.session.id)] = (
             dict(snapshot.session.metadata),
             {one.id: (one.created, one.body) for one in snapshot.messages},

@@ -1,7 +1,7 @@
 """The command-line program, which parses options and prints results.
 
-What it is made of (typer, rich, prompt-toolkit) is the extra `cli`. This module needs none of it,
-so that `sennit` without the extra says what is missing instead of breaking.
+It needs the extra `cli` (typer, rich, prompt-toolkit). This module imports none of these, so that
+`sennit` without the extra prints which one is missing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from io import TextIOWrapper
 
 from sennit.errors import MissingExtraError
 
-_OURS = "sennit"
-CANNOT = 2
+_PACKAGE = "sennit"
+USAGE_ERROR = 2
 """The exit code for a wrong option, and for a command whose packages are not installed."""
 INTERRUPTED = 130
 
@@ -27,19 +27,19 @@ def main() -> None:
         with _quiet_interrupts():
             from sennit.cli.app import app
     except ImportError as error:
-        if (error.name or _OURS).partition(".")[0] == _OURS:
+        if (error.name or _PACKAGE).partition(".")[0] == _PACKAGE:
             raise
         sys.stderr.write(f"sennit: {MissingExtraError.of('The command line', 'cli')}\n")
-        sys.exit(CANNOT)
+        sys.exit(USAGE_ERROR)
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show becomes a question mark
+        if isinstance(stream, TextIOWrapper):  # unencodable characters become question marks
             stream.reconfigure(errors="replace")
     app(prog_name="sennit")
 
 
 def _open_closed_streams() -> None:
-    """Put the null device where whoever started the program has closed a stream (`<&-`)."""
+    """Replace standard streams that the parent process has closed (`<&-`) by the null device."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -47,17 +47,17 @@ def _open_closed_streams() -> None:
 
 @contextmanager
 def _quiet_interrupts() -> Generator[None]:
-    """End the program without a traceback if Ctrl-C is pressed while it is still being loaded."""
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.default_int_handler:  # somebody has said that it is ignored
+    """Exit without a traceback if Ctrl-C is pressed during the imports."""
+    previous = signal.getsignal(signal.SIGINT)
+    if previous is not signal.default_int_handler:  # the parent process ignores it
         yield
         return
-    signal.signal(signal.SIGINT, _end_at_once)
+    signal.signal(signal.SIGINT, _exit_immediately)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, previous)
 
 
-def _end_at_once(_number: int, _frame: object) -> None:
+def _exit_immediately(_number: int, _frame: object) -> None:
     os._exit(INTERRUPTED)

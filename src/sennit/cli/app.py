@@ -1,8 +1,7 @@
 """The `sennit` program: its commands, and how errors end it.
 
-An error that is ours is one line and exit code 1; a wrong option is 2, as is a command that needs a
-package that is not installed, an interrupt 130, and a reader that went away ends it quietly, as it
-would end any other program.
+Exit codes: 1 for a SennitError, which is printed in one line; 2 for a wrong option or a package
+that is not installed; 130 for an interrupt; 141, without a message, for a broken pipe.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import typer
 from typer.core import TyperGroup
 
 from sennit.cli import (
-    CANNOT,
     INTERRUPTED,
+    USAGE_ERROR,
     branches,
     doctor,
     export,
@@ -42,33 +41,33 @@ BROKEN_PIPE = 141
 
 
 class _Program(TyperGroup):
-    """The click group that turns errors of any command into an exit code."""
+    """The click group that turns exceptions of commands into exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; its errors become a line and an exit code."""
+        """Run a command; print its error in one line and exit with its code."""
         try:
             try:
                 return super().invoke(ctx)
             finally:
-                sys.stdout.flush()  # as long as it can be said that this fails
+                sys.stdout.flush()  # while a failure can still be reported
         except SennitError as error:
             typer.echo(f"sennit: {clean(str(error))}", err=True)
-            raise typer.Exit(CANNOT if isinstance(error, MissingExtraError) else 1) from None
+            raise typer.Exit(USAGE_ERROR if isinstance(error, MissingExtraError) else 1) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _drop_output()
             raise typer.Exit(BROKEN_PIPE) from None
-        except OSError as error:  # a full disk, a folder that may not be written to
-            told = error.strerror or str(error)
+        except OSError as error:  # such as a full disk or a read-only folder
+            reason = error.strerror or str(error)
             where = "" if error.filename is None else f": {str(error.filename)[:200]!r}"
-            typer.echo(f"sennit: {clean(told)}{where}", err=True)
+            typer.echo(f"sennit: {clean(reason)}{where}", err=True)
             _drop_output()
             raise typer.Exit(1) from None
 
 
 def _drop_output() -> None:
-    """Let go of what could not be written: Python flushes once more when it ends."""
+    """Redirect stdout to the null device if it is broken: Python flushes it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -81,7 +80,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-# In the order in which one meets them: talk, look, branch, remember, move, serve, look after.
+# In the order of the help page: chat, read, branch, memory, export, serve, maintain.
 app.command()(chat)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)

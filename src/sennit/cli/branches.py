@@ -13,17 +13,17 @@ from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.targets import (
     JsonOption,
     StoreOption,
-    branch_named,
-    chosen_branch,
-    existing,
-    session_named,
+    find_branch,
+    find_branch_or_latest,
+    find_session,
+    open_store,
 )
-from sennit.cli.text import clean, counted, said
+from sennit.cli.text import clean, message_text, pluralize
 from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 
-_Branch = Annotated[
+_BranchArgument = Annotated[
     str,
     typer.Argument(metavar="BRANCH", help="Name or id of the branch.", autocompletion=branch_names),
 ]
@@ -31,26 +31,26 @@ _Branch = Annotated[
 
 def diff(
     name: SessionArgument,
-    a: _Branch,
-    b: _Branch,
+    a: _BranchArgument,
+    b: _BranchArgument,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two branches: their common messages, and what each has added since."""
-    with existing(store) as client:
-        session = session_named(client, name)
-        found = session.diff(branch_named(session, a), branch_named(session, b))
-        sides = [(found.a.name, found.since_a), (found.b.name, found.since_b)]
-        ancestor = None if found.ancestor is None else found.ancestor.to_dict()
-        told = [{"branch": one, "since": _dicts(since)} for one, since in sides]
+    with open_store(store) as client:
+        session = find_session(client, name)
+        result = session.diff(find_branch(session, a), find_branch(session, b))
+        sides = [(result.a.name, result.since_a), (result.b.name, result.since_b)]
+        ancestor = None if result.ancestor is None else result.ancestor.to_dict()
+        added = [{"branch": branch, "since": _dicts(since)} for branch, since in sides]
     if as_json:
-        shared = {"common": found.common, "ancestor": ancestor, "same_system": found.same_system}
-        print_json({"session": name, **shared, "a": told[0], "b": told[1]})
+        shared = {"common": result.common, "ancestor": ancestor, "same_system": result.same_system}
+        print_json({"session": name, **shared, "a": added[0], "b": added[1]})
         return
-    typer.echo(f"{clean(sides[0][0])} and {clean(sides[1][0])} share {_messages(found.common)}.")
-    if found.ancestor is not None:
-        _print(found.ancestor)
-    if not found.same_system:
+    typer.echo(f"{clean(sides[0][0])} and {clean(sides[1][0])} share {_messages(result.common)}.")
+    if result.ancestor is not None:
+        _print(result.ancestor)
+    if not result.same_system:
         typer.echo("Their system messages differ.")
     for branch, since in sides:
         typer.echo(f"{clean(branch)} has {_messages(len(since))} since{':' if since else '.'}")
@@ -75,13 +75,13 @@ def fork(
 
     The fork shares the history and copies nothing. Message numbers are those that show prints.
     """
-    with existing(store) as client:
-        session = session_named(client, name)
-        source = chosen_branch(session, branch)
+    with open_store(store) as client:
+        session = find_session(client, name)
+        source = find_branch_or_latest(session, branch)
         forked = source.fork(
-            at=None if at is None else _place(source, at), name=new_name, system=True
+            at=None if at is None else _fork_point(source, at), name=new_name, system=True
         )
-        kept = len(forked)
+        count = len(forked)
     if as_json:
         print_json(
             {
@@ -89,19 +89,19 @@ def fork(
                 "branch": forked.name,
                 "id": str(forked.id),
                 "forked_from": source.name,
-                "messages": kept,
+                "messages": count,
             }
         )
         return
     typer.echo(clean(forked.name))
-    way = f"--session {quote(clean(name))} --branch {quote(clean(forked.name))}"
-    told = f"{_messages(kept)} of {clean(source.name)}; continue with: sennit chat {way}"
-    typer.echo(told, err=True)
+    options = f"--session {quote(clean(name))} --branch {quote(clean(forked.name))}"
+    hint = f"{_messages(count)} of {clean(source.name)}; continue with: sennit chat {options}"
+    typer.echo(hint, err=True)
 
 
 def rename(
     name: SessionArgument,
-    branch: _Branch,
+    branch: _BranchArgument,
     new_name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -110,37 +110,37 @@ def rename(
 
     The branch main cannot be renamed: it is the default wherever no branch is named.
     """
-    with existing(store) as client:
-        found = branch_named(session_named(client, name), branch)
-        old = found.name
-        found.rename(new_name)
+    with open_store(store) as client:
+        target = find_branch(find_session(client, name), branch)
+        old = target.name
+        target.rename(new_name)
     if as_json:
-        print_json({"session": name, "branch": found.name, "id": str(found.id), "was": old})
+        print_json({"session": name, "branch": target.name, "id": str(target.id), "was": old})
         return
-    typer.echo(f"{clean(old)} is now {clean(found.name)}.")
+    typer.echo(f"{clean(old)} is now {clean(target.name)}.")
 
 
-def _place(branch: Branch, at: str) -> int | str:
-    """The index that a number, or the id, of a message stands for."""
+def _fork_point(branch: Branch, at: str) -> int | str:
+    """Return the index or id of the message that `--at` names, by its number or its id."""
     if not at.isdecimal():
         if at not in branch:
-            told = f"Branch {branch.name!r} has no message {at!r}"
-            raise NotFoundError(f"{told}; run sennit show --json to list the ids.")
+            problem = f"Branch {branch.name!r} has no message {at!r}"
+            raise NotFoundError(f"{problem}; run sennit show --json to list the ids.")
         return at
     number = int(at)
     if not 1 <= number <= len(branch):
-        there = _messages(len(branch))
-        raise ValidationError(f"--at counts from 1, and {branch.name!r} has {there}; got {at}.")
+        count = _messages(len(branch))
+        raise ValidationError(f"--at counts from 1, and {branch.name!r} has {count}; got {at}.")
     return number - 1
 
 
 def _print(message: Message) -> None:
     """Print a message, all of its lines indented."""
-    typer.echo(indent(f"{message.role.value}: {said(message)}", "  "))
+    typer.echo(indent(f"{message.role.value}: {message_text(message)}", "  "))
 
 
 def _messages(number: int) -> str:
-    return counted(number, "message")
+    return pluralize(number, "message")
 
 
 def _dicts(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ from typing import Any
 from sennit import clock
 from sennit.errors import ToolError
 
-_LONGEST = 200
-_LARGEST = 1e308
+_MAX_EXPRESSION_CHARS = 200
+_MAX_NUMBER = 1e308
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
@@ -42,10 +42,12 @@ def calculate(expression: str) -> float:
         expression: Numbers, + - * / // % **, brackets, pi, e, and sqrt, sin, cos, tan, log, log10,
             exp, abs, round, min, max.
     """
-    if len(expression) > _LONGEST:
-        raise ToolError(f"An expression may have {_LONGEST} characters, got {len(expression)}.")
+    if len(expression) > _MAX_EXPRESSION_CHARS:
+        raise ToolError(
+            f"An expression may have {_MAX_EXPRESSION_CHARS} characters, got {len(expression)}."
+        )
     try:
-        return _value(ast.parse(expression.strip(), mode="eval").body)
+        return _evaluate(ast.parse(expression.strip(), mode="eval").body)
     except SyntaxError as error:
         raise ToolError(f"{expression!r} is not an arithmetic expression: {error.msg}.") from error
     except (ArithmeticError, ValueError, TypeError, RecursionError) as error:
@@ -53,34 +55,34 @@ def calculate(expression: str) -> float:
 
 
 BUILT_IN: Mapping[str, Callable[..., Any]] = {"time": current_time, "calculator": calculate}
-"""What `--tool NAME` gives without a file."""
+"""The tools that `--tool NAME` loads without a file."""
 
 
-def _value(node: ast.expr) -> Any:
-    """The value of a parsed expression; nothing but arithmetic is ever looked up or called."""
+def _evaluate(node: ast.expr) -> Any:
+    """Evaluate a parsed expression; only arithmetic and the listed functions are allowed."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            return _bounded(number)
+            return _check_size(number)
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _UNARY:
-            return _UNARY[type(sign)](_value(operand))
+            return _UNARY[type(sign)](_evaluate(operand))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            # With whole numbers a few characters would be enough to keep a machine busy for years.
-            return _whole(math.pow(_value(left), _value(right)))
+            # With integers a few characters, such as 9**9**9, would run for years.
+            return _to_int_if_exact(math.pow(_evaluate(left), _evaluate(right)))
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
-            return _bounded(_BINARY[type(sign)](_value(left), _value(right)))
-        case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _FUNCTIONS:
-            return _bounded(_FUNCTIONS[name](*map(_value, given)))
+            return _check_size(_BINARY[type(sign)](_evaluate(left), _evaluate(right)))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+            return _check_size(_FUNCTIONS[name](*map(_evaluate, arguments)))
         case _:
             raise ToolError(f"{ast.unparse(node)!r} is not supported arithmetic.")
 
 
-def _bounded(number: Any) -> Any:
-    if abs(number) > _LARGEST:
+def _check_size(number: Any) -> Any:
+    if abs(number) > _MAX_NUMBER:
         raise OverflowError("the numbers get too large")
     return number
 
 
-def _whole(number: float) -> Any:
+def _to_int_if_exact(number: float) -> Any:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -1,7 +1,7 @@
 """Shell completion of session and branch names.
 
-A completion that fails would print into the line being typed, so one that cannot be made (no store
-yet, a server that does not answer) offers nothing; the command itself says what is wrong.
+An error would be printed into the line being typed, so a completion that fails (no store yet, a
+server that does not answer) offers nothing; the command itself reports the error.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ from collections.abc import Callable
 
 import typer
 
-from sennit.cli.targets import existing
+from sennit.cli.targets import open_store
 from sennit.errors import SennitError
 
-_MOST = 50
+_MAX_SUGGESTIONS = 50
 
 
 def session_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Sessions whose name begins like this, the one changed last first."""
+    """Return the sessions whose name has this prefix, most recently changed first."""
 
     def find() -> list[str]:
-        with existing(ctx.params.get("store")) as client:
-            found = client.sessions(contains=incomplete or None, limit=4 * _MOST)
-        return [one.key for one in found if one.key is not None]
+        with open_store(ctx.params.get("store")) as client:
+            sessions = client.sessions(contains=incomplete or None, limit=4 * _MAX_SUGGESTIONS)
+        return [session.key for session in sessions if session.key is not None]
 
-    return _offered(find, incomplete)
+    return _complete(find, incomplete)
 
 
 def branch_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Branches of the session on the line whose name begins like this."""
-    # While an option has no value yet, what stands before it is still among the arguments.
-    named = (ctx.params.get("name"), ctx.params.get("session"), *ctx.args)
-    session = next((one for one in named if one), None)
+    """Return the branches with this prefix in the session named on the command line."""
+    # While an option has no value yet, the preceding arguments are not parsed into params.
+    candidates = (ctx.params.get("name"), ctx.params.get("session"), *ctx.args)
+    session = next((candidate for candidate in candidates if candidate), None)
     if session is None:
         return []
 
     def find() -> list[str]:
-        with existing(ctx.params.get("store")) as client:
-            return [one.name for one in client.session(session, create=False).branches]
+        with open_store(ctx.params.get("store")) as client:
+            return [branch.name for branch in client.session(session, create=False).branches]
 
-    return _offered(find, incomplete)
+    return _complete(find, incomplete)
 
 
-def _offered(find: Callable[[], list[str]], incomplete: str) -> list[str]:
+def _complete(find: Callable[[], list[str]], incomplete: str) -> list[str]:
     try:
-        found = find()
+        names = find()
     except SennitError:
         return []
-    return [name for name in found if name.startswith(incomplete)][:_MOST]
+    return [name for name in names if name.startswith(incomplete)][:_MAX_SUGGESTIONS]

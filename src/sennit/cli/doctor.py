@@ -36,11 +36,11 @@ _EXTRAS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Examined:
+class _StoreReport:
     """The findings about a store."""
 
-    said: str
-    sound: bool = True
+    status: str
+    healthy: bool = True
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -52,40 +52,40 @@ def doctor(
 ) -> None:
     """Check the installation and the store; the exit code is 1 if the store is damaged."""
     address = settings.default_url() if store is None else store
-    examined = _examine(address, repair=repair)
+    store_report = _check_store(address, repair=repair)
     report = {
         "sennit": version("sennit"),
         "python": sys.version.split()[0],
         "extras": ", ".join(extra for extra, module in _EXTRAS.items() if find_spec(module)),
         "local model": _local_model(),
-        "store": f"{shown_address(address)} ({examined.said})",
+        "store": f"{shown_address(address)} ({store_report.status})",
     }
     if as_json:
-        found = [asdict(one) for one in examined.findings]
-        print_json(report | {"notes": examined.notes, "findings": found})
+        findings = [asdict(finding) for finding in store_report.findings]
+        print_json(report | {"notes": store_report.notes, "findings": findings})
     else:
-        _print(report, examined)
-    if not examined.sound:
+        _print(report, store_report)
+    if not store_report.healthy:
         raise typer.Exit(1)
 
 
-def _examine(address: str, *, repair: bool) -> _Examined:
+def _check_store(address: str, *, repair: bool) -> _StoreReport:
     if address == ":memory:":
-        return _Examined("in memory only")
+        return _StoreReport("in memory only")
     if is_missing(address):
-        return _Examined("does not exist yet; sennit chat creates it")
+        return _StoreReport("does not exist yet; sennit chat creates it")
     try:
         with open_client(address) as client:
             findings = tuple(client.doctor(repair=repair))
             notes = tuple(client.store_notes())
     except SennitError as error:
-        return _Examined(str(error), sound=False)
+        return _StoreReport(str(error), healthy=False)
     if not findings:
-        return _Examined("ok", notes=notes)
-    if repair and all(one.mendable for one in findings):
-        return _Examined("repaired", findings=findings, notes=notes)
-    way = "restore a backup" if repair else "sennit doctor --repair repairs what can be repaired"
-    return _Examined(f"damaged; {way}", sound=False, findings=findings, notes=notes)
+        return _StoreReport("ok", notes=notes)
+    if repair and all(finding.mendable for finding in findings):
+        return _StoreReport("repaired", findings=findings, notes=notes)
+    advice = "restore a backup" if repair else "sennit doctor --repair repairs what can be repaired"
+    return _StoreReport(f"damaged; {advice}", healthy=False, findings=findings, notes=notes)
 
 
 def _local_model() -> str:
@@ -95,11 +95,13 @@ def _local_model() -> str:
         return str(error)
 
 
-def _print(report: dict[str, str], examined: _Examined) -> None:
+def _print(report: dict[str, str], store_report: _StoreReport) -> None:
     for name, value in report.items():
         typer.echo(f"{name:<12} {clean(value)}")
-    for note in examined.notes:
+    for note in store_report.notes:
         typer.echo(f"{'note':<12} {clean(note)}")
-    for one in examined.findings:
-        mended = "" if one.mendable else " (cannot be repaired)"
-        typer.echo(f"- {clean(one.said)} {one.count}×: {clean(', '.join(one.rows))}{mended}")
+    for finding in store_report.findings:
+        suffix = "" if finding.mendable else " (cannot be repaired)"
+        typer.echo(
+            f"- {clean(finding.said)} {finding.count}×: {clean(', '.join(finding.rows))}{suffix}"
+        )

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from sennit.api.open import open as open_client
 from sennit.cli.sessions import print_json
-from sennit.cli.targets import JsonOption, StoreOption, existing, session_named
-from sennit.cli.text import clean, counted
+from sennit.cli.targets import JsonOption, StoreOption, find_session, open_store
+from sennit.cli.text import clean, pluralize
 from sennit.errors import ValidationError
 from sennit.learning.examples import Filter
 from sennit.learning.export import ExportOptions
@@ -63,8 +63,8 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export sessions to an archive or to training files."""
-    with existing(store) as client, _bar("sessions") as progress:
-        named = [session_named(client, one).id for one in sessions] if sessions else None
+    with open_store(store) as client, _progress_bar("sessions") as progress:
+        session_ids = [find_session(client, name).id for name in sessions] if sessions else None
         if format == ARCHIVE:
             if min_score is not None or strict or by or split:
                 raise ValidationError(
@@ -75,22 +75,29 @@ def export(
                     f"An archive is a .zip file or a folder, got {str(path)!r}. To write training "
                     f"files, use --format."
                 )
-            archived = client.export(path, named, progress)
+            archived = client.export(path, session_ids, progress)
             files, counts = {"all": archived.path}, {"all": archived.messages}
-            told, what, left_out = archived.sessions, "message", None
+            session_count, unit, left_out = archived.sessions, "message", None
         else:
             keep = Filter(min_score=min_score, strict_trajectory=strict, by=by)
-            options = ExportOptions(format=format, keep=keep, split=_shares(split))
-            written = client.export_training(path, options, named, progress)
-            files, counts, told, what = written.files, written.rows, written.sessions, "row"
+            options = ExportOptions(format=format, keep=keep, split=_parse_split(split))
+            written = client.export_training(path, options, session_ids, progress)
+            files, counts, session_count, unit = (
+                written.files,
+                written.rows,
+                written.sessions,
+                "row",
+            )
             left_out = written.left_out
     if as_json:
-        listed = {name: {"path": str(files[name]), f"{what}s": counts[name]} for name in files}
+        listed = {name: {"path": str(files[name]), f"{unit}s": counts[name]} for name in files}
         more = {} if left_out is None else {"left_out": dict(left_out)}
-        print_json({"sessions": told, "files": listed, **more})
+        print_json({"sessions": session_count, "files": listed, **more})
         return
     for name, file in files.items():
-        typer.echo(f"{file}  {counted(counts[name], what)} of {counted(told, 'session')}")
+        typer.echo(
+            f"{file}  {pluralize(counts[name], unit)} of {pluralize(session_count, 'session')}"
+        )
     for reason, count in (left_out or {}).items():
         typer.echo(f"skipped: {count} ({reason})", err=True)
 
@@ -101,24 +108,24 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Import an archive; importing it again changes nothing."""
-    with open_client(store) as client, _bar("sessions") as progress:
-        taken = client.import_(path, progress)
+    with open_client(store) as client, _progress_bar("sessions") as progress:
+        result = client.import_(path, progress)
     if as_json:
         print_json(
             {
-                "sessions": taken.sessions,
-                "new_sessions": taken.new_sessions,
-                "new_messages": taken.new_messages,
+                "sessions": result.sessions,
+                "new_sessions": result.new_sessions,
+                "new_messages": result.new_messages,
             }
         )
         return
-    new = f"{taken.new_sessions} new, {counted(taken.new_messages, 'new message')}"
-    typer.echo(f"{counted(taken.sessions, 'session')}: {new}")
+    new = f"{result.new_sessions} new, {pluralize(result.new_messages, 'new message')}"
+    typer.echo(f"{pluralize(result.sessions, 'session')}: {new}")
 
 
 @contextmanager
-def _bar(what: str) -> Generator[Callable[[int, int], None]]:
-    """A bar on the terminal for long work; nothing elsewhere."""
+def _progress_bar(what: str) -> Generator[Callable[[int, int], None]]:
+    """Show a progress bar if stderr is a terminal."""
     console = Console(stderr=True)
     with Progress(
         *_COLUMNS, console=console, transient=True, disable=not console.is_terminal
@@ -127,7 +134,7 @@ def _bar(what: str) -> Generator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _shares(split: str | None) -> dict[str, float] | None:
+def _parse_split(split: str | None) -> dict[str, float] | None:
     if split is None:
         return None
     shares: dict[str, float] = {}
@@ -136,8 +143,8 @@ def _shares(split: str | None) -> dict[str, float] | None:
         try:
             shares[name.strip()] = float(share)
         except ValueError:
-            told = (
+            message = (
                 f"--split takes names and shares, such as train=0.9,test=0.1, got {clean(part)!r}."
             )
-            raise ValidationError(told) from None
+            raise ValidationError(message) from None
     return shares

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sennit.cli.sessions import print_json
-from sennit.cli.targets import DAYS, AtOption, JsonOption, StoreOption, existing, utc
+from sennit.cli.targets import TIME_FORMATS, AtOption, JsonOption, StoreOption, open_store, to_utc
 from sennit.cli.text import clean
 
 
@@ -27,10 +27,10 @@ def find(
         typer.Option("--category", help='Only this memory category, or "message". Repeatable.'),
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=DAYS, help="Only from this time on.")
+        datetime | None, typer.Option(formats=TIME_FORMATS, help="Only from this time on.")
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=DAYS, help="Only before this time.")
+        datetime | None, typer.Option(formats=TIME_FORMATS, help="Only before this time.")
     ] = None,
     at: AtOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of results.")] = 10,
@@ -41,27 +41,27 @@ def find(
     as_json: JsonOption = False,
 ) -> None:
     """Search memories and messages, best match first."""
-    with existing(store) as client:
-        found = client.find(
+    with open_store(store) as client:
+        matches = client.find(
             query,
             inside,
             limit,
-            utc(at),
+            to_utc(at),
             explain=explain,
             category=category or None,
-            since=utc(since),
-            until=utc(until),
+            since=to_utc(since),
+            until=to_utc(until),
         )
     if as_json:
-        print_json([one.to_dict() for one in found])
+        print_json([match.to_dict() for match in matches])
         return
-    for one in found:
+    for match in matches:
         typer.echo(
-            f"{one.score:.2f}  {one.created_at.astimezone():%Y-%m-%d}  {clean(one.abstract)}"
+            f"{match.score:.2f}  {match.created_at.astimezone():%Y-%m-%d}  {clean(match.abstract)}"
         )
-        typer.echo(f"      {clean(one.uri)}")
-        if one.explained:
-            parts = ", ".join(f"{name} {value:.2f}" for name, value in one.explained.items())
+        typer.echo(f"      {clean(match.uri)}")
+        if match.explained:
+            parts = ", ".join(f"{name} {value:.2f}" for name, value in match.explained.items())
             typer.echo(f"      {parts}")
-    if not found:
-        typer.echo("Nothing found.", err=True)
+    if not matches:
+        typer.echo("No results.", err=True)

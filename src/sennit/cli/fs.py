@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from sennit.cli.sessions import print_json
-from sennit.cli.targets import JsonOption, StoreOption, existing
-from sennit.cli.text import clean, counted
+from sennit.cli.targets import JsonOption, StoreOption, open_store
+from sennit.cli.text import clean, pluralize
 from sennit.clock import from_datetime, to_iso
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Browse and edit stored data as files.", rich_markup_mode=None
 )
 
-_TOP = "viking://"
+_ROOT = "viking://"
 FolderArgument = Annotated[
     str,
     typer.Argument(
@@ -32,31 +32,37 @@ FolderArgument = Annotated[
 
 
 @app.command("ls")
-def ls(uri: FolderArgument = _TOP, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def ls(uri: FolderArgument = _ROOT, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the contents of a folder."""
-    with existing(store) as client:
-        found = client.fs.ls(uri)
+    with open_store(store) as client:
+        entries = client.fs.ls(uri)
     if as_json:
-        print_json([_plain(one) for one in found])
+        print_json([_to_dict(entry) for entry in entries])
         return
-    sizes = ["" if one.is_folder else f"{one.size:,}  " for one in found]
+    sizes = ["" if entry.is_folder else f"{entry.size:,}  " for entry in entries]
     width = max(map(len, sizes), default=0)
-    for size, one in zip(sizes, found, strict=True):
-        typer.echo(f"{size:>{width}}{clean(one.name)}{'/' if one.is_folder else ''}")
+    for size, entry in zip(sizes, entries, strict=True):
+        typer.echo(f"{size:>{width}}{clean(entry.name)}{'/' if entry.is_folder else ''}")
 
 
 @app.command("tree")
 def tree(
-    uri: FolderArgument = _TOP,
+    uri: FolderArgument = _ROOT,
     depth: Annotated[int | None, typer.Option(min=1, help="Maximum depth.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a folder as a tree."""
-    with existing(store) as client:
+    with open_store(store) as client:
         client.fs.ls(uri)  # raises NotFoundError before anything is drawn
         if as_json:
-            print_json([_plain(one) for one in client.fs.walk(uri) if _near(one, uri, depth)])
+            print_json(
+                [
+                    _to_dict(entry)
+                    for entry in client.fs.walk(uri)
+                    if _is_within_depth(entry, uri, depth)
+                ]
+            )
         else:
             typer.echo(clean(client.fs.tree(uri, depth=depth)))
 
@@ -68,7 +74,7 @@ def cat(
     as_json: JsonOption = False,
 ) -> None:
     """Print a file."""
-    with existing(store) as client:
+    with open_store(store) as client:
         text = client.fs.read(uri)
     if as_json:
         print_json({"uri": uri, "text": text})
@@ -79,20 +85,20 @@ def cat(
 @app.command("grep")
 def grep(
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A regular expression.")],
-    uri: FolderArgument = _TOP,
+    uri: FolderArgument = _ROOT,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the lines that match a pattern; the exit code is 1 if there are none."""
-    with existing(store) as client:
-        found = client.fs.grep(pattern, uri, ignore_case=ignore_case)
+    with open_store(store) as client:
+        matches = client.fs.grep(pattern, uri, ignore_case=ignore_case)
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(match) for match in matches])
     else:
-        for one in found:
-            typer.echo(clean(f"{one.uri}:{one.number}: {one.line}"))
-    raise typer.Exit(0 if found else 1)
+        for match in matches:
+            typer.echo(clean(f"{match.uri}:{match.number}: {match.line}"))
+    raise typer.Exit(0 if matches else 1)
 
 
 @app.command("export")
@@ -100,7 +106,7 @@ def export(
     path: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet.")
     ],
-    uri: FolderArgument = _TOP,
+    uri: FolderArgument = _ROOT,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +114,7 @@ def export(
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with (
-        existing(store) as client,
+        open_store(store) as client,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         task = bar.add_task("Writing files", total=None)
@@ -116,7 +122,7 @@ def export(
     if as_json:
         print_json({"path": str(path), "files": count})
     else:
-        typer.echo(f"{counted(count, 'file')} in {clean(str(path))}")
+        typer.echo(f"{pluralize(count, 'file')} in {clean(str(path))}")
 
 
 @app.command("import")
@@ -124,26 +130,26 @@ def import_(
     path: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder written by sennit fs export.")
     ],
-    uri: FolderArgument = _TOP,
+    uri: FolderArgument = _ROOT,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Import a folder from disk; an edited file becomes a new version."""
-    with existing(store) as client, Console(stderr=True).status("Reading…"):
-        done = asdict(client.fs.import_(path, uri))
+    with open_store(store) as client, Console(stderr=True).status("Reading…"):
+        counts = asdict(client.fs.import_(path, uri))
     if as_json:
-        print_json(done)
+        print_json(counts)
     else:
-        typer.echo(", ".join(f"{number} {what}" for what, number in done.items()))
+        typer.echo(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
 
 
-def _near(one: FileEntry, uri: str, depth: int | None) -> bool:
-    """Return whether an entry is at most so many folders below an address."""
-    below = one.uri.removeprefix(uri).strip("/")
+def _is_within_depth(entry: FileEntry, uri: str, depth: int | None) -> bool:
+    """Return whether an entry is at most `depth` levels below a URI."""
+    below = entry.uri.removeprefix(uri).strip("/")
     return depth is None or below.count("/") < depth
 
 
-def _plain(one: FileEntry) -> dict[str, Any]:
-    moments = {"created_at": one.created_at, "updated_at": one.updated_at}
-    told = {name: at and to_iso(from_datetime(at)) for name, at in moments.items()}
-    return {**asdict(one), **told}
+def _to_dict(entry: FileEntry) -> dict[str, Any]:
+    times = {"created_at": entry.created_at, "updated_at": entry.updated_at}
+    iso_times = {name: time and to_iso(from_datetime(time)) for name, time in times.items()}
+    return {**asdict(entry), **iso_times}

@@ -12,11 +12,11 @@ from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.targets import (
     JsonOption,
     StoreOption,
-    chosen_branch,
-    existing,
-    session_named,
+    find_branch_or_latest,
+    find_session,
+    open_store,
 )
-from sennit.cli.text import clean, one_line, said
+from sennit.cli.text import clean, message_text, one_line
 from sennit.clock import from_datetime, to_iso
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.learning.labels import Label
@@ -24,7 +24,7 @@ from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 
-_DEFAULT = "user"
+_DEFAULT_JUDGE = "user"
 
 
 def label(
@@ -41,45 +41,46 @@ def label(
         str | None, typer.Option(metavar="ID", help="Message to label (default: the last answer).")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help=f"Name of the judge (default: {_DEFAULT}; all when listing).")
+        str | None,
+        typer.Option(help=f"Name of the judge (default: {_DEFAULT_JUDGE}; all when listing)."),
     ] = None,
     branch: BranchOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Label the last answer of a branch or another message, or list the labels."""
-    with existing(store) as client:
-        session = session_named(client, name)
-        found = chosen_branch(session, branch)
-        named = None if message is None else _message(session, message)
+    with open_store(store) as client:
+        session = find_session(client, name)
+        target_branch = find_branch_or_latest(session, branch)
+        chosen = None if message is None else _find_message(session, message)
         if verdict is None:
-            _list(session, found, named, by, as_json)
+            _list(session, target_branch, chosen, by, as_json)
             return
-        judged = named or _last_answer(found)
-        judge = _DEFAULT if by is None else by
-        given = _judged(session, judged, verdict, judge)
+        answer = chosen or _last_answer(target_branch)
+        judge = _DEFAULT_JUDGE if by is None else by
+        new_label = _set_label(session, answer, verdict, judge)
     if as_json:
-        print_json(None if given is None else _told(given, judged))
+        print_json(None if new_label is None else _to_dict(new_label, answer))
     else:
-        worth = "no label" if given is None else f"{given.score:g}"
-        typer.echo(f"{worth} by {clean(judge)}: {one_line(said(judged))}")
+        score = "no label" if new_label is None else f"{new_label.score:g}"
+        typer.echo(f"{score} by {clean(judge)}: {one_line(message_text(answer))}")
 
 
 def _list(
     session: Session, branch: Branch, message: Message | None, by: str | None, as_json: bool
 ) -> None:
-    shown_ones = {one.id: one for one in ([message] if message else branch.messages)}
-    found = [one for one in session.labels(by=by) if one.message in shown_ones]
+    messages = {item.id: item for item in ([message] if message else branch.messages)}
+    labels = [label for label in session.labels(by=by) if label.message in messages]
     if as_json:
-        print_json([_told(one, shown_ones[one.message]) for one in found])
+        print_json([_to_dict(label, messages[label.message]) for label in labels])
         return
-    for one in found:
-        words = one_line(said(shown_ones[one.message]))
-        typer.echo(f"{one.score:g}  {clean(one.by)}  {words}")
+    for label in labels:
+        text = one_line(message_text(messages[label.message]))
+        typer.echo(f"{label.score:g}  {clean(label.by)}  {text}")
 
 
-def _judged(session: Session, message: Message, verdict: str, by: str) -> Label | None:
-    """Return the current label of a message."""
+def _set_label(session: Session, message: Message, verdict: str, by: str) -> Label | None:
+    """Set or remove the label of a message; return the new label."""
     match verdict:
         case "none":
             session.unlabel(message, by=by)
@@ -87,26 +88,26 @@ def _judged(session: Session, message: Message, verdict: str, by: str) -> Label 
         case "up" | "down":
             return session.label(message, thumb=verdict, by=by)
         case _:
-            return session.label(message, _number(verdict), by=by)
+            return session.label(message, _parse_score(verdict), by=by)
 
 
-def _number(verdict: str) -> float:
+def _parse_score(verdict: str) -> float:
     try:
         return float(verdict)
     except ValueError:
-        told = f"A label is up, down, none or a number, got {shown(clean(verdict))}."
-        raise ValidationError(told) from None
+        message = f"A label is up, down, none or a number, got {shown(clean(verdict))}."
+        raise ValidationError(message) from None
 
 
-def _message(session: Session, id: str) -> Message:
+def _find_message(session: Session, id: str) -> Message:
     try:
-        found = session.messages.get(UUID(id), None)
+        message = session.messages.get(UUID(id), None)
     except ValueError:
-        found = None
-    if found is None:
-        told = f"There is no message {shown(clean(id))}; run sennit show --json to list the ids."
-        raise NotFoundError(told)
-    return found
+        message = None
+    if message is None:
+        text = f"There is no message {shown(clean(id))}; run sennit show --json to list the ids."
+        raise NotFoundError(text)
+    return message
 
 
 def _last_answer(branch: Branch) -> Message:
@@ -116,11 +117,11 @@ def _last_answer(branch: Branch) -> Message:
     raise NotFoundError(f"Branch {branch.name!r} has no answer yet.")
 
 
-def _told(label: Label, message: Message) -> dict[str, Any]:
+def _to_dict(label: Label, message: Message) -> dict[str, Any]:
     return {
         "message": str(label.message),
         "score": label.score,
         "by": label.by,
         "created_at": to_iso(from_datetime(label.created_at)),
-        "said": said(message),
+        "said": message_text(message),
     }

@@ -1,6 +1,6 @@
 """Functions loaded from a file or module named on the command line.
 
-Loading one runs the code there; nothing stored ever names one.
+Loading executes the file; names from the store are never loaded.
 """
 
 from __future__ import annotations
@@ -15,30 +15,34 @@ from typing import Any
 from sennit.errors import NotFoundError, ValidationError
 
 
-def function_named(place: str, what: str, *others: type) -> Any:
+def load_function(spec: str, kind: str, *others: type) -> Any:
     """Return the callable, or one of `others`, named by "FILE.py:FUNCTION" or "MODULE:FUNCTION".
 
-    `what` it is to be is told in errors. Raises ValidationError or NotFoundError.
+    `kind` is used in error messages. Raise ValidationError or NotFoundError.
     """
-    where, colon, name = place.rpartition(":")
-    if not colon or not where or not name:
-        raise ValidationError(f"A {what} is FILE.py:FUNCTION or MODULE:FUNCTION, got {place!r}.")
-    found = getattr(module_named(where, f"{what} {place!r}"), name, None)
-    if not callable(found) and not isinstance(found, others):
-        raise NotFoundError(f"There is no function {name!r} in {where!r}.")
-    return found
+    source, colon, name = spec.rpartition(":")
+    if not colon or not source or not name:
+        raise ValidationError(f"A {kind} is FILE.py:FUNCTION or MODULE:FUNCTION, got {spec!r}.")
+    function = getattr(load_module(source, f"{kind} {spec!r}"), name, None)
+    if not callable(function) and not isinstance(function, others):
+        raise NotFoundError(f"There is no function {name!r} in {source!r}.")
+    return function
 
 
-def module_named(where: str, what: str) -> ModuleType:
-    """A module by its name, or a file; `what` needs it is told in errors. Raises NotFoundError."""
+def load_module(source: str, purpose: str) -> ModuleType:
+    """Import a module by name or file; raise NotFoundError, which names `purpose`."""
     try:
-        return _file(Path(expanduser(where))) if where.endswith(".py") else import_module(where)
+        return (
+            _load_file(Path(expanduser(source)))
+            if source.endswith(".py")
+            else import_module(source)
+        )
     except Exception as error:  # the user's own code may do anything
-        told = f"The {what} could not be loaded: {type(error).__name__}: {error}"
-        raise NotFoundError(told) from error
+        message = f"The {purpose} could not be loaded: {type(error).__name__}: {error}"
+        raise NotFoundError(message) from error
 
 
-def _file(path: Path) -> ModuleType:
+def _load_file(path: Path) -> ModuleType:
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)

@@ -36,9 +36,9 @@ def mcp(
         from sennit.server.mcp.tools import McpScope
     except ImportError as error:
         raise MissingExtraError.of("sennit mcp", "mcp") from error
-    answering = None if model is None else iModel(model, base_url=base_url)
+    chat_model = None if model is None else iModel(model, base_url=base_url)
     if model is not None:
         check_model(model)
     allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
     with open_client(store) as client:
-        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), answering)))
+        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), chat_model)))

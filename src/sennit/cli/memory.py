@@ -1,6 +1,6 @@
 """`sennit commit` and `sennit memory`: commit sessions; list, inspect, undo and forget memories.
 
-Nothing is shown as known without the words it came from. The chat shows the same in the same words.
+Every memory is printed with its evidence. The chat prints memories in the same form.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sennit.cli.targets import (
     AtOption,
     JsonOption,
     StoreOption,
-    branch_named,
-    existing,
+    find_branch,
+    find_session,
     latest_branch,
-    session_named,
-    utc,
+    open_store,
+    to_utc,
 )
-from sennit.cli.text import clean, counted, nearest, one_line
+from sennit.cli.text import clean, one_line, pluralize, suggestion
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 
@@ -42,7 +42,7 @@ app = typer.Typer(
     no_args_is_help=True, help="List, inspect, revert and erase memories.", rich_markup_mode=None
 )
 
-_WIDTH = 100
+_LINE_WIDTH = 100
 UriArgument = Annotated[
     str, typer.Argument(metavar="URI", help="A URI such as viking://user/memories/profile.md.")
 ]
@@ -69,13 +69,13 @@ def commit(
     as_json: JsonOption = False,
 ) -> None:
     """Archive the new messages of a session and extract memories from them."""
-    with existing(store) as client:
-        session = session_named(client, name)
-        where = latest_branch(session) if branch is None else branch_named(session, branch)
-        _think_with(client, model)
-        with _working():
-            result = session.commit(branch=where, keep_recent=keep_recent)
-        _tell(client, result, as_json)
+    with open_store(store) as client:
+        session = find_session(client, name)
+        target_branch = latest_branch(session) if branch is None else find_branch(session, branch)
+        _use_model(client, model)
+        with _spinner():
+            result = session.commit(branch=target_branch, keep_recent=keep_recent)
+        _print_result(client, result, as_json)
 
 
 @app.command("retry")
@@ -86,11 +86,11 @@ def retry(
     as_json: JsonOption = False,
 ) -> None:
     """Retry a commit that failed."""
-    with existing(store) as client:
-        _think_with(client, model)
-        with _working():
+    with open_store(store) as client:
+        _use_model(client, model)
+        with _spinner():
             result = client.retry_task(commit_id)
-        _tell(client, result, as_json)
+        _print_result(client, result, as_json)
 
 
 @app.command("ls")
@@ -104,53 +104,53 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the memories with their evidence."""
-    moment, wanted = utc(at), _category(category)
-    with existing(store) as client:
+    moment, wanted = to_utc(at), _check_category(category)
+    with open_store(store) as client:
         memory = client.memory
-        found = memory.all(wanted) if moment is None else memory.at(moment, wanted)
-        said = client.memory.evidence(found)
+        records = memory.all(wanted) if moment is None else memory.at(moment, wanted)
+        evidence = client.memory.evidence(records)
     if as_json:
-        print_json([_plain(one, said) for one in found])
+        print_json([_to_dict(record, evidence) for record in records])
         return
-    for one in found:
-        _print(memory_lines(one, said))
-    if not found and at is not None:
+    for record in records:
+        _print(memory_lines(record, evidence))
+    if not records and at is not None:
         typer.echo("No memory was valid at that time.", err=True)
-    elif not found:
+    elif not records:
         typer.echo("No memories yet; sennit commit SESSION extracts them.", err=True)
 
 
 @app.command("show")
 def show(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show one memory: its text, its period of validity and its evidence."""
-    with existing(store) as client:
-        found = _memory(client, uri)
-        said = client.memory.evidence([found])
+    with open_store(store) as client:
+        record = _find_memory(client, uri)
+        evidence = client.memory.evidence([record])
     if as_json:
-        print_json(_plain(found, said))
+        print_json(_to_dict(record, evidence))
         return
-    typer.echo(clean(found.text.rstrip()))
+    typer.echo(clean(record.text.rstrip()))
     typer.echo("")
-    _print(_about(found))
-    _print(evidence_lines(found, said, indent=""))
+    _print(_detail_lines(record))
+    _print(evidence_lines(record, evidence, indent=""))
 
 
 @app.command("history")
 def history(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show all versions of a memory, oldest first, each with its evidence."""
-    with existing(store) as client:
-        _memory(client, uri)
+    with open_store(store) as client:
+        _find_memory(client, uri)
         versions = client.memory.history(uri)
-        said = client.memory.evidence(versions)
+        evidence = client.memory.evidence(versions)
     if as_json:
-        print_json([_plain(one, said) for one in versions])
+        print_json([_to_dict(record, evidence) for record in versions])
         return
-    for one in versions:
-        typer.echo(f"{one.version}. {one.learnt_at.astimezone():%Y-%m-%d %H:%M} {one.did}")
-        _print(f"   {line}" for line in clean(one.text.rstrip()).splitlines())
-        _print(evidence_lines(one, said, indent="   "))
-        if one.commit_id is not None:
-            typer.echo(f"   commit {one.commit_id}")
+    for record in versions:
+        typer.echo(f"{record.version}. {record.learnt_at.astimezone():%Y-%m-%d %H:%M} {record.did}")
+        _print(f"   {line}" for line in clean(record.text.rstrip()).splitlines())
+        _print(evidence_lines(record, evidence, indent="   "))
+        if record.commit_id is not None:
+            typer.echo(f"   commit {record.commit_id}")
 
 
 @app.command("undo")
@@ -160,7 +160,7 @@ def undo(
     as_json: JsonOption = False,
 ) -> None:
     """Revert what a commit wrote to memory; its archive stays."""
-    with existing(store) as client:
+    with open_store(store) as client:
         undone = asdict(client.undo_commit(commit_id))
     if as_json:
         print_json(undone)
@@ -183,21 +183,23 @@ def forget(
     as_json: JsonOption = False,
 ) -> None:
     """Permanently erase a memory, a folder or a session, with everything derived from it."""
-    what = uri or session
-    if what is None or (uri is not None and session is not None):
+    target = uri or session
+    if target is None or (uri is not None and session is not None):
         raise ValidationError("Pass either a URI or --session NAME.")
-    with existing(store) as client:
+    with open_store(store) as client:
         if session is None:
-            client.fs.stat(what.partition("#")[0])  # what follows names a line of the profile
+            client.fs.stat(target.partition("#")[0])  # the fragment names a line of the profile
         if not yes:
-            told = f"Erase {clean(what)} and everything derived from it? This cannot be undone."
-            typer.confirm(told, abort=True, err=True)
+            question = (
+                f"Erase {clean(target)} and everything derived from it? This cannot be undone."
+            )
+            typer.confirm(question, abort=True, err=True)
         forgotten: ForgetResult = client.forget(uri=uri, session=session)
     if as_json:
         print_json(asdict(forgotten))
         return
-    gone = counted(forgotten.sessions, "session"), counted(forgotten.files, "file")
-    typer.echo(f"Forgotten: {' and '.join(gone)}.")
+    counts = pluralize(forgotten.sessions, "session"), pluralize(forgotten.files, "file")
+    typer.echo(f"Forgotten: {' and '.join(counts)}.")
 
 
 def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
@@ -205,107 +207,111 @@ def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
     if not result["archived"]:
         yield "Nothing to commit: there are no new messages."
         return
-    numbers = ", ".join(f"{n} {did}" for did, n in result["counts"].items() if n)
-    thought = f", by {result['method']}" if result["method"] else ""
-    yield f"{result.status}: {numbers or 'no memories found'}{thought} ({result['archive']})"
-    written = list(_written(memory, result))
-    said = memory.evidence(written)
-    for one in written:
-        yield from memory_lines(one, said)
-    yield from (f"warning: {clean(one)}" for one in result["warnings"])
-    yield from (f"reason: {clean(one)}" for one in result.reasons)
+    counts = ", ".join(f"{n} {did}" for did, n in result["counts"].items() if n)
+    method = f", by {result['method']}" if result["method"] else ""
+    yield f"{result.status}: {counts or 'no memories found'}{method} ({result['archive']})"
+    written = list(_written_memories(memory, result))
+    evidence = memory.evidence(written)
+    for record in written:
+        yield from memory_lines(record, evidence)
+    yield from (f"warning: {clean(warning)}" for warning in result["warnings"])
+    yield from (f"reason: {clean(reason)}" for reason in result.reasons)
     yield f"commit {result.task_id}"
     if result.status == "failed":
         yield f"The messages are archived. To retry: sennit memory retry {result.task_id}"
 
 
-def _written(memory: Memory, result: CommitResult) -> Iterator[MemoryRecord]:
-    """The memories that still say what a commit has written, by their addresses."""
-    decided = memory.committed(result.task_id or "").decisions
-    for uri in sorted({one["uri"].partition("#")[0] for one in decided}):
-        with suppress(NotFoundError):  # it was forgotten meanwhile
-            one = memory.get(uri)
-            if str(one.commit_id) == result.task_id:
-                yield one
+def _written_memories(memory: Memory, result: CommitResult) -> Iterator[MemoryRecord]:
+    """Yield the memories whose current version a commit has written, sorted by URI."""
+    decisions = memory.committed(result.task_id or "").decisions
+    for uri in sorted({decision["uri"].partition("#")[0] for decision in decisions}):
+        with suppress(NotFoundError):  # forgotten in the meantime
+            record = memory.get(uri)
+            if str(record.commit_id) == result.task_id:
+                yield record
 
 
-def memory_lines(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]) -> Iterator[str]:
-    """A memory in a few lines: what it says, where it is, and what was said."""
-    body = [line for line in clean(one.text).splitlines() if line.strip() and line[0] != "#"]
-    ended = f" (until {one.valid_to.astimezone():%Y-%m-%d})" if one.valid_to else ""
-    yield f"{one.category}{ended}  {clean(one.uri)}"
-    yield from (f"  {one_line(line, _WIDTH)}" for line in body)
-    yield from evidence_lines(one, said, indent="    ")
+def memory_lines(
+    record: MemoryRecord, evidence: Mapping[EvidenceSource, QuotedMessage]
+) -> Iterator[str]:
+    """Yield the lines that print a memory: category and URI, text, evidence."""
+    body = [line for line in clean(record.text).splitlines() if line.strip() and line[0] != "#"]
+    ended = f" (until {record.valid_to.astimezone():%Y-%m-%d})" if record.valid_to else ""
+    yield f"{record.category}{ended}  {clean(record.uri)}"
+    yield from (f"  {one_line(line, _LINE_WIDTH)}" for line in body)
+    yield from evidence_lines(record, evidence, indent="    ")
 
 
 def evidence_lines(
-    one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage], *, indent: str
+    record: MemoryRecord, evidence: Mapping[EvidenceSource, QuotedMessage], *, indent: str
 ) -> Iterator[str]:
-    """Yield who said what, when and in which session; a memory without evidence names its
-    origin.
-    """
-    for source in one.evidence:
-        if (words := said.get(source)) is None:
+    """Yield one line per quoted message; a memory without evidence was written by hand."""
+    for source in record.evidence:
+        if (message := evidence.get(source)) is None:
             yield f"{indent}← said in a session that was deleted or is not yours"
             continue
-        when = f"{words.said_at.astimezone():%Y-%m-%d %H:%M}"
-        told = one_line(words.text, _WIDTH)
-        yield f"{indent}← {words.role}, {when}, in {clean(words.session)}: “{told}”"
-    if not one.evidence:
-        yield f"{indent}← {one.did or 'written'} by hand"
+        when = f"{message.said_at.astimezone():%Y-%m-%d %H:%M}"
+        quote = one_line(message.text, _LINE_WIDTH)
+        yield f"{indent}← {message.role}, {when}, in {clean(message.session)}: “{quote}”"
+    if not record.evidence:
+        yield f"{indent}← {record.did or 'written'} by hand"
 
 
-def _about(one: MemoryRecord) -> Iterator[str]:
-    until = f" until {one.valid_to.astimezone():%Y-%m-%d}" if one.valid_to else ""
-    yield f"{one.category or 'file'}, valid since {one.valid_from.astimezone():%Y-%m-%d}{until}"
-    used = counted(one.active_count, "time")
-    yield f"version {one.version}, {one.did}; used {used}"
-    if one.commit_id is not None:
-        yield f"commit {one.commit_id}"
+def _detail_lines(record: MemoryRecord) -> Iterator[str]:
+    until = f" until {record.valid_to.astimezone():%Y-%m-%d}" if record.valid_to else ""
+    since = f"{record.valid_from.astimezone():%Y-%m-%d}"
+    yield f"{record.category or 'file'}, valid since {since}{until}"
+    used = pluralize(record.active_count, "time")
+    yield f"version {record.version}, {record.did}; used {used}"
+    if record.commit_id is not None:
+        yield f"commit {record.commit_id}"
 
 
-def _plain(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]) -> dict[str, Any]:
-    """A memory for programs, each piece of evidence with its words if they are still kept."""
-    evidence = [
-        words.to_dict() if (words := said.get(source)) else {"message": str(source.message)}
-        for source in one.evidence
+def _to_dict(
+    record: MemoryRecord, evidence: Mapping[EvidenceSource, QuotedMessage]
+) -> dict[str, Any]:
+    """Return a memory for JSON; evidence includes its text if the message still exists."""
+    quotes = [
+        message.to_dict() if (message := evidence.get(source)) else {"message": str(source.message)}
+        for source in record.evidence
     ]
-    return {**one.to_dict(), "evidence": evidence}
+    return {**record.to_dict(), "evidence": quotes}
 
 
-def _category(given: str | None) -> str | None:
+def _check_category(category: str | None) -> str | None:
     from sennit.memory.extraction.values import Category
 
-    known = [one.value for one in Category]
-    if given is None or given in known:
-        return given
+    categories = [member.value for member in Category]
+    if category is None or category in categories:
+        return category
     raise ValidationError(
-        f"Unknown category {given!r}.{nearest(given, known)} Expected one of {known}."
+        f"Unknown category {category!r}.{suggestion(category, categories)} "
+        f"Expected one of {categories}."
     )
 
 
-def _memory(client: Client, uri: str) -> MemoryRecord:
-    """Return the memory at a URI; raises NotFoundError with the nearest one."""
+def _find_memory(client: Client, uri: str) -> MemoryRecord:
+    """Return the memory at a URI; raise NotFoundError with the closest URI."""
     try:
         return client.memory.get(uri)
     except NotFoundError as error:
-        known = [one.uri for one in client.memory.all()]
-        told = f"{error}{nearest(uri, known)} sennit memory ls lists the memories."
-        raise NotFoundError(told) from None
+        uris = [record.uri for record in client.memory.all()]
+        message = f"{error}{suggestion(uri, uris)} sennit memory ls lists the memories."
+        raise NotFoundError(message) from None
 
 
-def _think_with(client: Client, model: str | None) -> None:
+def _use_model(client: Client, model: str | None) -> None:
     if model is not None:
         client.memory.use(model=iModel(model))
         check_model(model)
 
 
-def _working() -> Status:
-    """Something that moves while a commit is thought about, on a terminal."""
+def _spinner() -> Status:
+    """Return a spinner for the terminal while a commit runs."""
     return Console(stderr=True).status("Extracting memories…")
 
 
-def _tell(client: Client, result: CommitResult, as_json: bool) -> None:
+def _print_result(client: Client, result: CommitResult, as_json: bool) -> None:
     if as_json:
         print_json(result)
     else:

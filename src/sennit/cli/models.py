@@ -35,23 +35,27 @@ _COLUMNS = (
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List the downloaded models, and those that can be pulled by name."""
-    found = models_list()
+    models = models_list()
     if as_json:
         print_json(
             [
                 {
-                    "model": one.model,
-                    "name": one.name,
-                    "path": str(one.path) if one.path else None,
-                    "bytes": one.size,
+                    "model": model.model,
+                    "name": model.name,
+                    "path": str(model.path) if model.path else None,
+                    "bytes": model.size,
                 }
-                for one in found
+                for model in models
             ]
         )
         return
-    for one in found:
-        where = str(one.path) if one.path else f"not downloaded; run sennit models pull {one.name}"
-        typer.echo(f"{one.model:<28} {one.size / 1e6:>8,.0f} MB  {where}")
+    for model in models:
+        where = (
+            str(model.path)
+            if model.path
+            else f"not downloaded; run sennit models pull {model.name}"
+        )
+        typer.echo(f"{model.model:<28} {model.size / 1e6:>8,.0f} MB  {where}")
     typer.echo(
         "Use one with sennit chat --model MODEL. Models of providers are named provider:model, "
         "such as openai:gpt-5 or ollama:llama3.2.",

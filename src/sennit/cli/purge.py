@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from sennit.cli.sessions import print_json
-from sennit.cli.targets import JsonOption, StoreOption, existing
-from sennit.cli.text import counted
+from sennit.cli.targets import JsonOption, StoreOption, open_store
+from sennit.cli.text import pluralize
 
 
 def purge(
@@ -26,12 +26,12 @@ def purge(
     as_json: JsonOption = False,
 ) -> None:
     """Erase messages that were removed from their last branch long enough ago."""
-    with existing(store) as client:
-        # A moment more, as what was removed just now counts for 0 days.
+    with open_store(store) as client:
+        # One microsecond more, so that 0 days includes messages removed just now.
         moment = datetime.now(UTC) + timedelta(microseconds=1)
         before = None if days is None else moment - timedelta(days=days)
         erased = client.purge(before)
     if as_json:
         print_json({"erased": erased})
     else:
-        typer.echo(f"Erased {counted(erased, 'message')}.")
+        typer.echo(f"Erased {pluralize(erased, 'message')}.")

@@ -11,13 +11,13 @@ import typer
 
 from sennit.api.local_models import check_model
 from sennit.cli.chat import BETTER, TINY
-from sennit.cli.load_tools import servers_named, tools_named
+from sennit.cli.load_tools import load_tools, mcp_servers
 from sennit.cli.targets import StoreOption
 from sennit.services.models.imodel import iModel
 
 
-def _at_home(path: Path | None) -> Path | None:
-    """A path that begins with "~", which shells leave as it is behind `--tokens=`."""
+def _expand_home(path: Path | None) -> Path | None:
+    """Expand "~", which shells do not expand after `--tokens=`."""
     return None if path is None else Path(expanduser(path))
 
 
@@ -27,7 +27,7 @@ TokensOption = Annotated[
         "--tokens",
         metavar="FILE",
         help="Token file (default: tokens.json in your data folder).",
-        callback=_at_home,
+        callback=_expand_home,
     ),
 ]
 
@@ -111,8 +111,8 @@ def serve(
         host=host,
         port=port,
         models=tuple(iModel(name, base_url=base_url) for name in names),
-        tools=tools_named(tool or (), ask),
-        servers=servers_named(mcp or (), ask),
+        tools=load_tools(tool or (), ask),
+        servers=mcp_servers(mcp or (), ask),
         tokens=default_file() if tokens is None else tokens,
         allow_hosts=tuple(allow_host or ()),
         memory=memory,
@@ -123,8 +123,8 @@ def serve(
     for name in names:
         check_model(name)
     listener = listen(settings)
-    where = f"[{host}]" if ":" in host else host
-    typer.echo(f"Sennit is listening on http://{where}:{listener.getsockname()[1]}", err=True)
+    url_host = f"[{host}]" if ":" in host else host
+    typer.echo(f"Sennit is listening on http://{url_host}:{listener.getsockname()[1]}", err=True)
     if names == ["local"]:
         typer.echo(f"{TINY} {BETTER.replace('make chat', 'make serve')}", err=True)
     run(settings, listener)

@@ -11,12 +11,12 @@ from sennit.cli.completion import branch_names, session_names
 from sennit.cli.targets import (
     JsonOption,
     StoreOption,
-    branch_named,
-    existing,
+    find_branch,
+    find_session,
     latest_branch,
-    session_named,
+    open_store,
 )
-from sennit.cli.text import clean, counted, one_line, said
+from sennit.cli.text import clean, message_text, one_line, pluralize
 from sennit.clock import from_datetime, to_iso
 
 SessionArgument = Annotated[
@@ -34,7 +34,7 @@ BranchOption = Annotated[
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, for programs."""
+    """Print a value as an indented JSON document."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
@@ -48,27 +48,27 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions, most recently changed first."""
-    with existing(store) as client:
-        found = client.sessions(contains=contains, limit=limit)
+    with open_store(store) as client:
+        sessions = client.sessions(contains=contains, limit=limit)
     if as_json:
         print_json(
             [
                 {
-                    "name": one.key,
-                    "title": one.title,
-                    "id": str(one.id),
-                    "created_at": to_iso(from_datetime(one.created_at)),
-                    "updated_at": to_iso(from_datetime(one.updated_at)),
+                    "name": session.key,
+                    "title": session.title,
+                    "id": str(session.id),
+                    "created_at": to_iso(from_datetime(session.created_at)),
+                    "updated_at": to_iso(from_datetime(session.updated_at)),
                 }
-                for one in found
+                for session in sessions
             ]
         )
         return
-    for one in found:
-        changed = one.updated_at.astimezone()
-        title = "" if one.title is None else f"  {one_line(one.title)}"
-        typer.echo(f"{changed:%Y-%m-%d %H:%M}  {clean(one.key or str(one.id))}{title}")
-    if not found:
+    for session in sessions:
+        changed = session.updated_at.astimezone()
+        title = "" if session.title is None else f"  {one_line(session.title)}"
+        typer.echo(f"{changed:%Y-%m-%d %H:%M}  {clean(session.key or str(session.id))}{title}")
+    if not sessions:
         typer.echo("No sessions.", err=True)
 
 
@@ -79,28 +79,30 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print the messages of a branch, numbered."""
-    with existing(store) as client:
-        session = session_named(client, name)
-        found = branch_named(session, branch) if branch else latest_branch(session)
-        where, messages = (None, []) if found is None else (found.name, found.messages)
+    with open_store(store) as client:
+        session = find_session(client, name)
+        target = find_branch(session, branch) if branch else latest_branch(session)
+        branch_name, messages = (None, []) if target is None else (target.name, target.messages)
     if as_json:
-        told = [message.to_dict() for message in messages]
-        print_json({"session": name, "branch": where, "messages": told})
+        bodies = [message.to_dict() for message in messages]
+        print_json({"session": name, "branch": branch_name, "messages": bodies})
         return
-    total = counted(len(messages), "message")
-    typer.echo(f"{clean(name)} · {clean(where or 'no branch')} · {total}", err=True)
+    total = pluralize(len(messages), "message")
+    typer.echo(f"{clean(name)} · {clean(branch_name or 'no branch')} · {total}", err=True)
     for number, message in enumerate(messages, 1):
-        typer.echo(f"{number:>{len(str(len(messages)))}} {message.role.value}: {said(message)}")
+        typer.echo(
+            f"{number:>{len(str(len(messages)))}} {message.role.value}: {message_text(message)}"
+        )
 
 
 def tree(name: SessionArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Draw the branches of a session as a tree of forks."""
-    with existing(store) as client:
-        drawn = session_named(client, name).tree()
+    with open_store(store) as client:
+        nodes = find_session(client, name).tree()
     if not as_json:
-        typer.echo(clean(str(drawn)) or "No branches.")
+        typer.echo(clean(str(nodes)) or "No branches.")
         return
-    origins = {child.branch.id: node.branch.name for node in drawn for child in node.children}
+    origins = {child.branch.id: node.branch.name for node in nodes for child in node.children}
     print_json(
         [
             {
@@ -109,6 +111,6 @@ def tree(name: SessionArgument, store: StoreOption = None, as_json: JsonOption =
                 "forked_from": origins.get(node.branch.id),
                 "forked_after": node.forked_at,
             }
-            for node in drawn
+            for node in nodes
         ]
     )

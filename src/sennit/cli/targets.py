@@ -13,7 +13,7 @@ from sennit.api.client import Client
 from sennit.api.open import open as open_client
 from sennit.api.session import Session
 from sennit.api.store_url import file_at
-from sennit.cli.text import nearest
+from sennit.cli.text import suggestion
 from sennit.errors import NotFoundError
 from sennit.sessions.branch import Branch
 
@@ -25,16 +25,16 @@ StoreOption = Annotated[
         help="SQLite file or postgresql:// URL (default: SENNIT_URL, or your data folder).",
     ),
 ]
-DAYS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
-"""How a moment is written on the command line."""
+TIME_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
+"""The time formats that options accept."""
 AtOption = Annotated[
-    datetime | None, typer.Option(formats=DAYS, help="What was valid at this time.")
+    datetime | None, typer.Option(formats=TIME_FORMATS, help="What was valid at this time.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def existing(store: str | None) -> Client:
-    """A client for a store that is there; reading must not leave an empty file behind."""
+def open_store(store: str | None) -> Client:
+    """Return a client for an existing store; raise NotFoundError rather than create a file."""
     address = settings.default_url() if store is None else store
     if is_missing(address):
         raise NotFoundError(f"There is no store at {address!r} yet; sennit chat creates one.")
@@ -42,54 +42,56 @@ def existing(store: str | None) -> Client:
 
 
 def is_missing(address: str) -> bool:
-    """Return whether an address names a file that is not there."""
+    """Return whether an address names a file that does not exist."""
     file = file_at(address)
     return file is not None and not exists(file)
 
 
-def utc(given: datetime | None) -> datetime | None:
-    """A moment on the command line is one of this machine's time zone."""
-    return None if given is None else given.astimezone(UTC)
+def to_utc(time: datetime | None) -> datetime | None:
+    """Convert a local time from the command line to UTC."""
+    return None if time is None else time.astimezone(UTC)
 
 
-def session_named(client: Client, name: str) -> Session:
-    """A session that is there; raises NotFoundError with the nearest name."""
+def find_session(client: Client, name: str) -> Session:
+    """Return an existing session; raise NotFoundError with the closest name."""
     try:
         return client.session(name, create=False)
     except NotFoundError:
-        known = [one.key for one in client.sessions(limit=200) if one.key]
-        told = f"There is no session {name!r}.{nearest(name, known)} sennit ls lists them."
-        raise NotFoundError(told) from None
+        names = [session.key for session in client.sessions(limit=200) if session.key]
+        message = f"There is no session {name!r}.{suggestion(name, names)} sennit ls lists them."
+        raise NotFoundError(message) from None
 
 
-def branch_named(session: Session, name: str) -> Branch:
-    """A branch that is there; raises NotFoundError with the nearest name."""
-    found = session.get_branch(name, None)
-    if found is not None:
-        return found
-    known = [branch.name for branch in session.branches]
-    there = ", ".join(known[:10]) or "none yet"
-    raise NotFoundError(f"There is no branch {name!r}.{nearest(name, known)} There are: {there}.")
+def find_branch(session: Session, name: str) -> Branch:
+    """Return an existing branch; raise NotFoundError with the closest name."""
+    branch = session.get_branch(name, None)
+    if branch is not None:
+        return branch
+    names = [branch.name for branch in session.branches]
+    listing = ", ".join(names[:10]) or "none yet"
+    raise NotFoundError(
+        f"There is no branch {name!r}.{suggestion(name, names)} There are: {listing}."
+    )
 
 
-def chosen_branch(session: Session, name: str | None) -> Branch:
-    """The branch of that name, or else the one used last; raises NotFoundError."""
-    found = latest_branch(session) if name is None else branch_named(session, name)
-    if found is None:
+def find_branch_or_latest(session: Session, name: str | None) -> Branch:
+    """Return the branch of that name, or the one used last; raise NotFoundError."""
+    branch = latest_branch(session) if name is None else find_branch(session, name)
+    if branch is None:
         raise NotFoundError("The session has no messages yet.")
-    return found
+    return branch
 
 
 def latest_branch(session: Session) -> Branch | None:
-    """The branch on which something was last said, or made last: where one stopped."""
+    """Return the branch with the newest message, or the newest branch if all are empty."""
     branches = list(session.branches)
     if not branches:
         return None
 
-    def used(branch: Branch) -> tuple[float, float]:
-        made = branch.created_at.timestamp()
+    def last_used(branch: Branch) -> tuple[float, float]:
+        created = branch.created_at.timestamp()
         if len(branch) == 0:
-            return 0.0, made
-        return session.messages.get(branch[-1]).created_at.timestamp(), made
+            return 0.0, created
+        return session.messages.get(branch[-1]).created_at.timestamp(), created
 
-    return max(branches, key=used)
+    return max(branches, key=last_used)

@@ -40,17 +40,17 @@ def create(
     """Create a token and print it; it cannot be shown again."""
     from sennit.server.http.tokens import USUAL_SCOPES, add_token, new_token
 
-    secret, line = new_token(
+    secret, entry = new_token(
         user=user, tenant=tenant, agent=agent, scopes=scope or USUAL_SCOPES, note=note
     )
-    path = _file(tokens)
+    path = _token_file(tokens)
     first = not path.exists()
-    add_token(path, line)
+    add_token(path, entry)
     if as_json:
-        print_json({"id": line.id, "token": secret})
+        print_json({"id": entry.id, "token": secret})
         return
     typer.echo(secret)
-    typer.echo(f"Token id: {line.id}. Store the token now; it is not shown again.", err=True)
+    typer.echo(f"Token id: {entry.id}. Store the token now; it is not shown again.", err=True)
     if first:
         typer.echo("This is the first token: from now on, the server requires one.", err=True)
 
@@ -60,20 +60,22 @@ def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> Non
     """List the tokens with their owners and scopes, never their secrets."""
     from sennit.server.http.tokens import SCOPES, read_tokens
 
-    path = _file(tokens)
-    known = read_tokens(path).values() if path.exists() else ()
+    path = _token_file(tokens)
+    entries = read_tokens(path).values() if path.exists() else ()
     if as_json:
         fields = ("id", "tenant", "user", "agent", "note", "created_at")
-        told = [{name: getattr(one, name) for name in fields} for one in known]
-        for line, one in zip(told, known, strict=True):
-            line["scopes"] = [scope for scope in SCOPES if scope in one.scopes]
-        print_json(told)
+        rows = [{name: getattr(entry, name) for name in fields} for entry in entries]
+        for row, entry in zip(rows, entries, strict=True):
+            row["scopes"] = [scope for scope in SCOPES if scope in entry.scopes]
+        print_json(rows)
         return
-    for one in known:
-        owner = "/".join(DEFAULT if name is None else name for name in (one.tenant, one.user))
-        scopes = ",".join(scope for scope in SCOPES if scope in one.scopes)
-        typer.echo(clean(f"{one.id}  {one.created_at}  {owner}  {scopes}  {one.note}").rstrip())
-    if not known:
+    for entry in entries:
+        owner = "/".join(DEFAULT if name is None else name for name in (entry.tenant, entry.user))
+        scopes = ",".join(scope for scope in SCOPES if scope in entry.scopes)
+        typer.echo(
+            clean(f"{entry.id}  {entry.created_at}  {owner}  {scopes}  {entry.note}").rstrip()
+        )
+    if not entries:
         typer.echo("No tokens.", err=True)
 
 
@@ -85,11 +87,11 @@ def revoke(
     """Revoke a token; a running server refuses it immediately."""
     from sennit.server.http.tokens import revoke_token
 
-    revoke_token(_file(tokens), public)
+    revoke_token(_token_file(tokens), public)
     typer.echo(f"Token {public} is no longer valid.", err=True)
 
 
-def _file(given: Path | None) -> Path:
+def _token_file(path: Path | None) -> Path:
     from sennit.server.http.tokens import default_file
 
-    return default_file() if given is None else given
+    return default_file() if path is None else path

@@ -1,7 +1,7 @@
 """`sennit worker`: finish background commits, on any number of machines.
 
-One line per commit, as it is done. It ends in good order when told to (SIGTERM, Ctrl-C): what is
-under way is finished first, and what is killed nevertheless is taken over by another worker.
+It prints one line per commit. SIGTERM and Ctrl-C stop it gracefully: running commits are finished
+first. Another worker takes over the commits of a killed one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import typer
 from sennit.api.worker import work
 from sennit.cli.memory import ModelOption
 from sennit.cli.targets import JsonOption, StoreOption
-from sennit.cli.text import clean, counted
+from sennit.cli.text import clean, pluralize
 from sennit.services.models.imodel import iModel
 from sennit.stores.job_queue import WorkerOptions
 
@@ -36,7 +36,7 @@ def worker(
 ) -> None:
     """Finish background commits of all users of a PostgreSQL store."""
     _log_to_stderr()
-    done = _Done(as_json=as_json)
+    done = _CommitPrinter(as_json=as_json)
     work(
         store,
         WorkerOptions(concurrency=concurrency, drain=drain),
@@ -46,22 +46,22 @@ def worker(
             f"Worker started, {concurrency} at a time; stop it with SIGTERM or Ctrl-C.", err=True
         ),
     )
-    typer.echo(f"Done: {counted(done.count, 'commit')}.", err=True)
+    typer.echo(f"Done: {pluralize(done.count, 'commit')}.", err=True)
 
 
-class _Done:
-    """Prints what becomes of commits, and counts those that are done with."""
+class _CommitPrinter:
+    """A callback that prints the result of each commit and counts the finished ones."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json, self._one = as_json, Lock()
+        self._as_json, self._lock = as_json, Lock()
         self.count = 0
 
     def __call__(self, result: CommitResult) -> None:
-        """Called by the threads that do the work."""
-        with self._one:
-            self._tell(result)
+        """Print a result; called from worker threads."""
+        with self._lock:
+            self._print(result)
 
-    def _tell(self, result: CommitResult) -> None:
+    def _print(self, result: CommitResult) -> None:
         self.count += result.status != "pending"
         if self._as_json:
             typer.echo(json.dumps(result, ensure_ascii=False))
@@ -72,11 +72,11 @@ class _Done:
 
 def _line(result: dict[str, Any]) -> str:
     """Return the outcome of a commit in one line, without any message text."""
-    told = f"{result['status']} {result['task_id']}"
+    head = f"{result['status']} {result['task_id']}"
     if result["status"] in ("pending", "failed"):
-        return f"{told}: {clean('; '.join(result['reasons']))}"
+        return f"{head}: {clean('; '.join(result['reasons']))}"
     memories = "1 memory" if (n := result["memories_extracted"]) == 1 else f"{n} memories"
-    return f"{told}: {memories}, by {result['method']}"
+    return f"{head}: {memories}, by {result['method']}"
 
 
 def _log_to_stderr() -> None:

@@ -18,7 +18,7 @@ import sennit
 from sennit import ExistsError, ModelError, Tool, ToolError
 from sennit.cli.chat import pipe as piped
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
-from sennit.cli.load_tools import servers_named
+from sennit.cli.load_tools import mcp_servers
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 
@@ -185,7 +185,7 @@ def test_a_call_that_waits_for_approval_is_told_and_ends_it() -> None:
     call = [ToolCall("delete", {"name": "a.txt"}, "c1")]
     tool = Tool(delete, needs_approval=True)
     pipe = Pipe(["Hi.", call], tools=(tool,))
-    assert pipe.run(b"Hello\n", b"Delete a.txt\n", b"And now?\n") == piped.WAITING
+    assert pipe.run(b"Hello\n", b"Delete a.txt\n", b"And now?\n") == piped.APPROVAL_PENDING
     assert pipe.out.getvalue() == "Hi.\n"
     assert 'delete(name="a.txt") waits for approval' in pipe.notes.getvalue()
     assert "sennit chat --session chat" in pipe.notes.getvalue()
@@ -196,7 +196,7 @@ def test_a_call_that_waits_for_approval_is_told_and_ends_it() -> None:
 def test_json_names_the_calls_that_wait() -> None:
     call = [ToolCall("delete", {"name": "a.txt"}, "c1")]
     pipe = Pipe([call], tools=(Tool(delete, needs_approval=True),))
-    assert pipe.run(b"Delete a.txt\n", kind=piped.JsonAnswers) == piped.WAITING
+    assert pipe.run(b"Delete a.txt\n", kind=piped.JsonAnswers) == piped.APPROVAL_PENDING
     told = json.loads(pipe.out.getvalue())
     assert (told["stop_reason"], told["waiting"]) == ("suspended", ["c1"])
 
@@ -206,22 +206,22 @@ SERVER = f"{sys.executable} {Path(__file__).parents[2] / 'services/tools/mcp_ser
 
 def test_tools_of_a_server_are_offered_and_ask_unless_told_otherwise() -> None:
     call = [ToolCall("add", {"a": 1}, "c1")]
-    pipe = Pipe([call, "Three."], servers=servers_named([SERVER], ask=False))
+    pipe = Pipe([call, "Three."], servers=mcp_servers([SERVER], ask=False))
     assert pipe.run(b"1 + 2?\n") == 0
     assert pipe.out.getvalue() == "Three.\n"
     assert pipe.notes.getvalue().startswith("Tools: add, ")
-    pipe = Pipe([call], servers=servers_named([SERVER]))
-    assert pipe.run(b"1 + 2?\n") == piped.WAITING
+    pipe = Pipe([call], servers=mcp_servers([SERVER]))
+    assert pipe.run(b"1 + 2?\n") == piped.APPROVAL_PENDING
     assert "add (asks first)" in pipe.notes.getvalue()
 
 
 def test_a_server_that_cannot_be_reached_or_has_a_tool_of_ours_is_an_error() -> None:
     with pytest.raises(ToolError):
-        Pipe([], servers=servers_named(["/no/such/program"])).run(b"Hi\n")
+        Pipe([], servers=mcp_servers(["/no/such/program"])).run(b"Hi\n")
 
     def add(a: int) -> int:
         """Another one."""
         return a
 
     with pytest.raises(ExistsError, match="Duplicate tool name 'add'"):
-        Pipe([], tools=(Tool(add),), servers=servers_named([SERVER])).run(b"Hi\n")
+        Pipe([], tools=(Tool(add),), servers=mcp_servers([SERVER])).run(b"Hi\n")

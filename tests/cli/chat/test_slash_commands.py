@@ -281,7 +281,7 @@ def test_what_was_taken_back_reaches_no_provider(
         provider.says(told)
         model = iModel("openai:fake", base_url=f"{provider.url}/v1")
         desk = Desk([], store=store)
-        desk.talk.partner = ChatOptions(model=model)
+        desk.talk.options = ChatOptions(model=model)
         desk.type(SECRET)
         assert "swordfish42" in str(provider.body)
         desk.type("/undo")

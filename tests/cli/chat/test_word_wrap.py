@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.cli.chat.word_wrap import WordWrap, wrapped
+from sennit.cli.chat.word_wrap import WordWrap, wrap_text
 
 TEXTS = st.text(st.sampled_from("ab \n\té漢"), max_size=120)
 
 
 def test_lines_are_broken_between_words() -> None:
-    assert wrapped("one two three four", 9) == "one two\nthree\nfour"
-    assert wrapped("    indented code\n- item", 40) == "    indented code\n- item"
+    assert wrap_text("one two three four", 9) == "one two\nthree\nfour"
+    assert wrap_text("    indented code\n- item", 40) == "    indented code\n- item"
 
 
 def test_a_word_is_shown_as_it_comes_unless_it_may_have_to_move() -> None:
@@ -28,7 +28,7 @@ def test_a_word_is_shown_as_it_comes_unless_it_may_have_to_move() -> None:
 
 def test_a_word_longer_than_a_line_is_left_whole() -> None:
     address = "https://example.com/" + "a" * 40
-    assert wrapped(f"See {address} now", 30) == f"See\n{address}\nnow"
+    assert wrap_text(f"See {address} now", 30) == f"See\n{address}\nnow"
 
 
 @given(TEXTS, st.integers(25, 60), st.integers(1, 7))
@@ -37,5 +37,5 @@ def test_words_and_line_ends_stay_whatever_the_pieces(text: str, width: int, siz
     pieces = [wrap.add(text[at : at + size], width) for at in range(0, len(text), size)]
     shown = "".join(pieces) + wrap.end()
     assert shown.split() == text.split()
-    assert shown == wrapped(text, width)
-    assert wrapped(text, 10_000) == text
+    assert shown == wrap_text(text, width)
+    assert wrap_text(text, 10_000) == text

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.fairness_cases import Place, worst
+from benchmarks.fairness_cases import Setup, worst_cases
 from sennit import ValidationError, clock
 from sennit.server.app import endpoints
 from sennit.server.http.tokens import SCOPES, add_token, new_token, revoke_token
@@ -479,6 +479,6 @@ def test_no_answer_may_be_embedded_elsewhere(plain: Running) -> None:
 
 def test_the_benchmark_of_fairness_has_a_case_for_every_route() -> None:
     nobody: Any = None
-    place = Place(nobody, "s", "m", "conv_", "i", "r", "c", "viking://user/x.md")
-    cases = {one.name.partition(",")[0] for one in worst(place)}
+    place = Setup(nobody, "s", "m", "conv_", "i", "r", "c", "viking://user/x.md")
+    cases = {one.name.partition(",")[0] for one in worst_cases(place)}
     assert cases == {f"{one.method} {one.path}" for one in endpoints()} | {"POST /mcp"}

@@ -20,12 +20,12 @@ from sennit.api.open import open as open_client
 from sennit.cli.chat import pipe, terminal
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
 from sennit.cli.chat.output import ChatOutput
-from sennit.cli.chat.slash_commands import recall
+from sennit.cli.chat.slash_commands import show_last_exchange
 from sennit.cli.completion import branch_names, session_names
-from sennit.cli.load_tools import servers_named, tools_named
+from sennit.cli.load_tools import load_tools, mcp_servers
 from sennit.cli.memory import commit_lines
 from sennit.cli.targets import StoreOption
-from sennit.cli.text import counted
+from sennit.cli.text import pluralize
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 
@@ -99,17 +99,17 @@ def chat(
 ) -> None:
     """Chat with a model; with piped input, answer each line."""
     params = {"max_tokens": max_tokens, "temperature": temperature}
-    partner = ChatOptions(
+    options = ChatOptions(
         model=iModel(model, base_url=base_url),
-        tools=tools_named(tool or (), ask),
+        tools=load_tools(tool or (), ask),
         params={name: value for name, value in params.items() if value is not None},
-        servers=servers_named(mcp or (), ask),
+        servers=mcp_servers(mcp or (), ask),
     )
     check_model(model)
     with open_client(store) as client:
         code = start(
             client,
-            partner,
+            options,
             name=session,
             branch=branch,
             system=system,
@@ -123,7 +123,7 @@ def chat(
 
 def start(
     client: Client,
-    partner: ChatOptions,
+    options: ChatOptions,
     *,
     name: str = "chat",
     branch: str | None = None,
@@ -133,7 +133,7 @@ def start(
     other_sessions: bool = False,
     commit: bool = False,
 ) -> int:
-    """Open the session and talk, in the way that fits where we are; gives the exit code."""
+    """Open the session and chat on the terminal or through the pipe; return the exit code."""
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if on_terminal and as_json:
         raise ValidationError("--json needs piped input, one message per line.")
@@ -142,27 +142,27 @@ def start(
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork creates one."
         )
-    talk = ChatSession(
-        client.session(name), partner, branch, remembers=memory, other_sessions=other_sessions
+    chat = ChatSession(
+        client.session(name), options, branch, use_memory=memory, other_sessions=other_sessions
     )
-    if system is not None and system != talk.instructions:
-        talk.instruct(system or None)
+    if system is not None and system != chat.system_text:
+        chat.set_system(system or None)
     if on_terminal:
-        screen = ChatOutput(Console(highlight=False))
-        code, tell = asyncio.run(_talk(talk, screen, name, new=new)), screen.note
+        output = ChatOutput(Console(highlight=False))
+        code, show = asyncio.run(_run_terminal(chat, output, name, new=new)), output.note
     else:
         answers = (pipe.JsonAnswers if as_json else pipe.TextAnswers)(sys.stdout, sys.stderr)
-        if new and partner.model.name == "local":
+        if new and options.model.name == "local":
             answers.note(f"{TINY} {BETTER}")
-        code, tell = pipe.run(talk, sys.stdin.buffer, answers), answers.note
-    return _commit(talk, tell) or code if commit else code
+        code, show = pipe.run(chat, sys.stdin.buffer, answers), answers.note
+    return _commit(chat, show) or code if commit else code
 
 
-def _commit(talk: ChatSession, tell: Callable[[str], object]) -> int:
-    """Remember, and tell what; gives 1 if nothing could be."""
-    result = talk.commit()
-    for line in commit_lines(talk.session.memory, result):
-        tell(line)
+def _commit(chat: ChatSession, show: Callable[[str], object]) -> int:
+    """Commit and show the result; return 1 if the commit failed."""
+    result = chat.commit()
+    for line in commit_lines(chat.session.memory, result):
+        show(line)
     return 1 if result.status == "failed" else 0
 
 
@@ -174,23 +174,23 @@ def _is_new(client: Client, name: str) -> bool:
     return False
 
 
-async def _talk(talk: ChatSession, screen: ChatOutput, name: str, *, new: bool) -> int:
+async def _run_terminal(chat: ChatSession, output: ChatOutput, name: str, *, new: bool) -> int:
     try:
-        await talk.open()
-        _greet(talk, screen, name, new=new)
-        return await terminal.run(talk, screen)
+        await chat.open()
+        _greet(chat, output, name, new=new)
+        return await terminal.run(chat, output)
     finally:
-        await talk.close()
+        await chat.close()
 
 
-def _greet(talk: ChatSession, screen: ChatOutput, name: str, *, new: bool) -> None:
-    count = counted(len(talk.branch), "message")
-    where = "new" if new else f"{talk.branch.name}, {count}"
-    screen.line(f"sennit {version('sennit')} · {name} ({where}) · {talk.partner.model.name}")
-    if new and talk.partner.model.name == "local":
-        screen.note(TINY)
-        screen.note(BETTER)
-    if talk.partner.tools:
-        screen.note(talk.partner.offered)
-    screen.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
-    recall(talk, screen)
+def _greet(chat: ChatSession, output: ChatOutput, name: str, *, new: bool) -> None:
+    count = pluralize(len(chat.branch), "message")
+    branch_info = "new" if new else f"{chat.branch.name}, {count}"
+    output.line(f"sennit {version('sennit')} · {name} ({branch_info}) · {chat.options.model.name}")
+    if new and chat.options.model.name == "local":
+        output.note(TINY)
+        output.note(BETTER)
+    if chat.options.tools:
+        output.note(chat.options.tools_summary)
+    output.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
+    show_last_exchange(chat, output)

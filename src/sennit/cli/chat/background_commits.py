@@ -1,8 +1,8 @@
 """Background commits of a chat, which block neither keys nor answers.
 
-Whoever does not want to wait goes on talking; what came of it is shown before the next prompt. At
-the end of the talk those under way are waited for. One that is cut off there all the same is in the
-store, open, and finished by the next start.
+The user may go on chatting; the result is shown before the next prompt. At the end of the chat the
+running commits are awaited. One that is killed nevertheless stays open in the store, and the next
+start finishes it.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from sennit.memory.commit.result import CommitResult
 
 
 class BackgroundCommits:
-    """The commits of one talk that are under way."""
+    """The running commits of one chat."""
 
-    def __init__(self, talk: ChatSession, screen: ChatOutput) -> None:
-        self._talk, self._screen = talk, screen
+    def __init__(self, chat: ChatSession, output: ChatOutput) -> None:
+        self._chat, self._output = chat, output
         self._under_way: list[asyncio.Task[CommitResult]] = []
 
-    async def make(self, enough: asyncio.Event) -> None:
-        """Commit the branch and show what came of it, unless somebody has had enough of waiting."""
-        made = asyncio.create_task(asyncio.to_thread(self._talk.commit))
-        self._under_way.append(made)
-        impatient = asyncio.create_task(enough.wait())
-        with self._screen.working("Extracting memories…"):
-            await asyncio.wait([made, impatient], return_when=asyncio.FIRST_COMPLETED)
-        impatient.cancel()
-        if not made.done():
-            self._screen.note("(the commit continues in the background; its result is shown later)")
+    async def run(self, stop_waiting: asyncio.Event) -> None:
+        """Commit the branch and show the result, or return as soon as `stop_waiting` is set."""
+        commit = asyncio.create_task(asyncio.to_thread(self._chat.commit))
+        self._under_way.append(commit)
+        interrupted = asyncio.create_task(stop_waiting.wait())
+        with self._output.status("Extracting memories…"):
+            await asyncio.wait([commit, interrupted], return_when=asyncio.FIRST_COMPLETED)
+        interrupted.cancel()
+        if not commit.done():
+            self._output.note("(the commit continues in the background; its result is shown later)")
         self.report()
 
     def report(self) -> None:
-        """Show what came of those that are done by now."""
-        done = [one for one in self._under_way if one.done()]
-        self._under_way = [one for one in self._under_way if not one.done()]
-        for one in done:
-            self._show(one)
+        """Show the results of finished commits."""
+        done = [task for task in self._under_way if task.done()]
+        self._under_way = [task for task in self._under_way if not task.done()]
+        for task in done:
+            self._show(task)
 
-    def _show(self, made: asyncio.Task[CommitResult]) -> None:
+    def _show(self, commit: asyncio.Task[CommitResult]) -> None:
         try:
-            for line in commit_lines(self._talk.session.memory, made.result()):
-                self._screen.line(line)
+            for line in commit_lines(self._chat.session.memory, commit.result()):
+                self._output.line(line)
         except SennitError as error:
-            self._screen.error(str(error))
+            self._output.error(str(error))
 
     async def finish(self) -> None:
-        """Wait for all of them."""
+        """Wait for all running commits and show their results."""
         if self._under_way:
-            with self._screen.working("Extracting memories…"):
+            with self._output.status("Extracting memories…"):
                 await asyncio.wait(self._under_way)
         self.report()

@@ -1,7 +1,7 @@
-"""Interrupted answers: the text and tool calls that a killed program left, for /resume.
+"""Interrupted answers: the text and tool calls that a killed process left, for /resume.
 
-Everything is read from the journal of the branch. A call that was started has perhaps taken effect:
-whoever could make it a second time is told so first.
+Everything is read from the journal of the branch. A started call may have taken effect, so the user
+is warned before it could run a second time.
 """
 
 from __future__ import annotations
@@ -27,119 +27,127 @@ class InterruptedCall:
 
     call: str
     state: str
-    """What is known of it, as a sentence without its subject."""
+    """The state of the call, as a predicate that follows its text."""
     on_resume: str
-    """What /resume does about it, likewise."""
+    """The effect of /resume on the call, as a predicate."""
     uncertain: bool
     """Whether it may have taken effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptedAnswer:
-    """An answer that did not come to its end."""
+    """The last answer of a branch, whose run did not end."""
 
     text: str
-    """The words that were shown and are not on the branch."""
+    """The streamed text that is not on the branch."""
     calls: tuple[InterruptedCall, ...]
     elsewhere: bool
-    """Whether another program may still be at it."""
+    """Whether another process may still be running it."""
 
     @property
     def reports(self) -> list[str]:
-        """Sentences on what has happened."""
+        """Sentences that describe the interruption."""
         if self.elsewhere:
             return [
                 "Another process is answering on this branch; /resume takes over once it has ended."
             ]
         cut = "The answer was interrupted" if self.text else "The answer was interrupted here"
-        return [f"{cut}: the program ended.", *(f"{one.call} {one.state}." for one in self.calls)]
+        return [
+            f"{cut}: the program ended.",
+            *(f"{call.call} {call.state}." for call in self.calls),
+        ]
 
     @property
     def choices(self) -> list[str]:
-        """Sentences on what can be done now."""
+        """Sentences that list the user's options."""
         if self.elsewhere:
             return []
         if not self.calls:
             dropped = "discards this text and " if self.text else ""
             return [f"/resume {dropped}asks the model again; a new message keeps it as it is."]
         several = len(self.calls) > 1
-        resumed = [
-            f"/resume {one.on_resume}{f': {one.call}' if several else ''}." for one in self.calls
+        sentences = [
+            f"/resume {call.on_resume}{f': {call.call}' if several else ''}." for call in self.calls
         ]
-        if any(one.uncertain for one in self.calls):
-            resumed.append("/retry asks the model again on a fork, which may repeat the call.")
-        return resumed
+        if any(call.uncertain for call in self.calls):
+            sentences.append("/retry asks the model again on a fork, which may repeat the call.")
+        return sentences
 
 
-def interrupted(branch: Branch, tools: Iterable[Tool]) -> InterruptedAnswer | None:
-    """Return what is left of the last answer of a branch, if it did not come to its end."""
+def interrupted_answer(branch: Branch, tools: Iterable[Tool]) -> InterruptedAnswer | None:
+    """Return the last answer of a branch if its run did not end, else None."""
     runs = RunRepository(branch)
-    left = unfinished(runs)
-    if left is None:
+    run = unfinished(runs)
+    if run is None:
         return None
     if is_under_way(runs):
         return InterruptedAnswer("", (), elsewhere=True)
     requests = pending(branch)
-    left.calls.complete_now(runs, requests)
-    known = {tool.name: tool for tool in tools}
-    text = "".join("".join(draft.text) for draft in left.drafts.values())
-    return InterruptedAnswer(text, tuple(_call(one, known, left.calls) for one in requests), False)
+    run.calls.complete_now(runs, requests)
+    by_name = {tool.name: tool for tool in tools}
+    text = "".join("".join(draft.text) for draft in run.drafts.values())
+    calls = tuple(_interrupted_call(request, by_name, run.calls) for request in requests)
+    return InterruptedAnswer(text, calls, elsewhere=False)
 
 
-def started(branch: Branch, messages: Iterable[Message]) -> list[str]:
-    """Return the tool calls among some messages that were started, so may have taken effect."""
-    requests = [one for one in messages if isinstance(one.content, ActionRequestContent)]
-    starts = RunRepository(branch).starts([one.id for one in requests])
-    return [call_text(called(one)) for one in requests if one.id in starts]
+def started_calls(branch: Branch, messages: Iterable[Message]) -> list[str]:
+    """Return the texts of the tool calls among `messages` that were started."""
+    requests = [
+        message for message in messages if isinstance(message.content, ActionRequestContent)
+    ]
+    starts = RunRepository(branch).starts([request.id for request in requests])
+    return [call_text(tool_call(request)) for request in requests if request.id in starts]
 
 
-def started_before(branch: Branch, call: Message) -> bool:
-    """Tell if a call, or another of the same tool with the same arguments, was started before.
+def was_started_before(branch: Branch, call: Message) -> bool:
+    """Return whether this call, or one of the same tool with the same arguments, was started.
 
-    Also those on branches from which this one was forked count.
+    Calls on the branches from which this one was forked count too.
     """
-    wanted = called(call)
+    wanted = tool_call(call)
     same = (wanted.function, wanted.arguments)
-    above = (branch.session.get_branch(one.branch_id, None) for one in branch.lineage())
+    ancestors = (branch.session.get_branch(fork.branch_id, None) for fork in branch.lineage())
     requests = {
         message.id: message
-        for one in (branch, *above)
-        for message in ([] if one is None else one.messages)
+        for source in (branch, *ancestors)
+        for message in ([] if source is None else source.messages)
         if isinstance(content := message.content, ActionRequestContent)
         and (content.function, content.arguments) == same
     }
-    return bool(started(branch, requests.values()))
+    return bool(started_calls(branch, requests.values()))
 
 
-def called(message: Message) -> ActionRequestContent:
-    """Return the call that a message asks for."""
+def tool_call(message: Message) -> ActionRequestContent:
+    """Return the tool call in a message."""
     content = message.content
     assert isinstance(content, ActionRequestContent)
     return content
 
 
-def _call(request: Message, tools: Mapping[str, Tool], calls: ToolCallStates) -> InterruptedCall:
-    tool, decision = tools.get(called(request).function or ""), calls.decided.get(request.id)
-    again = calls.may_have_run(request.id)
-    uncertain = again and request.id not in calls.returned
+def _interrupted_call(
+    request: Message, tools: Mapping[str, Tool], calls: ToolCallStates
+) -> InterruptedCall:
+    tool, decision = tools.get(tool_call(request).function or ""), calls.decided.get(request.id)
+    may_have_run = calls.may_have_run(request.id)
+    uncertain = may_have_run and request.id not in calls.returned
     if request.id in calls.returned:
-        state, resumed = "has run, and its result is known", "continues with the result"
-    elif again:
+        state, on_resume = "has run, and its result is known", "continues with the result"
+    elif may_have_run:
         state = "was running when the program ended: it may or may not have taken effect"
-        resumed = _again(tool, allowed=decision is not None and decision.approved)
+        on_resume = _resume_effect(tool, allowed=decision is not None and decision.approved)
     elif tool is None:
-        state, resumed = "has not run", "tells the model that this chat has no such tool"
+        state, on_resume = "has not run", "tells the model that this chat has no such tool"
     elif decision is not None:
         state = "was approved and has not run" if decision.approved else "was denied"
-        resumed = "runs the call now" if decision.approved else "tells the model so"
+        on_resume = "runs the call now" if decision.approved else "tells the model so"
     else:
         state = "has not run"
-        resumed = "asks you about the call" if tool.needs_approval else "runs the call now"
-    return InterruptedCall(call_text(called(request)), state, resumed, uncertain)
+        on_resume = "asks you about the call" if tool.needs_approval else "runs the call now"
+    return InterruptedCall(call_text(tool_call(request)), state, on_resume, uncertain)
 
 
-def _again(tool: Tool | None, *, allowed: bool) -> str:
-    """Say what /resume does about a call that was started."""
+def _resume_effect(tool: Tool | None, *, allowed: bool) -> str:
+    """Return the effect of /resume on a call that was started, as a predicate."""
     if tool is None or tool.replay == "never":
         return "does not repeat the call; the model is told that it was interrupted"
     if not allowed and (tool.replay == "ask" or tool.needs_approval):

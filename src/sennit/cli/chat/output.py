@@ -1,9 +1,8 @@
 """Terminal output of a run: the answer as it streams, and one line for everything else.
 
-Text is written as it arrives and never drawn over, so nothing flickers, whatever was said can be
-scrolled back to, and a copy of the screen is a transcript. Markdown stays as the model wrote it:
-half a table or half a code block cannot be drawn without drawing it again. Lines are broken between
-words, at the width that the terminal has as they are written.
+Text is written as it arrives and never redrawn, so nothing flickers, the scrollback is complete and
+a copy of the screen is a transcript. Markdown is not rendered: a partial table or code block would
+have to be redrawn. Lines are wrapped between words, at the current width of the terminal.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from sennit.cli.chat.word_wrap import WordWrap, wrapped
-from sennit.cli.text import call_card, clean, result_card, said
+from sennit.cli.chat.word_wrap import WordWrap, wrap_text
+from sennit.cli.text import call_card, clean, message_text, result_card
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -38,7 +37,7 @@ from sennit.turns.result import Notice, Return
 
 
 class ChatOutput:
-    """Writes to a terminal."""
+    """A writer of chat events and notes to a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,26 +47,26 @@ class ChatOutput:
         self._shown: set[UUID] = set()
 
     def line(self, text: str, style: str = "") -> None:
-        """A line of its own; what a model or a store says in it is made safe."""
+        """Print a separate line, without control characters."""
         self._close_line()
-        lines = wrapped(clean(text), self._console.width)
+        lines = wrap_text(clean(text), self._console.width)
         self._console.print(Text(lines, style=style), soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Something beside the conversation."""
+        """Print a dimmed line that is not part of the conversation."""
         self.line(text, "dim")
 
     def error(self, text: str) -> None:
         """Print an error in one line."""
         self.line(" ".join(text.split()), "red")
 
-    def working(self, text: str) -> Status:
-        """Something that moves while something else is done, and is gone afterwards."""
+    def status(self, text: str) -> Status:
+        """Return a spinner that is shown while its block runs."""
         self._close_line()
         return self._console.status(text)
 
     def event(self, event: AnyEvent) -> None:
-        """Show what happens in a run."""
+        """Show an event of a run."""
         match event:
             case TextAdded():
                 self._add(event.message_id, event.text, "")
@@ -76,7 +75,7 @@ class ChatOutput:
             case DraftDropped():
                 self.note("(the text above was discarded)")
             case MessageCompleted() if event.message.id not in self._shown:
-                self._whole(event.message)
+                self._add_message(event.message)
             case ToolCalled() | ToolCompleted():
                 self._card(event.message)
             case HistoryReplaced():
@@ -97,10 +96,10 @@ class ChatOutput:
         self._write(self._wrap.add(safe, self._console.width))
         self._line_open = not safe.endswith("\n")
 
-    def _whole(self, message: Message) -> None:
+    def _add_message(self, message: Message) -> None:
         content = message.content
         if isinstance(content, AssistantResponseContent) and not content.empty:
-            self._add(message.id, said(message), "")
+            self._add(message.id, message_text(message), "")
 
     def _card(self, message: Message) -> None:
         width = max(self._console.width - 1, 20)
@@ -117,7 +116,7 @@ class ChatOutput:
         self._shown.clear()
         if result.stop_reason == "cancelled":
             self.note("(stopped; the text so far is kept)")
-        if result.stop_reason in ("cancelled", "suspended"):  # who waits is asked next
+        if result.stop_reason in ("cancelled", "suspended"):  # pending approvals are asked next
             return
         for notice in result.messages:
             self._notice(notice)

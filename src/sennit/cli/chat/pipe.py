@@ -1,7 +1,7 @@
 """`sennit chat` with piped input: one answer per line.
 
-Only answers go to the standard output, as they come; everything else goes to the standard error.
-Each line is a message as it stands, also one that begins with a slash: programs type no commands.
+Answers are streamed to stdout, everything else goes to stderr. Each line is sent as it is, even if
+it begins with a slash: scripts do not use slash commands.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TextIO, TypeVar
 from uuid import UUID
 
 from sennit.cli.chat.conversation import ChatSession
-from sennit.cli.chat.interrupted import InterruptedAnswer, called
-from sennit.cli.text import call_text, clean, one_line, said
+from sennit.cli.chat.interrupted import InterruptedAnswer, tool_call
+from sennit.cli.text import call_text, clean, message_text, one_line
 from sennit.errors import SennitError
 from sennit.messages.content import AssistantResponseContent, MessageRole
 from sennit.messages.message import Message
@@ -31,9 +31,9 @@ from sennit.turns.result import Return
 
 _T = TypeVar("_T")
 _USER = MessageRole.USER
-_ANSWERED = ("stable", "length")
-WAITING = 3
-"""The exit code of a chat that waits for a person."""
+_COMPLETE_STOP_REASONS = ("stable", "length")
+APPROVAL_PENDING = 3
+"""The exit code of a chat with a tool call that needs approval."""
 
 
 class TextAnswers:
@@ -46,18 +46,18 @@ class TextAnswers:
         self._shown: set[UUID] = set()
 
     def note(self, text: str) -> None:
-        """Something beside the answers."""
+        """Write a line that is not part of an answer."""
         self._notes.write(f"{clean(text)}\n")
         self._notes.flush()
 
     def event(self, event: AnyEvent) -> None:
-        """Write what belongs to the answer."""
+        """Write the text of an answer as its events arrive."""
         match event:
             case TextAdded():
                 self._add(event.message_id, event.text)
             case MessageCompleted() if event.message.id not in self._shown:
                 if isinstance(event.message.content, AssistantResponseContent):
-                    self._add(event.message.id, said(event.message))
+                    self._add(event.message.id, message_text(event.message))
             case WarningIssued():
                 self.note(f"sennit: {event.notice.text}")
             case MessageCompleted() | ToolCalled() | RunEnded():
@@ -65,41 +65,44 @@ class TextAnswers:
             case _:
                 pass
 
-    def ended(self, talk: ChatSession, result: Return) -> None:
-        """Write what there is to say about the end of a run."""
-        del talk
+    def ended(self, chat: ChatSession, result: Return) -> None:
+        """Write the errors of a finished run."""
+        del chat
         for notice in result.messages:
             if notice.severity == "error":
                 self.note(f"sennit: {notice.text}")
 
-    def busy(self) -> None:
-        """Say why the next answer takes a while."""
+    def note_busy(self) -> None:
+        """Report that another process holds the branch."""
         self.note("sennit: Another process is answering on this branch; waiting for it.")
 
-    def waits(self, talk: ChatSession, calls: list[Message]) -> None:
-        """Say what waits for a person, and how to decide."""
+    def note_pending(self, chat: ChatSession, calls: list[Message]) -> None:
+        """Report the calls that need approval, and how to decide."""
         for call in calls:
-            self.note(f"sennit: {call_text(called(call))} waits for approval.")
+            self.note(f"sennit: {call_text(tool_call(call))} waits for approval.")
         self.note(
             f"sennit: No more lines are read. To decide, open the chat in a terminal with the same "
-            f"tools: {_chat(talk)}. To run tools without approval, send the line again with --yes."
+            f"tools: {_chat_command(chat)}. To run tools without approval, send the line again "
+            f"with --yes."
         )
 
-    def left_undone(self, calls: list[Message]) -> None:
-        """Say which calls of an earlier line are passed over."""
+    def note_skipped(self, calls: list[Message]) -> None:
+        """Report the pending calls of an earlier line, which are not run."""
         for call in calls:
-            self.note(f"sennit: {call_text(called(call))} was waiting for approval and is not run.")
+            self.note(
+                f"sennit: {call_text(tool_call(call))} was waiting for approval and is not run."
+            )
 
-    def interrupted(self, talk: ChatSession, left: InterruptedAnswer) -> None:
-        """Say what is left of an answer that did not come to its end."""
-        for report in left.reports:
+    def note_interrupted(self, chat: ChatSession, answer: InterruptedAnswer) -> None:
+        """Report an interrupted answer, and how to resume it."""
+        for report in answer.reports:
             self.note(f"sennit: {report}")
-        if left.text:
-            self.note(f"sennit: Its text so far: {one_line(left.text)}")
-        if not left.elsewhere:
+        if answer.text:
+            self.note(f"sennit: Its text so far: {one_line(answer.text)}")
+        if not answer.elsewhere:
             self.note(
                 f"sennit: It is kept, and the lines are sent after it. To resume it instead, open "
-                f"the chat in a terminal and type /resume: {_chat(talk)}"
+                f"the chat in a terminal and type /resume: {_chat_command(chat)}"
             )
 
     def _add(self, message: UUID, text: str) -> None:
@@ -122,88 +125,91 @@ class JsonAnswers(TextAnswers):
     """Writes each answer as one line of JSON."""
 
     def event(self, event: AnyEvent) -> None:
-        """Nothing is written before the end."""
+        """Ignore events: the answer is written when the run has ended."""
 
-    def ended(self, talk: ChatSession, result: Return) -> None:
-        """Write the answer and how it came about."""
+    def ended(self, chat: ChatSession, result: Return) -> None:
+        """Write the answer, its stop reason, notices and token counts."""
         usage = result.metrics.usage
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "answer": result.text,
             "stop_reason": result.stop_reason,
-            "session": talk.session.key,
-            "branch": talk.branch.name,
-            "model": result.metrics.model or talk.partner.model.name,
-            "messages": [str(one.id) for one in result.body.interactions if one.role != _USER],
+            "session": chat.session.key,
+            "branch": chat.branch.name,
+            "model": result.metrics.model or chat.options.model.name,
+            "messages": [
+                str(message.id) for message in result.body.interactions if message.role != _USER
+            ],
             "notices": [
-                {"severity": one.severity, "code": one.code, "text": one.text}
-                for one in result.messages
+                {"severity": notice.severity, "code": notice.code, "text": notice.text}
+                for notice in result.messages
             ],
             "tokens": {"in": usage.input_tokens, "out": usage.output_tokens},
         }
         if result.stop_reason == "suspended":
-            told["waiting"] = [called(one).call_id for one in talk.pending_approvals()]
-        self._out.write(f"{json.dumps(told, ensure_ascii=False)}\n")
+            record["waiting"] = [tool_call(call).call_id for call in chat.pending_approvals()]
+        self._out.write(f"{json.dumps(record, ensure_ascii=False)}\n")
         self._out.flush()
 
 
-def run(talk: ChatSession, lines: Iterable[bytes], answers: TextAnswers) -> int:
-    """Answer each line; gives the exit code, 1 if the last answer failed.
+def run(chat: ChatSession, lines: Iterable[bytes], answers: TextAnswers) -> int:
+    """Answer each line and return the exit code: 1 if the last answer failed.
 
-    An answer that waits for a person's decision is the end: what is said after it would be said
-    over it.
+    Stops at an answer that needs approval, because the next line would abandon its tool call.
     """
     answered = True
     with asyncio.Runner() as runner:
         try:
-            _run(runner, talk.open())
-            if talk.partner.tools:
-                answers.note(talk.partner.offered)
-            if (waiting := talk.pending_approvals()) and not _passed_over(talk, waiting, answers):
-                return WAITING
-            if (left := talk.interrupted()) is not None:
-                answers.interrupted(talk, left)
+            _run(runner, chat.open())
+            if chat.options.tools:
+                answers.note(chat.options.tools_summary)
+            if (pending := chat.pending_approvals()) and not _skip_pending(chat, pending, answers):
+                return APPROVAL_PENDING
+            if (interrupted := chat.interrupted()) is not None:
+                answers.note_interrupted(chat, interrupted)
             for line in lines:
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text.strip():
-                    answered = _run(runner, _exchange(talk, text, answers))
-                if not answered and (waiting := talk.pending_approvals()):
-                    answers.waits(talk, waiting)
-                    return WAITING
+                    answered = _run(runner, _exchange(chat, text, answers))
+                if not answered and (pending := chat.pending_approvals()):
+                    answers.note_pending(chat, pending)
+                    return APPROVAL_PENDING
         finally:
-            _run(runner, talk.close())
+            _run(runner, chat.close())
     return 0 if answered else 1
 
 
 def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine; one that Ctrl-C has kept from starting is closed, lest Python warn of it."""
+    """Run a coroutine; close it, so that Python does not warn if Ctrl-C kept it from starting."""
     try:
         return runner.run(work)
     finally:
         work.close()
 
 
-def _passed_over(talk: ChatSession, waiting: list[Message], answers: TextAnswers) -> bool:
-    """Tell if lines may be said over calls that an earlier line left waiting.
+def _skip_pending(chat: ChatSession, pending: list[Message], answers: TextAnswers) -> bool:
+    """Return whether to go on despite calls that an earlier line left pending.
 
-    That is so with --yes. They are not made: whoever was told of --yes says the line again.
+    True with --yes. Those calls are not run: the hint about --yes says to send the line again.
     """
-    asking = {tool.name for tool in talk.partner.tools if tool.needs_approval}
-    if any(called(one).function in asking or not talk.has_tool_of(one) for one in waiting):
-        answers.waits(talk, waiting)
+    needs_approval = {tool.name for tool in chat.options.tools if tool.needs_approval}
+    if any(
+        tool_call(call).function in needs_approval or not chat.has_tool_of(call) for call in pending
+    ):
+        answers.note_pending(chat, pending)
         return False
-    answers.left_undone(waiting)
+    answers.note_skipped(pending)
     return True
 
 
-def _chat(talk: ChatSession) -> str:
-    return f"sennit chat --session {shlex.quote(talk.session.key or '')}"
+def _chat_command(chat: ChatSession) -> str:
+    return f"sennit chat --session {shlex.quote(chat.session.key or '')}"
 
 
-async def _exchange(talk: ChatSession, text: str, answers: TextAnswers) -> bool:
+async def _exchange(chat: ChatSession, text: str, answers: TextAnswers) -> bool:
     try:
-        result = await talk.answer_in_turn(answers.event, text, answers.busy)
+        result = await chat.answer_when_free(answers.event, text, answers.note_busy)
     except SennitError as error:
         answers.note(f"sennit: {error}")
         return False
-    answers.ended(talk, result)
-    return result.stop_reason in _ANSWERED
+    answers.ended(chat, result)
+    return result.stop_reason in _COMPLETE_STOP_REASONS

@@ -1,7 +1,7 @@
 """Slash commands of `sennit chat` on a terminal.
 
-A command does one thing to the talk and says what comes next as a value: another prompt, perhaps
-with text already in it, an answer of the model, or the end.
+A command changes the chat and returns the next step as a value: another prompt, perhaps with
+prefilled text, an answer of the model, or the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from sennit.cli.chat.conversation import ChatSession
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.memory import memory_lines
-from sennit.cli.text import counted, nearest, one_line, said
+from sennit.cli.text import message_text, one_line, pluralize, suggestion
 from sennit.errors import SennitError
 from sennit.messages.message import Message, MessageRole
 
@@ -24,7 +24,7 @@ class Prompt:
     """Ask the user again."""
 
     fill: str = ""
-    """What already stands in the line."""
+    """The prefilled text of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +32,21 @@ class AskModel:
     """Let the model answer."""
 
     say: str | None = None
-    """What the user says first."""
+    """The user's message, or None to answer the branch as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let the model go on with an answer that was interrupted."""
+    """Resume an interrupted answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Ask the user about the tool calls that wait."""
+    """Ask the user about pending tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class Commit:
     """Commit the branch."""
 
 
@@ -55,7 +55,7 @@ class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | AskModel | Resume | Decide | Remember | Quit
+Next: TypeAlias = Prompt | AskModel | Resume | Decide | Commit | Quit
 _Run: TypeAlias = Callable[[ChatSession, ChatOutput, str], Next | None]
 
 
@@ -64,254 +64,256 @@ class Command:
     """A slash command: its name, its help and its function."""
 
     usage: str
-    told: str
+    summary: str
     run: _Run
 
 
 COMMANDS: dict[str, Command] = {}
 _ALIASES = {"/exit": "/quit"}
-_DIGITS = 9  # of the number of a message; more of them are something to say
+_MAX_NUMBER_DIGITS = 9  # of a message number; a longer one is text
 
 
-def _command(usage: str, told: str) -> Callable[[_Run], _Run]:
+def _command(usage: str, summary: str) -> Callable[[_Run], _Run]:
     def register(run: _Run) -> _Run:
-        COMMANDS[usage.split()[0]] = Command(usage, told, run)
+        COMMANDS[usage.split()[0]] = Command(usage, summary, run)
         return run
 
     return register
 
 
-def take(talk: ChatSession, screen: ChatOutput, line: str) -> Next:
-    """Do what a line says: a command, or something to be said to the model."""
+def handle_line(chat: ChatSession, output: ChatOutput, line: str) -> Next:
+    """Run the command on a line, or return the line as a message to the model."""
     text = line.strip()
     if not text:
         return Prompt()
     if not text.startswith("/") or text.startswith("//"):
         return AskModel(text.removeprefix("/") if text.startswith("//") else text)
     try:
-        return _obey(talk, screen, text)
+        return _run_command(chat, output, text)
     except SennitError as error:
-        screen.error(str(error))
+        output.error(str(error))
         return Prompt()
 
 
-def _obey(talk: ChatSession, screen: ChatOutput, text: str) -> Next:
+def _run_command(chat: ChatSession, output: ChatOutput, text: str) -> Next:
     typed, _, rest = text.partition(" ")
     name = typed.lower()
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is None:
-        screen.error(
-            f"Unknown command {typed}.{nearest(name, list(COMMANDS))} /help lists the commands; to "
-            f"send a message that begins with a slash, type two slashes."
+        output.error(
+            f"Unknown command {typed}.{suggestion(name, list(COMMANDS))} /help lists the commands; "
+            f"to send a message that begins with a slash, type two slashes."
         )
         return Prompt()
-    talk.session.refresh()
-    return command.run(talk, screen, rest.strip()) or Prompt()
+    chat.session.refresh()
+    return command.run(chat, output, rest.strip()) or Prompt()
 
 
 @_command("/help", "show this list")
-def _help(_talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
+def _help(_chat: ChatSession, output: ChatOutput, _rest: str) -> None:
     width = max(len(command.usage) for command in COMMANDS.values())
     for command in COMMANDS.values():
-        screen.line(f"{command.usage:<{width}}  {command.told}")
-    screen.note("Alt-Enter starts a new line, Ctrl-C stops an answer, Ctrl-D quits.")
+        output.line(f"{command.usage:<{width}}  {command.summary}")
+    output.note("Alt-Enter starts a new line, Ctrl-C stops an answer, Ctrl-D quits.")
 
 
 @_command("/fork [NAME]", "continue with the same history on a new branch")
-def _fork(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
-    source = talk.branch.name
-    screen.note(f"Now on {talk.fork(rest or None).name}, a fork of {source}.")
+def _fork(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+    source = chat.branch.name
+    output.note(f"Now on {chat.fork(rest or None).name}, a fork of {source}.")
 
 
 @_command("/branches", "list the branches")
-def _branches(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    for branch in talk.session.branches:
-        mark = "*" if branch is talk.branch else " "
-        last = one_line(said(talk.session.messages.get(branch[-1])), 40) if len(branch) else ""
-        screen.line(f"{mark} {branch.name} ({counted(len(branch), 'message')})  {last}")
+def _branches(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    for branch in chat.session.branches:
+        mark = "*" if branch is chat.branch else " "
+        last = (
+            one_line(message_text(chat.session.messages.get(branch[-1])), 40) if len(branch) else ""
+        )
+        output.line(f"{mark} {branch.name} ({pluralize(len(branch), 'message')})  {last}")
 
 
 @_command("/switch NAME", "switch to another branch")
-def _switch(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
+def _switch(chat: ChatSession, output: ChatOutput, rest: str) -> None:
     if not rest:
-        screen.error("The branch is missing: /switch NAME. /branches lists the branches.")
+        output.error("The branch is missing: /switch NAME. /branches lists the branches.")
         return
-    branch = talk.switch(rest)
-    screen.note(f"Now on {branch.name} ({counted(len(branch), 'message')}).")
-    recall(talk, screen)
+    branch = chat.switch(rest)
+    output.note(f"Now on {branch.name} ({pluralize(len(branch), 'message')}).")
+    show_last_exchange(chat, output)
 
 
 @_command("/rename NAME", "rename this branch")
-def _rename(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
+def _rename(chat: ChatSession, output: ChatOutput, rest: str) -> None:
     if not rest:
-        screen.error("The new name is missing: /rename NAME.")
+        output.error("The new name is missing: /rename NAME.")
         return
-    talk.branch.rename(rest)
-    screen.note(f"This branch is now named {talk.branch.name}.")
+    chat.branch.rename(rest)
+    output.note(f"This branch is now named {chat.branch.name}.")
 
 
 @_command("/tree", "draw the branches as a tree of forks")
-def _tree(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    screen.line(str(talk.session.tree()))
-    screen.note(f"You are on {talk.branch.name}.")
+def _tree(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    output.line(str(chat.session.tree()))
+    output.note(f"You are on {chat.branch.name}.")
 
 
 @_command("/edit [N] [TEXT]", "edit your last message, or number N, on a fork")
-def _edit(talk: ChatSession, screen: ChatOutput, rest: str) -> Next:
-    first, _, more = rest.partition(" ")
-    numbered = first.isascii() and first.isdigit() and len(first) <= _DIGITS
-    number, text = (int(first), more.strip()) if numbered else (None, rest)
+def _edit(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
+    first, _, tail = rest.partition(" ")
+    numbered = first.isascii() and first.isdigit() and len(first) <= _MAX_NUMBER_DIGITS
+    number, text = (int(first), tail.strip()) if numbered else (None, rest)
     if not text:
-        old = talk.question(number)
-        return Prompt(f"/edit {talk.number(old)} {said(old)}")
-    _warn_of_repetition(talk, screen, talk.question(number))
-    screen.note(f"Now on {talk.edit(number, text).name}.")
+        question = chat.question(number)
+        return Prompt(f"/edit {chat.number(question)} {message_text(question)}")
+    _warn_of_repetition(chat, output, chat.question(number))
+    output.note(f"Now on {chat.edit(number, text).name}.")
     return AskModel()
 
 
-def _warn_of_repetition(talk: ChatSession, screen: ChatOutput, question: Message) -> None:
-    """Name the tool calls of an answer that is about to be given anew."""
-    for call in talk.started_since(question):
-        screen.note(
+def _warn_of_repetition(chat: ChatSession, output: ChatOutput, question: Message) -> None:
+    """Warn of started tool calls in an answer that is about to be regenerated."""
+    for call in chat.started_since(question):
+        output.note(
             f"{call} was started in the answer above and may have taken effect; if the model calls "
             f"it again, it may happen twice."
         )
 
 
 @_command("/resume", "resume an interrupted answer")
-def _resume(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
-    if talk.pending_approvals():
+def _resume(chat: ChatSession, output: ChatOutput, _rest: str) -> Next:
+    if chat.pending_approvals():
         return Decide()
-    if talk.interrupted() is not None:
+    if chat.interrupted() is not None:
         return Resume()
-    screen.note("No answer was interrupted on this branch.")
+    output.note("No answer was interrupted on this branch.")
     return Prompt()
 
 
 @_command("/retry", "regenerate the last answer on a fork")
-def _retry(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
-    _warn_of_repetition(talk, screen, talk.question())
-    if talk.retry():
-        screen.note(f"Now on {talk.branch.name}.")
+def _retry(chat: ChatSession, output: ChatOutput, _rest: str) -> Next:
+    _warn_of_repetition(chat, output, chat.question())
+    if chat.retry():
+        output.note(f"Now on {chat.branch.name}.")
     return AskModel()
 
 
 @_command("/undo", "remove your last message and its answer")
-def _undo(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    screen.note(f"Removed: {one_line(said(talk.undo()))}")
-    if talk.committed:
-        screen.note(
+def _undo(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    output.note(f"Removed: {one_line(message_text(chat.undo()))}")
+    if chat.removed_committed:
+        output.note(
             "It was committed before: its archive and the memories based on it are kept. /forget "
             "erases both."
         )
 
 
 @_command("/forget", "erase committed messages that you removed, and the memories based on them")
-def _forget(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    if not talk.committed:
-        screen.note(
+def _forget(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    if not chat.removed_committed:
+        output.note(
             "None of the messages that you removed was committed; there is nothing to erase."
         )
         return
-    screen.note(f"Erased {counted(talk.forget(), 'message')} and the memories based on them.")
+    output.note(f"Erased {pluralize(chat.forget(), 'message')} and the memories based on them.")
 
 
 @_command("/model", "show the current model, and how to use another")
-def _model(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    again = f"sennit chat --session {quote(talk.session.key or '')} --model NAME"
-    screen.line(talk.partner.model.name)
-    screen.note(f"To use another model: /quit, then {again}, such as openai:gpt-5.")
+def _model(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    command = f"sennit chat --session {quote(chat.session.key or '')} --model NAME"
+    output.line(chat.options.model.name)
+    output.note(f"To use another model: /quit, then {command}, such as openai:gpt-5.")
 
 
 @_command("/tools", "list the tools the model may call")
-def _tools(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    for tool in talk.partner.tools:
+def _tools(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    for tool in chat.options.tools:
         asks = " (asks you first)" if tool.needs_approval else ""
-        screen.line(f"{tool.name}{asks}  {one_line(tool.description)}")
-    if not talk.partner.tools:
-        screen.note(
+        output.line(f"{tool.name}{asks}  {one_line(tool.description)}")
+    if not chat.options.tools:
+        output.note(
             "No tools. Add some with sennit chat --tool FILE.py, or use the built-in ones: --tool "
             "time --tool calculator"
         )
 
 
 @_command("/approve", "approve or deny pending tool calls")
-def _approve(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
-    if talk.pending_approvals():
+def _approve(chat: ChatSession, output: ChatOutput, _rest: str) -> Next:
+    if chat.pending_approvals():
         return Decide()
-    screen.note("No tool call is waiting for approval.")
-    show_interruption(talk, screen)
+    output.note("No tool call is waiting for approval.")
+    show_interruption(chat, output)
     return Prompt()
 
 
 @_command("/commit", "archive the messages and extract memories from them")
-def _commit(_talk: ChatSession, _screen: ChatOutput, _rest: str) -> Next:
-    return Remember()
+def _commit(_chat: ChatSession, _output: ChatOutput, _rest: str) -> Next:
+    return Commit()
 
 
 @_command("/memory", "show the memories and their evidence")
-def _memory(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    found = talk.session.memory.all()
-    said_of = talk.session.memory.evidence(found)
-    for one in found:
-        for line in memory_lines(one, said_of):
-            screen.line(line)
-    if not found:
-        screen.note("No memories yet; /commit extracts them from this chat.")
-    if not talk.remembers:
-        screen.note("This chat does not use them (--no-memory).")
+def _memory(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    memories = chat.session.memory.all()
+    evidence = chat.session.memory.evidence(memories)
+    for memory in memories:
+        for line in memory_lines(memory, evidence):
+            output.line(line)
+    if not memories:
+        output.note("No memories yet; /commit extracts them from this chat.")
+    if not chat.use_memory:
+        output.note("This chat does not use them (--no-memory).")
 
 
 @_command("/system [TEXT]", "show or set the system message; - removes it")
-def _system(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
+def _system(chat: ChatSession, output: ChatOutput, rest: str) -> None:
     if rest:
-        talk.instruct(None if rest == "-" else rest)
-        screen.note("System message removed." if rest == "-" else "System message set.")
-    elif (told := talk.instructions) is not None:
-        screen.line(told)
+        chat.set_system(None if rest == "-" else rest)
+        output.note("System message removed." if rest == "-" else "System message set.")
+    elif (text := chat.system_text) is not None:
+        output.line(text)
     else:
-        screen.note("There is no system message. Set one: /system TEXT")
+        output.note("There is no system message. Set one: /system TEXT")
 
 
 @_command("/history", "show the whole branch with numbered messages")
-def _history(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
-    for number, message in enumerate(talk.branch.messages, 1):
-        _show(screen, message, number)
-    if not len(talk.branch):
-        screen.note("There are no messages yet.")
+def _history(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
+    for number, message in enumerate(chat.branch.messages, 1):
+        _show(output, message, number)
+    if not len(chat.branch):
+        output.note("There are no messages yet.")
 
 
 @_command("/quit", "quit; the conversation is stored")
-def _quit(_talk: ChatSession, _screen: ChatOutput, _rest: str) -> Next:
+def _quit(_chat: ChatSession, _output: ChatOutput, _rest: str) -> Next:
     return Quit()
 
 
-def recall(talk: ChatSession, screen: ChatOutput) -> None:
-    """Show the last exchange of the branch, to go on from."""
-    asked = talk.questions
-    if asked:
-        first = talk.number(asked[-1])
-        for number, message in enumerate(talk.branch.messages[first - 1 :], first):
-            _show(screen, message, number)
-    show_interruption(talk, screen)
+def show_last_exchange(chat: ChatSession, output: ChatOutput) -> None:
+    """Show the last question of the branch and everything after it."""
+    questions = chat.questions
+    if questions:
+        first = chat.number(questions[-1])
+        for number, message in enumerate(chat.branch.messages[first - 1 :], first):
+            _show(output, message, number)
+    show_interruption(chat, output)
 
 
-def show_interruption(talk: ChatSession, screen: ChatOutput) -> None:
-    """Show what is left of an answer that did not come to its end, and what can be done."""
-    left = talk.interrupted()
-    if left is None:
+def show_interruption(chat: ChatSession, output: ChatOutput) -> None:
+    """Show the text of an interrupted answer, and the user's options."""
+    answer = chat.interrupted()
+    if answer is None:
         return
-    if left.text:
-        screen.line(left.text)
-    for sentence in (*left.reports, *left.choices):
-        screen.note(sentence)
+    if answer.text:
+        output.line(answer.text)
+    for sentence in (*answer.reports, *answer.choices):
+        output.note(sentence)
 
 
-def _show(screen: ChatOutput, message: Message, number: int) -> None:
+def _show(output: ChatOutput, message: Message, number: int) -> None:
     match message.role:
         case MessageRole.USER:
-            screen.line(f"{number}› {said(message)}", "bold")
+            output.line(f"{number}› {message_text(message)}", "bold")
         case MessageRole.SYSTEM:
-            screen.note(f"{number}  system: {said(message)}")
+            output.note(f"{number}  system: {message_text(message)}")
         case _:
-            screen.line(f"{number}  {said(message)}")
+            output.line(f"{number}  {message_text(message)}")

@@ -1,8 +1,8 @@
 """`sennit chat` on a terminal: the line editor and the prompt loop.
 
 The terminal stays in raw mode from start to end. So Ctrl-C is a key and not a signal, which would
-also hit whoever started us (make, a script); and what is typed while the model answers does not get
-into its words but waits for the next prompt.
+also reach the parent process (make, a script); and keys typed during an answer are not echoed into
+it but buffered for the next prompt.
 """
 
 from __future__ import annotations
@@ -28,103 +28,103 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from sennit import settings
 from sennit.cli.chat.background_commits import BackgroundCommits
 from sennit.cli.chat.conversation import ChatSession
-from sennit.cli.chat.interrupted import called
+from sennit.cli.chat.interrupted import tool_call
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.chat.slash_commands import (
     COMMANDS,
     AskModel,
+    Commit,
     Decide,
     Prompt,
     Quit,
-    Remember,
     Resume,
-    take,
+    handle_line,
 )
-from sennit.cli.text import LINE, call_in_full, call_text, clean
+from sennit.cli.text import LINE_WIDTH, call_text, clean, full_call_text
 from sennit.errors import SennitError
 from sennit.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent
 
-_NO_TOOL = (
+_MISSING_TOOL_HINT = (
     "This chat was started without its tool: start it with the same --tool or --mcp to decide, or "
     "send another message to abandon the call."
 )
-_TWICE = "It may have taken effect; if you approve it now, it may happen twice."
+_REPEAT_WARNING = "It may have taken effect; if you approve it now, it may happen twice."
 
 
-async def run(talk: ChatSession, screen: ChatOutput) -> int:
-    """Talk until the user has had enough; gives the exit code."""
-    lines, commits = LineEditor(talk), BackgroundCommits(talk, screen)
+async def run(chat: ChatSession, output: ChatOutput) -> int:
+    """Run the prompt loop until the user quits; return the exit code."""
+    editor, commits = LineEditor(chat), BackgroundCommits(chat, output)
     fill = ""
-    with get_app_session().input.raw_mode(), _ended_by_signals() as told:
-        await settle(talk, screen, lines)  # what waited when one stopped
-        while (line := await lines.next(screen, fill)) is not None:
+    with get_app_session().input.raw_mode(), _exit_on_signals() as status:
+        await resolve_approvals(chat, output, editor)  # pending since the last start
+        while (line := await editor.next(output, fill)) is not None:
             commits.report()
-            match take(talk, screen, line):
+            match handle_line(chat, output, line):
                 case Prompt(fill):
                     continue
-                case Remember():
-                    await remember(commits)
+                case Commit():
+                    await run_commit(commits)
                 case AskModel(say):
-                    await answer(talk, screen, lines, partial(talk.answer, say=say))
+                    await answer(chat, output, editor, partial(chat.answer, say=say))
                 case Resume():
-                    await answer(talk, screen, lines, talk.go_on)
+                    await answer(chat, output, editor, chat.resume)
                 case Decide():
-                    await settle(talk, screen, lines)
+                    await resolve_approvals(chat, output, editor)
                 case Quit():
                     break
             fill = ""
     await commits.finish()
-    return told.code
+    return status.code
 
 
 async def answer(
-    talk: ChatSession,
-    screen: ChatOutput,
-    lines: LineEditor,
+    chat: ChatSession,
+    output: ChatOutput,
+    editor: LineEditor,
     run: Callable[[Callable[[AnyEvent], object]], Awaitable[object]],
 ) -> None:
-    """Show an answer; Ctrl-C stops it. Whatever goes wrong is one line, and the talk goes on."""
-    with _outlived(screen), _listening(talk.cancel):
-        await run(screen.event)
-    await settle(talk, screen, lines)
+    """Show an answer as it streams; Ctrl-C stops it. An error is printed, and the chat goes on."""
+    with _reporting_errors(output), _interruptible(chat.cancel):
+        await run(output.event)
+    await resolve_approvals(chat, output, editor)
 
 
-async def remember(commits: BackgroundCommits) -> None:
-    """Commit, and show what came of it; Ctrl-C lets it go on in the background."""
+async def run_commit(commits: BackgroundCommits) -> None:
+    """Commit and show the result; Ctrl-C moves the commit to the background."""
     enough = asyncio.Event()
-    with _listening(enough.set):
-        await commits.make(enough)
+    with _interruptible(enough.set):
+        await commits.run(enough)
 
 
-async def settle(talk: ChatSession, screen: ChatOutput, lines: LineEditor) -> None:
-    """Ask about the tool calls that wait, and let the answer go on, until none waits any more."""
-    with _outlived(screen):
-        while waiting := talk.pending_approvals():
+async def resolve_approvals(chat: ChatSession, output: ChatOutput, lines: LineEditor) -> None:
+    """Ask about pending tool calls and resume the answer, until no call is pending."""
+    with _reporting_errors(output):
+        while waiting := chat.pending_approvals():
             for call in waiting:
-                text = call_text(called(call))
-                if not talk.has_tool_of(call):
-                    screen.note(f"{text} waits for your approval. {_NO_TOOL}")
+                text = call_text(tool_call(call))
+                if not chat.has_tool_of(call):
+                    output.note(f"{text} waits for your approval. {_MISSING_TOOL_HINT}")
                     return
-                if talk.started_before(call):
-                    screen.note(f"{text} was started before. {_TWICE}")
-                decision = await lines.decide(screen, call_in_full(called(call)))
+                if chat.started_before(call):
+                    output.note(f"{text} was started before. {_REPEAT_WARNING}")
+                decision = await lines.decide(output, full_call_text(tool_call(call)))
                 if decision is None:
-                    screen.note("(the call stays pending; /approve asks you again)")
+                    output.note("(the call stays pending; /approve asks you again)")
                     return
-                await talk.decide(call, decision.reason)
-            with _listening(talk.cancel):
-                await talk.go_on(screen.event)
+                await chat.decide(call, decision.reason)
+            with _interruptible(chat.cancel):
+                await chat.resume(output.event)
 
 
 @contextmanager
-def _outlived(screen: ChatOutput) -> Generator[None]:
+def _reporting_errors(output: ChatOutput) -> Generator[None]:
     try:
         yield
     except SennitError as error:
-        screen.error(str(error))
-    except Exception as error:  # of a model or a tool that is not ours: the talk outlives it
-        screen.error(f"{type(error).__name__}: {error}")
+        output.error(str(error))
+    except Exception as error:  # from a provider or a user's tool: must not end the chat
+        output.error(f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +132,10 @@ class ApprovalDecision:
     """A person's decision about a tool call."""
 
     reason: str | None
-    """Why not; None if it is allowed."""
+    """The reason for a refusal, perhaps empty; None if the call is approved."""
 
 
-def decision_in(line: str) -> ApprovalDecision | None:
+def parse_decision(line: str) -> ApprovalDecision | None:
     """Parse a decision: y, or n with an optional reason; None if the line is neither."""
     word, _, reason = line.strip().partition(" ")
     match word.lower().rstrip(",.:;"):
@@ -148,30 +148,30 @@ def decision_in(line: str) -> ApprovalDecision | None:
 
 
 class LineEditor:
-    """Reads what the user types."""
+    """A line editor with history and completion."""
 
-    def __init__(self, talk: ChatSession) -> None:
-        self._talk = talk
+    def __init__(self, chat: ChatSession) -> None:
+        self._chat = chat
         self._interrupted = False
         self._asking: PromptSession[str] = PromptSession(
-            history=InMemoryHistory(), key_bindings=_keys()
+            history=InMemoryHistory(), key_bindings=_key_bindings()
         )
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
-            completer=_Commands(talk),
+            completer=_CommandCompleter(chat),
             complete_style=CompleteStyle.READLINE_LIKE,
             complete_while_typing=False,
-            history=_history(),
-            key_bindings=_keys(),
+            history=_input_history(),
+            key_bindings=_key_bindings(),
             multiline=True,
             prompt_continuation="  ",
         )
 
-    async def next(self, screen: ChatOutput, fill: str = "") -> str | None:
-        """The next line; None for the end: Ctrl-D, or Ctrl-C twice on an empty line."""
+    async def next(self, output: ChatOutput, fill: str = "") -> str | None:
+        """Return the next line; None at Ctrl-D, or at Ctrl-C twice on an empty line."""
         while True:
             try:
-                line = _readable(await self._session.prompt_async(default=fill))
+                line = _replace_invalid_utf8(await self._session.prompt_async(default=fill))
             except EOFError:
                 return None
             except KeyboardInterrupt:
@@ -180,46 +180,46 @@ class LineEditor:
                     return None
                 self._interrupted = not cleared
                 if not cleared:
-                    screen.note("(Ctrl-C again, or Ctrl-D, quits)")
+                    output.note("(Ctrl-C again, or Ctrl-D, quits)")
             else:
                 self._interrupted = False
                 return line
 
-    async def decide(self, screen: ChatOutput, call: str) -> ApprovalDecision | None:
+    async def decide(self, output: ChatOutput, call: str) -> ApprovalDecision | None:
         """Ask the user about a tool call; None leaves it undecided.
 
-        What was typed before the question is no answer to it, and waits for the next line. A long
-        call is written above the line: an editor that has more lines than the terminal shows none.
+        Keys typed before the question do not answer it, but are kept for the next prompt. A long
+        call is printed above the prompt: an editor taller than the terminal shows nothing.
         """
         source = get_app_session().input
-        ahead = get_typeahead(source)
+        typeahead = get_typeahead(source)
         question, choice, decision = f"Allow {call}? ", "y/n", None
-        if len(question) > LINE:
-            screen.line(question.rstrip())
+        if len(question) > LINE_WIDTH:
+            output.line(question.rstrip())
             question = ""
         try:
             while decision is None:
-                asked = [("", question), ("bold", f"{choice} › ")]
-                line = _readable(await self._asking.prompt_async(FormattedText(asked)))
-                decision = decision_in(line)
+                prompt = [("", question), ("bold", f"{choice} › ")]
+                line = _replace_invalid_utf8(await self._asking.prompt_async(FormattedText(prompt)))
+                decision = parse_decision(line)
                 choice = "y, or n and a reason; Ctrl-C decides later"
         except (EOFError, KeyboardInterrupt):
             return None
         finally:
-            store_typeahead(source, ahead)
+            store_typeahead(source, typeahead)
         return decision
 
     def _prompt(self) -> FormattedText:
-        name = self._talk.branch.name
-        where = [] if name == "main" else [("fg:ansicyan", clean(name)), ("", " ")]
-        return FormattedText([*where, ("bold", "› ")])
+        name = self._chat.branch.name
+        prefix = [] if name == "main" else [("fg:ansicyan", clean(name)), ("", " ")]
+        return FormattedText([*prefix, ("bold", "› ")])
 
 
-class _Commands(Completer):
-    """Completes commands, and the branch after /switch."""
+class _CommandCompleter(Completer):
+    """Completion of slash commands, and of the branch after /switch."""
 
-    def __init__(self, talk: ChatSession) -> None:
-        self._talk = talk
+    def __init__(self, chat: ChatSession) -> None:
+        self._chat = chat
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
@@ -229,23 +229,23 @@ class _Commands(Completer):
         typed = document.text_before_cursor
         command, space, rest = typed.partition(" ")
         if not space:
-            known = [name for name in COMMANDS if typed.startswith("/")]
+            candidates = [name for name in COMMANDS if typed.startswith("/")]
             typed = command
         elif command == "/switch":
-            known, typed = [branch.name for branch in self._talk.session.branches], rest
+            candidates, typed = [branch.name for branch in self._chat.session.branches], rest
         else:
             return
-        for name in known:
+        for name in candidates:
             if name.startswith(typed):
                 yield Completion(name, start_position=-len(typed))
 
 
-def _readable(line: str) -> str:
-    """Return a line in which bytes that are no UTF-8 are replaced, as they are in a pipe."""
+def _replace_invalid_utf8(line: str) -> str:
+    """Replace bytes that are not valid UTF-8, as the pipe does."""
     return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _keys() -> KeyBindings:
+def _key_bindings() -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -258,14 +258,14 @@ def _keys() -> KeyBindings:
 
     @keys.add(Keys.Vt100MouseEvent)
     def _ignore(_event: KeyPressEvent) -> None:
-        """Drop what looks like a mouse: pasted colours (ESC[31m) break the usual binding."""
+        """Ignore mouse events: pasted colours (ESC[31m) break the default binding."""
 
     del _send, _new_line, _ignore  # the bindings hold them
     return keys
 
 
 class _FileHistory(FileHistory):
-    """The input history in a file, as far as that can be read and written."""
+    """An input history in a file that ignores I/O errors."""
 
     def load_history_strings(self) -> Iterable[str]:
         """Return the lines of the file, the newest first; none if it cannot be read."""
@@ -274,15 +274,13 @@ class _FileHistory(FileHistory):
         return ()
 
     def store_string(self, string: str) -> None:
-        """Append a line, unless the disk is full or the file is somebody else's."""
+        """Append a line; ignore a full disk or missing permissions."""
         with suppress(OSError):
             super().store_string(string)
 
 
-def _history() -> History:
-    """Return the input history, in a file that only its owner can read, where one can be
-    written.
-    """
+def _input_history() -> History:
+    """Return a history file readable only by its owner, or one in memory if that fails."""
     file = settings.data_folder() / "chat_history"
     try:
         make_private_folder(file.parent)
@@ -293,50 +291,50 @@ def _history() -> History:
 
 
 @contextmanager
-def _listening(interrupt: Callable[[], None]) -> Generator[None]:
-    """While the model answers: Ctrl-C interrupts, other keys wait for the next prompt."""
+def _interruptible(interrupt: Callable[[], None]) -> Generator[None]:
+    """Call `interrupt` at Ctrl-C during an answer; buffer other keys for the next prompt."""
     source = get_app_session().input
-    ahead: list[KeyPress] = []
+    pending_keys: list[KeyPress] = []
 
-    def take(keys: list[KeyPress]) -> bool:
-        """Keep keys for later; tells whether one of them was Ctrl-C."""
-        ahead.extend(key for key in keys if key.key != Keys.ControlC)
+    def buffer_keys(keys: list[KeyPress]) -> bool:
+        """Buffer keys; return whether one of them was Ctrl-C."""
+        pending_keys.extend(key for key in keys if key.key != Keys.ControlC)
         return any(key.key == Keys.ControlC for key in keys)
 
     def read() -> None:
-        if take(source.read_keys()) or source.closed:
+        if buffer_keys(source.read_keys()) or source.closed:
             interrupt()
 
-    if take(get_typeahead(source)):  # what the prompt has read past Enter
-        asyncio.get_running_loop().call_soon(interrupt)  # once there is an answer to be stopped
+    if buffer_keys(get_typeahead(source)):  # keys that the prompt read past Enter
+        asyncio.get_running_loop().call_soon(interrupt)  # after the answer has started
     with source.attach(read), _on_signal(signal.SIGINT, interrupt):
         yield
-    store_typeahead(source, ahead)
+    store_typeahead(source, pending_keys)
 
 
 @dataclass(slots=True)
-class _Told:
-    """The exit code of a talk: 0, or that of a program which a signal has told to end."""
+class _ExitStatus:
+    """The exit code of a chat: 0, or 128 plus the number of the signal that ended it."""
 
     code: int = 0
 
 
 @contextmanager
-def _ended_by_signals() -> Generator[_Told]:
-    """Being told to end is ending in good order: the answer is kept, the terminal put back."""
-    task, told = asyncio.current_task(), _Told()
+def _exit_on_signals() -> Generator[_ExitStatus]:
+    """Turn SIGTERM and SIGHUP into a clean exit that keeps the answer and resets the terminal."""
+    task, status = asyncio.current_task(), _ExitStatus()
     assert task is not None
 
     def end(number: int) -> None:
-        told.code = 128 + number
+        status.code = 128 + number
         task.cancel()
 
     term, hangup = signal.SIGTERM, _hangup()
     with _on_signal(term, partial(end, term)), _on_signal(hangup, partial(end, hangup)):
         try:
-            yield told
+            yield status
         except asyncio.CancelledError:
-            if not told.code:
+            if not status.code:
                 raise
 
 
@@ -347,7 +345,7 @@ def _hangup() -> int:
 @contextmanager
 def _on_signal(number: int, act: Callable[[], object]) -> Generator[None]:
     loop = asyncio.get_running_loop()
-    # Not every system has signals, and only the main thread of a program gets them.
+    # Windows event loops have no signal handlers, and only the main thread may set them.
     unable = (NotImplementedError, RuntimeError, ValueError)
     with suppress(*unable):
         loop.add_signal_handler(number, act)

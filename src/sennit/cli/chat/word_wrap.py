@@ -1,7 +1,7 @@
 """Word wrap for text that arrives in pieces.
 
-A word is written as soon as it is sure to stay on its line. One that begins near the edge is held
-back until it is known whether it fits; so nothing that was written is ever drawn again.
+A word is written as soon as it is certain to stay on its line. One that begins near the edge is
+buffered until it is known whether it fits, so written text is never redrawn.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import re
 from rich.cells import cell_len
 
 _TOKENS = re.compile(r"\n|[^\S\n]+|\S+")
-_LONG = 24  # columns that hold nearly every word
+_USUAL_WORD_WIDTH = 24  # columns; nearly every word is shorter
 
 
 class WordWrap:
-    """Breaks lines between words; a word that is longer than a line is left to the terminal."""
+    """A streaming word wrapper; a word longer than a line is left to the terminal."""
 
     def __init__(self) -> None:
         self._column = 0
-        self._gap = ""  # blanks that are written once a word follows on the same line
-        self._held = ""  # a word that may have to go to the next line
-        self._in_word = False  # whether the last word is written and may go on
+        self._gap = ""  # whitespace, written when a word follows on the same line
+        self._held = ""  # a buffered word that may move to the next line
+        self._in_word = False  # whether the last word is written and may continue
 
     def add(self, text: str, width: int) -> str:
-        """Take the next piece; return what can be written now."""
-        return "".join(self._token(one, width) for one in _TOKENS.findall(text))
+        """Add a piece of text; return the part that can be written now."""
+        return "".join(self._token(token, width) for token in _TOKENS.findall(text))
 
     def end(self) -> str:
-        """Return what was held back, at the end of the text, and begin anew."""
+        """Return the buffered text and reset."""
         rest = self._gap + self._held
         self._column, self._gap, self._held, self._in_word = 0, "", "", False
         return rest
@@ -49,7 +49,7 @@ class WordWrap:
         if start + cell_len(self._held) > width and self._column:
             self._column, self._gap = 0, ""
             return f"\n{self._write_held(going_on=True)}"
-        return self._write_held(going_on=True) if start + _LONG <= width else ""
+        return self._write_held(going_on=True) if start + _USUAL_WORD_WIDTH <= width else ""
 
     def _write_held(self, *, going_on: bool = False) -> str:
         if not self._held:
@@ -60,7 +60,7 @@ class WordWrap:
         return written
 
 
-def wrapped(text: str, width: int) -> str:
-    """Return a whole text with its lines broken between words."""
+def wrap_text(text: str, width: int) -> str:
+    """Wrap a complete text between words."""
     wrap = WordWrap()
     return wrap.add(text, width) + wrap.end()

@@ -1,25 +1,25 @@
-// The one door to the server. Every answer is JSON or an ApiError with words for a person; a request
-// that lacks a token wakes the login instead of failing in silence. While the server cannot be reached it
-// is asked for until it answers; then `serverback` is dispatched, and views read again what they could not.
+// The HTTP client of the page. Every response is JSON or an ApiError with a message for people; a 401 shows
+// the login. While the server is unreachable it is polled with backoff; then `serverback` is dispatched, and
+// views retry what they could not load.
 import { inTab } from './kept.js';
 
-const KEEP = 'sennit.token';
-const FIRST_WAIT = 500;
-const LONGEST_WAIT = 8_000;
-// Errors of the engine whose own words are about leases, ids and processes.
-const PLAINLY = {
-  busy: 'Another window is getting an answer here. Wait until it is done.',
-  elsewhere: 'This answer is given by another program, and can be stopped only there.',
-  moved: 'Somebody else has said something here meanwhile.',
-  nothing_to_resume: 'There is nothing to go on with: the answer is complete.',
-  not_found: 'This is no longer here; it may have been deleted.',
-  lost_lease: 'Another program went on with this conversation.',
+const TOKEN_KEY = 'sennit.token';
+const MIN_BACKOFF_MS = 500;
+const MAX_BACKOFF_MS = 8_000;
+// Messages for error codes whose own text is about leases, ids and processes.
+const MESSAGES = {
+  busy: 'This branch is already answering in another window. Wait until it finishes.',
+  elsewhere: 'Another process is producing this answer; it can only be stopped there.',
+  moved: 'Someone else added a message here in the meantime.',
+  nothing_to_resume: 'There is nothing to resume: the answer is complete.',
+  not_found: 'Not found; it may have been deleted.',
+  lost_lease: 'Another process took over this conversation.',
 };
 const waiting = new Set();
 let lost = false;
-let wait = FIRST_WAIT;
+let wait = MIN_BACKOFF_MS;
 let back = 0;  // when the server answered again
-let token = inTab.get(KEEP);
+let token = inTab.get(TOKEN_KEY);
 
 class ApiError extends Error {
   constructor(message, status, code) {
@@ -28,14 +28,14 @@ class ApiError extends Error {
     this.code = code;
   }
 
-  /** Whether the server is down, not yet up, or cannot be reached: asking again helps. */
+  /** Whether a retry may help: the server is unreachable, starting or shutting down. */
   get passing() { return this.status === 0 || (this.status >= 502 && this.status <= 504); }
 }
 
-/** What to tell a person of a problem with that code. */
-export const plainWords = (code, text) => PLAINLY[code] ?? text;
+/** Return the message for an error code, or `text`. */
+export const plainWords = (code, text) => MESSAGES[code] ?? text;
 
-/** Call `again` when the server answers after it could not be reached; with `failed`, also if it has since. */
+/** Call `again` when the server is reachable again; with `failed`, at once if it already is. */
 export function onBack(again, failed = false) {
   const timer = failed && !lost ? setTimeout(again) : null;
   addEventListener('serverback', again);
@@ -48,8 +48,8 @@ export function onBack(again, failed = false) {
 async function untilBack() {
   if (lost) return;
   lost = true;
-  if (Date.now() - back > 2 * LONGEST_WAIT) wait = FIRST_WAIT;  // else it has too much to do
-  for (; lost; wait = Math.min(wait * 2, LONGEST_WAIT)) {
+  if (Date.now() - back > 2 * MAX_BACKOFF_MS) wait = MIN_BACKOFF_MS;  // else it is overloaded: keep the backoff
+  for (; lost; wait = Math.min(wait * 2, MAX_BACKOFF_MS)) {
     await pause(wait);
     lost = !await fetch('/api/ready', { cache: 'no-store' }).then(({ ok }) => ok, () => false);
   }
@@ -57,7 +57,7 @@ async function untilBack() {
   dispatchEvent(new Event('serverback'));
 }
 
-/** Until a time is over, the network or the server is back, or `signal` is aborted. */
+/** Wait for a timeout, for the network or the server to return, or for `signal` to be aborted. */
 export function pause(milliseconds, signal) {
   return new Promise((resolve) => {
     const over = () => {
@@ -74,35 +74,35 @@ export function pause(milliseconds, signal) {
   });
 }
 
-/** Call `wake` whenever the server asks who is there. */
+/** Call `wake` whenever the server answers 401. */
 export function onLogin(wake) {
   waiting.add(wake);
   return () => waiting.delete(wake);
 }
 
-/** Use a token from now on; it is kept until this tab is closed. */
-export function login(given) {
-  token = given;
-  if (given) inTab.set(KEEP, given);
-  else inTab.remove(KEEP);
+/** Set the token; it is stored until this tab is closed. */
+export function login(value) {
+  token = value;
+  if (value) inTab.set(TOKEN_KEY, value);
+  else inTab.remove(TOKEN_KEY);
 }
 
-/** An address under /api from parts that may hold any character. */
+/** Build a path under /api; each part is URL-encoded. */
 export function path(...parts) {
   return '/api/' + parts.map(encodeURIComponent).join('/');
 }
 
-/** `?a=1&b=2` of what is set. */
-export function query(given) {
-  const set = Object.entries(given).filter(([, value]) => value !== undefined && value !== null && value !== '');
+/** Build a query string from the values that are set. */
+export function query(params) {
+  const set = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== '');
   return set.length ? '?' + new URLSearchParams(set) : '';
 }
 
-/** A response, whatever it holds; an ApiError if the server refused. */
+/** Send a request; return the response, or throw an ApiError. */
 export async function open(method, address, { body, headers = {}, signal } = {}) {
   const sent = { ...headers };
-  const known = token;
-  if (known) sent.Authorization = `Bearer ${known}`;
+  const sentToken = token;
+  if (sentToken) sent.Authorization = `Bearer ${sentToken}`;
   if (body !== undefined) sent['Content-Type'] = 'application/json';
   let response;
   try {
@@ -114,8 +114,8 @@ export async function open(method, address, { body, headers = {}, signal } = {})
     if (error.name === 'AbortError') throw error;
     throw noted(new ApiError('The server cannot be reached. Is it running?', 0, 'unreachable'));
   }
-  // Who has logged in since a request was sent is not asked again because of it.
-  if (response.status === 401 && known === token) waiting.forEach((wake) => wake());
+  // Ignore a 401 for an old token: the user has logged in since.
+  if (response.status === 401 && sentToken === token) waiting.forEach((wake) => wake());
   if (!response.ok) throw noted(await refusal(response));
   return response;
 }
@@ -126,18 +126,18 @@ function noted(error) {
 }
 
 async function refusal(response) {
-  const told = await response.json().catch(() => ({}));
-  const { message, code } = told.error ?? {};
+  const body = await response.json().catch(() => ({}));
+  const { message, code } = body.error ?? {};
   return new ApiError(plainWords(code, message ?? `The server answered ${response.status}.`), response.status, code);
 }
 
-// A whole number that JavaScript would round stays as it was sent: what a person approves is what is called.
+// Integers that JavaScript would round keep their digits: a person approves exactly what is called.
 const LONG_NUMBER = /\d{16}/;
 function exactly(_, value, { source }) {
   return typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? JSON.rawJSON(source) : value;
 }
 
-/** What a text in JSON says. */
+/** Parse JSON without rounding large integers. */
 export const parsed = (text) => JSON.parse(text, JSON.rawJSON && LONG_NUMBER.test(text) ? exactly : undefined);
 
 async function call(method, address, options) {
@@ -150,7 +150,7 @@ export const post = (address, body = {}, options = {}) => call('POST', address, 
 export const put = (address, body) => call('PUT', address, { body });
 export const del = (address) => call('DELETE', address);
 
-/** Save what an address gives as a file. */
+/** Download a response as a file. */
 export async function download(address, name) {
   const blob = await (await open('GET', address)).blob();
   const link = document.createElement('a');

@@ -1,4 +1,4 @@
-// The page itself: side bar, the view that the address names, login when the server asks for it.
+// The page: side bar, the view of the current route, and the login.
 import { get, login, onBack, onLogin } from './api.js';
 import { Dialogs } from './dialog.js';
 import { HomePage } from './home.js';
@@ -31,7 +31,7 @@ function App() {
   useKeys({ m: () => go(pageLink('memory')), u: () => go(pageLink('usage')), '?': showShortcuts });
   if (locked) return html`<${Login} done=${() => { setLocked(false); setEntered(entered + 1); }} />`;
   return html`<div class=${classes('app', open && 'side-open')} key=${entered}>
-    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById('main').focus(); }}>Skip to content</a>
     <${Side} route=${route} version=${version} />
     <div class="veil" onClick=${() => setOpen(false)}></div>
     <main id="main" tabindex="-1">
@@ -41,7 +41,7 @@ function App() {
   </div>`;
 }
 
-// Who answers; none until that is known, which keeps nothing else from being shown.
+// The models of the server; empty until loaded, so that nothing else has to wait.
 function useModels(entered) {
   const [models, setModels] = useState([]);
   useEffect(() => {
@@ -94,8 +94,8 @@ function Login({ done }) {
     <${Mark} /><h1>Sennit</h1>
     <label class="field">Token<input name="token" type="password" autocomplete="current-password" required autofocus placeholder="snt_…" /></label>
     ${error && html`<p class="notice error" role="alert">${error.message}</p>`}
-    <button class="button primary wide">Enter</button>
-    <p class="hint">Make one with <code>sennit token create</code>. It is kept until you close this tab.</p>
+    <button class="button primary wide">Log in</button>
+    <p class="hint">Create one with <code>sennit token create</code>. It is stored until you close this tab.</p>
   </form></main>`;
 }
 

@@ -1,8 +1,8 @@
-// Something that takes its time: done once however often it is pressed, and seen to be under way.
+// A busy flag for slow actions: repeated clicks run the action once.
 import { attempt } from './toasts.js';
 import { useRef, useState } from './view.js';
 
-/** [busy, act]: `act(work)` attempts the work, unless the work before it is still under way; then it gives null. */
+/** Return [busy, act]: `act(work)` runs the work, or returns null while the previous one is running. */
 export function useBusy() {
   const [busy, setBusy] = useState(false);
   const working = useRef(false);

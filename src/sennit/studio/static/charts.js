@@ -31,7 +31,7 @@ export function DayChart({ days, rows, value, shown }) {
     return () => { gone = true; sizes.disconnect(); plot?.destroy(); };
   }, [rows, days, theme]);
   return html`<figure class="chart">
-    <div class="canvas" ref=${box} role="img" aria-label="Bars, one for each of the last ${days} days"></div>
+    <div class="canvas" ref=${box} role="img" aria-label="Bar chart of the last ${days} days"></div>
     <figcaption class="legend">${models.map((model, index) => html`<span key=${model} class="strand-${index % COLOURS}"><i class="dot"></i>${model} <b>${shown(total(model))}</b></span>`)}</figcaption>
   </figure>`;
 }

@@ -1,5 +1,5 @@
-// The conversation of one branch: reads it, lets it grow, and turns what a person does at a message into
-// a fork. Nothing is overwritten here: edit, retry and fork lead to a new branch.
+// The chat view of one branch: its messages, the composer, and the actions on messages. Nothing is
+// overwritten: edit, retry and fork create a new branch.
 import { plainWords, post } from './api.js';
 import { useBusy } from './busy.js';
 import { useChoice } from './choice.js';
@@ -29,18 +29,18 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const field = useRef(null);
   useJump(transcript, list, params, setSelected);
   const empty = transcript.loaded && transcript.length === 0;
-  useEffect(() => { if (empty) offerField(field.current); }, [empty]);  // nothing to read yet: write
+  useEffect(() => { if (empty) offerField(field.current); }, [empty]);  // an empty branch: focus the composer
 
-  const [moving, act] = useBusy();  // pressed twice, a button still makes one branch
-  const move = async (made) => {
-    const one = await act(async () => {
-      const fork = await made();
+  const [moving, act] = useBusy();  // a double click creates one branch
+  const move = async (request) => {
+    const result = await act(async () => {
+      const response = await request();
       await onChange();
-      return fork;
+      return response;
     });
-    if (!one || transcript.closed) return Boolean(one);
+    if (!result || transcript.closed) return Boolean(result);
     setEditing(null);
-    go(sessionLink(session.id, (one.branch ?? one).id));
+    go(sessionLink(session.id, (result.branch ?? result).id));
     return true;
   };
   const deeds = {
@@ -49,7 +49,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
     edited: (message, text) => move(() => post(transcript.url('edit'), { message: message.id, text, run: ask })),
     retry: (message) => move(() => post(transcript.url('regenerate'), { message: message.id, run: ask })),
     fork: async (message) => {
-      const given = await asked('Fork after this message', [['name', 'Name of the new branch (may be empty)']], 'Fork');
+      const given = await asked('Fork after this message', [['name', 'Name of the new branch (optional)']], 'Fork');
       if (given) await move(() => post(transcript.url('fork'), { at: message.id, name: given.name || null }));
     },
     copy: async (message) => { if (await copied(message.text)) toast('Copied.'); },
@@ -83,11 +83,11 @@ export function ChatView({ session, branch, params, models, onChange }) {
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
       ${!transcript.loaded && transcript.length === 0 && html`<div class="ghosts" aria-hidden="true">${[0, 1, 2].map((index) => html`<${MessageRow} key=${index} />`)}</div>`}
-      ${empty && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
+      ${empty && html`<${Empty}><p class="hello">What would you like to talk about?</p><//>`}
       <${VirtualList} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }} row=${row}
         keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)} />
       <div class="chat-foot">
-        ${away && html`<button class="to-end" aria-label="Go to the end" title="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
+        ${away && html`<button class="to-end" aria-label="Scroll to the end" title="Scroll to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
         <${Notices} transcript=${transcript} ask=${ask} retry=${deeds.retry} />
         <${Composer} branch=${branch.id} running=${transcript.running} stopping=${transcript.busy.has('cancel')} models=${models} ask=${ask} choose=${choose}
           onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
@@ -102,7 +102,7 @@ function useTranscript(session, branch, onChange) {
   const [, redraw] = useState(0);
   useEffect(() => {
     const unwatch = transcript.watch(() => redraw((count) => count + 1));
-    // Others may have gone on with the branch while nobody looked.
+    // Others may have added messages while the tab was hidden.
     const awake = () => { if (!document.hidden && !transcript.running) transcript.load(); };
     document.addEventListener('visibilitychange', awake);
     transcript.onEnd = onChange;
@@ -112,7 +112,7 @@ function useTranscript(session, branch, onChange) {
   return transcript;
 }
 
-// A link may name a message (m), which may stand on another branch, or a position (at).
+// Scroll to the message (m), perhaps on another branch, or the position (at) in the link.
 function useJump(transcript, list, params, setSelected) {
   const known = transcript.loaded;
   useEffect(() => {
@@ -133,7 +133,7 @@ function useJump(transcript, list, params, setSelected) {
   }, [transcript, params, known]);
 }
 
-// What is to be seen of a tool call: whether it waits for a person, is being decided or at work, or was never made.
+// The state of a tool call: being decided, pending, running, or abandoned.
 function stateOf(transcript, { call: { call_id: id } }, index) {
   if (transcript.busy.has(id)) return 'deciding';
   if (transcript.waiting.has(id)) return 'waiting';
@@ -148,13 +148,13 @@ function Notices({ transcript, ask, retry }) {
   const asking = transcript.busy.has('runs');
   const going = transcript.busy.has('resume');
   return html`<div class="notices" role="status">
-    ${(!transcript.linked || transcript.away) && html`<p class="notice">The connection was lost; trying again…</p>`}
+    ${(!transcript.linked || transcript.away) && html`<p class="notice">Connection lost; reconnecting…</p>`}
     ${told.map(({ severity, code, text }) => html`<p class="notice ${severity}">${plainWords(code, text)}</p>`)}
     ${transcript.interrupted && !transcript.running && html`<p class="notice">The last answer was interrupted.
-      <button class="button quiet" id="resume" disabled=${going} onClick=${() => attempt(() => transcript.resume())}>${going ? 'Going on…' : 'Go on with it'}</button></p>`}
-    ${transcript.unanswered && html`<p class="notice calm">${failed ? 'The model did not answer. Try again, with another model if you like.' : 'There is no answer to this yet.'}
+      <button class="button quiet" id="resume" disabled=${going} onClick=${() => attempt(() => transcript.resume())}>${going ? 'Resuming…' : 'Resume'}</button></p>`}
+    ${transcript.unanswered && html`<p class="notice calm">${failed ? 'The model did not answer. Try again, with another model if you like.' : 'This message has no answer yet.'}
       <button class="button quiet" id="answer" disabled=${asking} onClick=${() => attempt(() => transcript.run(ask))}>${asking ? 'Asking…' : failed ? 'Retry' : 'Ask the model'}</button></p>`}
-    ${failed && !transcript.running && !transcript.unanswered && last?.kind === 'answer' && html`<p class="notice calm">The answer broke off.
+    ${failed && !transcript.running && !transcript.unanswered && last?.kind === 'answer' && html`<p class="notice calm">The answer was cut off.
       <button class="button quiet" id="retry" onClick=${() => retry(last)}>Retry on a new branch</button></p>`}
   </div>`;
 }
@@ -175,7 +175,7 @@ function useChatKeys({ transcript, selected, setSelected, list, field, deeds, st
     select(Math.max(0, Math.min(transcript.total - 1, from < 0 ? transcript.total - 1 : from + by)));
   };
   const on = (kind, deed) => () => { const message = current(); if (message && (!kind || message.kind === kind)) deed(message); };
-  // A key that was meant for a field must not let a tool run: the first press goes to the call.
+  // A stray key must not approve a tool call: the first press only selects it.
   const waits = (approve) => () => {
     const [first] = transcript.waiting.values();
     const call = transcript.waiting.get(current()?.call?.call_id);

@@ -1,14 +1,14 @@
-// What a person chose for the next answer: which model, and whether it is told what is remembered. It is
-// the same on every branch, and kept on this device.
+// The options of the next answer: the model, and whether to use memory. They apply to every branch and are
+// stored on this device.
 import { onDevice } from './kept.js';
 import { useState } from './view.js';
 
 const KEEP = 'sennit.choice';
 
-/** [what to ask for, change]; a model that is known to be no longer there gives way to the server's first. */
+/** Return [options, change]; a model that the server no longer has is replaced by its default. */
 export function useChoice(models) {
   const [kept, setKept] = useState(read);
-  const known = models.find(({ name }) => name === kept.model) ?? models.find((one) => one.default);
+  const known = models.find(({ name }) => name === kept.model) ?? models.find((entry) => entry.default);
   const model = models.length ? known?.name : kept.model;
   const change = (part) => {
     const now = { ...kept, ...part };

@@ -1,4 +1,4 @@
-// Commits: what each one made of a session, and the way back.
+// The list of commits with their decisions, and a button to undo each.
 import { post } from './api.js';
 import { useBusy } from './busy.js';
 import { confirmed } from './dialog.js';
@@ -13,15 +13,15 @@ import { fully } from './words.js';
 export function Commits({ changed, version }) {
   const { answer, error, again } = useAnswer('/api/commits', version);
   if (error) return html`<${Failed} error=${error} again=${again} />`;
-  if (!answer) return html`<${Empty}>Looking…<//>`;
-  if (!answer.commits.length) return html`<${Empty}><p>No commits yet.</p><p class="hint">Open a session and press Remember: what it makes of it is told here, and can be undone.</p><//>`;
+  if (!answer) return html`<${Empty}>Loading…<//>`;
+  if (!answer.commits.length) return html`<${Empty}><p>No commits yet.</p><p class="hint">Open a session and press Remember: each commit is listed here and can be undone.</p><//>`;
   return html`<div class="commits">${answer.commits.map((one) => html`<${Commit} key=${one.id} commit=${one} changed=${changed} />`)}</div>`;
 }
 
 function Commit({ commit, changed }) {
   const [busy, act] = useBusy();
   const undo = async () => {
-    if (!await confirmed('Undo this commit?', 'What it wrote is taken back; the messages stay.', 'Undo')) return;
+    if (!await confirmed('Undo this commit?', 'The memories it wrote are reverted; the messages stay.', 'Undo')) return;
     await act(async () => {
       await post(`/api/commits/${encodeURIComponent(commit.id)}/undo`);
       toast('The commit was undone.');
@@ -33,7 +33,7 @@ function Commit({ commit, changed }) {
     <header><span class="badge ${status === 'committed' ? 'good' : ''}">${status}</span>
       <b>${count === 1 ? '1 memory' : `${count} memories`}</b>
       <time class="hint" datetime=${commit.created_at}>${fully(commit.created_at)}</time>
-      ${method && html`<span class="hint">${method === 'rules' ? 'found without a model' : `found by ${method}`}</span>`}
+      ${method && html`<span class="hint">${method === 'rules' ? 'extracted by rules' : `extracted by ${method}`}</span>`}
       <a class="hint" href=${sessionLink(commit.session, commit.branch)}>Show the conversation</a>
       <span class="spring"></span>
       ${status !== 'undone' && html`<button class="button quiet undo" disabled=${busy} onClick=${undo}><${Icon} name="undo" />${busy ? 'Undoing…' : 'Undo'}</button>`}</header>

@@ -17,7 +17,7 @@ export function CompareView({ session, branches, branch, other, version }) {
   const chosen = branches.find(({ id }) => id === other) ?? nearest(branches, branch);
   const address = chosen ? path('sessions', session.id, 'diff') + query({ a: branch.id, b: chosen.id }) : null;
   const { answer: diff, error, again } = useAnswer(address, version);
-  if (!chosen) return html`<${Empty}>There is one branch only. Edit a message, retry an answer or fork, and compare the two here.<//>`;
+  if (!chosen) return html`<${Empty}>This session has only one branch. Edit a message, retry an answer or fork, then compare the two here.<//>`;
   const pick = (a, b) => go(sessionLink(session.id, a, { view: 'compare', with: b }));
   return html`<section class="compare" aria-label="Two branches side by side">
     <div class="compare-bar">
@@ -49,12 +49,12 @@ function Shared({ diff }) {
   return html`<div class="shared">
     <p><${Icon} name="branch" /> ${diff.common ? html`They share ${many(diff.common, 'message')}` : 'They share no message'}${
       diff.same_system === false && ', but not the system message'}.</p>
-    ${diff.ancestor && html`<blockquote><b>${WHO[diff.ancestor.kind] ?? diff.ancestor.type ?? 'Tool'}:</b> ${line(told(diff.ancestor), 160)}</blockquote>`}
+    ${diff.ancestor && html`<blockquote><b>${WHO[diff.ancestor.kind] ?? diff.ancestor.type ?? 'Tool'}:</b> ${line(textOf(diff.ancestor), 160)}</blockquote>`}
   </div>`;
 }
 
-// What a message says, of whatever kind it is.
-function told({ text, call, result }) {
+// Return the text of a message of any kind.
+function textOf({ text, call, result }) {
   if (call) return call.function;
   return result ? JSON.stringify(result.success ? result.result : result.error) : text;
 }
@@ -66,7 +66,7 @@ function Side({ session, branch, messages, more }) {
   return html`<div class="column ${colourOf(branch.id)}" aria-label=${branch.name}>
     <h3><a href=${sessionLink(session.id, branch.id)}>${branch.name}</a><small>${many(messages.length + more, 'message')} since</small></h3>
     ${shown.map((message) => html`<${Entry} key=${message.id} message=${message} tool=${tools.get(message.result?.request_id)} />`)}
-    ${!messages.length && html`<p class="hint">Nothing since.</p>`}
+    ${!messages.length && html`<p class="hint">No messages since.</p>`}
     ${shown.length < messages.length && html`<button class="button" onClick=${() => setAll(true)}>Show ${messages.length - shown.length} more</button>`}
     ${shown.length === messages.length && more > 0 && html`<p class="hint">${many(more, 'more message')} on the branch itself.</p>`}
   </div>`;

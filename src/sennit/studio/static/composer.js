@@ -1,18 +1,18 @@
-// Where a person writes: grows with the text, sends on Enter, keeps an unsent text per branch. While an
-// answer comes, it stops that, or tells it something more.
+// The message field: grows with the text, sends on Enter, stores a draft per branch. During an answer it
+// can stop the answer or send another message to it.
 import { Icon } from './icons.js';
 import { keepUnsent, onUnsent, unsent } from './unsent.js';
 import { html, useLayoutEffect, useRef, useState } from './view.js';
 
-let writing = false;  // whether a text was sent from a field: the next view goes on with it
+let writing = false;  // whether a text was sent from the field: the next view focuses its own
 
-/** Put the cursor into a field, unless a person writes elsewhere. On a phone it would cover half the screen with keys. */
+/** Focus a field, unless another one has the focus. Not on a phone, where the keyboard would cover the page. */
 export function offerField(field) {
   const elsewhere = document.activeElement?.matches('input, textarea, select') || document.querySelector('dialog[open]');
   if (!elsewhere && matchMedia('(hover: hover)').matches) field?.focus();
 }
 
-/** `ask` and `choose` are of useChoice; `onSend` resolves to true if the text was taken. */
+/** `ask` and `choose` come from useChoice; `onSend` resolves to true if the text was accepted. */
 export function Composer({ branch, running = false, stopping = false, first = false, models, ask, choose, onSend, onStop, control }) {
   const [text, setText] = useState(unsent(branch) ?? '');
   const [busy, setBusy] = useState(false);
@@ -44,7 +44,7 @@ export function Composer({ branch, running = false, stopping = false, first = fa
     if (event.key === 'Escape') field.current.blur();
   };
   return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
-    <textarea id="say" ref=${field} rows="1" value=${text} placeholder=${running ? 'Say more while it answers' : 'Say something'} aria-label="Message"
+    <textarea id="say" ref=${field} rows="1" value=${text} placeholder=${running ? 'Add a message while it answers' : 'Write a message'} aria-label="Message"
       onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
     <div class="composer-bar">
       <${Choice} models=${models} ask=${ask} choose=${choose} />
@@ -62,6 +62,6 @@ function Choice({ models, ask, choose }) {
       <select aria-label="Model" value=${ask.model} onChange=${(event) => choose({ model: event.target.value })}>
         ${models.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
       </select></label>`}
-    ${chosen?.tiny && html`<span class="hint" title="It shows how everything works; pass --model for a better one">tiny: it makes things up</span>`}
-    <label class="tick" title="Tell the model what is remembered"><input type="checkbox" checked=${ask.memory} onChange=${(event) => choose({ memory: event.target.checked })} /> Use memory</label>`;
+    ${chosen?.tiny && html`<span class="hint" title="A small demo model; pass --model for a better one">tiny model: it makes things up</span>`}
+    <label class="tick" title="Give the model relevant memories"><input type="checkbox" checked=${ask.memory} onChange=${(event) => choose({ memory: event.target.checked })} /> Use memory</label>`;
 }

@@ -1,13 +1,13 @@
-// Texts for the clipboard. Browsers open it to pages of this machine and of https alone.
+// Clipboard access, which browsers allow only on localhost and over https.
 import { toast } from './toasts.js';
 
-/** Whether the text is on the clipboard now; if not, the person is told. */
+/** Copy the text; return whether that worked, and show a toast if not. */
 export async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    toast('The browser does not let this page copy. Select the text instead.', 'failed');
+    toast('The browser blocks copying on this page. Select the text instead.', 'failed');
     return false;
   }
 }

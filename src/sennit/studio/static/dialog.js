@@ -1,15 +1,15 @@
-// Windows above the page: questions that must be answered, and the list of shortcuts. The browser's own
-// <dialog> keeps the focus inside and gives it back.
+// Modal dialogs: confirmations, forms and the list of shortcuts. The browser's <dialog> traps the focus and
+// restores it.
 import { html, useLayoutEffect, useRef, useState } from './view.js';
 
 let show = null;
 
-/** Ask a person; resolves to what `render(close)` closes with, or null: also when the view is left, unless it `stays`. */
+/** Show a dialog; resolve to the value passed to `close`, or null if dismissed. A route change closes it unless `stays`. */
 export function ask(title, render, { stays = false } = {}) {
   return new Promise((resolve) => show({ title, render, resolve, stays }));
 }
 
-/** Ask whether to go on. */
+/** Ask for confirmation. */
 export function confirmed(title, words, action) {
   return ask(title, (close) => html`
     <p>${words}</p>
@@ -20,8 +20,8 @@ export function confirmed(title, words, action) {
 }
 
 /**
- * Ask for texts: `fields` are [name, label, 'long' for many lines, what it says]. Resolves to {name: text}, or null.
- * `work` is done with them before that; if it fails, the window says why and stays, with what was written.
+ * Show a form: `fields` are [name, label, 'long' for a textarea, initial text]. Resolves to {name: text}, or null.
+ * `work` runs with the values first; if it fails, the dialog stays open and shows the error.
  */
 export function asked(title, fields, action, work) {
   return ask(title, (close) => html`<${Form} fields=${fields} action=${action} work=${work} close=${close} />`);
@@ -56,17 +56,17 @@ function Form({ fields, action, work, close }) {
 export function Dialogs() {
   const [open, setOpen] = useState(null);
   const box = useRef(null);
-  const outside = useRef(false);  // whether the pointer was pressed there: a text may be marked beyond the edge
+  const outside = useRef(false);  // whether the press began outside: selecting text may end there
   useLayoutEffect(() => { show = setOpen; }, []);
   useLayoutEffect(() => { if (open) box.current.showModal(); }, [open]);
   useLayoutEffect(() => {
     if (!open || open.stays) return undefined;
-    const left = () => box.current.close();  // "this session" would be another one
-    addEventListener('hashchange', left);
-    return () => removeEventListener('hashchange', left);
+    const dismiss = () => box.current.close();  // "this session" would be another one
+    addEventListener('hashchange', dismiss);
+    return () => removeEventListener('hashchange', dismiss);
   }, [open]);
   if (!open) return null;
-  // Closed by the browser, so that the focus goes back to where it was.
+  // Close through the browser, which restores the focus.
   const close = (value) => { open.resolve(value); box.current.close(); };
   return html`<dialog ref=${box} class="dialog" aria-labelledby="dialog-title" onClose=${() => { open.resolve(null); setOpen(null); }}
       onPointerDown=${(event) => { outside.current = event.target === box.current; }}

@@ -1,12 +1,11 @@
-// Events of a branch as they happen, over fetch so that a token can stand in a header (EventSource
-// cannot send one). A dropped connection goes on after the last event seen; none is missed or
-// seen twice.
+// The event stream of a branch, over fetch because EventSource cannot send an Authorization header. A
+// dropped connection is resumed after the last event seen, so that none is missed or applied twice.
 import { open, parsed as parsedJson, pause } from './api.js';
 import { inTurn } from './lines.js';
 
-const FIRST_WAIT = 300;
-const LONGEST_WAIT = 8_000;
-const SILENCE = 45_000;  // the server says something every 15 seconds, if only that it is there
+const MIN_BACKOFF_MS = 300;
+const MAX_BACKOFF_MS = 8_000;
+const SILENCE_MS = 45_000;  // the server sends a keep-alive every 15 seconds
 
 /**
  * Follow `address` from after event `after` until nothing is under way, or `signal` is aborted. A run may
@@ -17,7 +16,7 @@ const SILENCE = 45_000;  // the server says something every 15 seconds, if only 
  */
 export async function follow(address, { after, signal, onEvent, onLink, underWay }) {
   let last = { seq: after };
-  let wait = FIRST_WAIT;
+  let wait = MIN_BACKOFF_MS;
   while (!signal.aborted) {
     await untilSeen(signal);
     if (signal.aborted) return;
@@ -33,7 +32,7 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
         onLink(true);
         for await (const event of parsed(response.body)) {
           if (event.seq <= last.seq) continue;
-          wait = FIRST_WAIT;
+          wait = MIN_BACKOFF_MS;
           last = event;
           await onEvent(event);
         }
@@ -49,7 +48,7 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
     }
     onLink(false);
     await pause(wait, signal);
-    wait = Math.min(wait * 2, LONGEST_WAIT);
+    wait = Math.min(wait * 2, MAX_BACKOFF_MS);
   }
 }
 
@@ -77,15 +76,15 @@ async function* parsed(stream) {
       yield* parser.feed(value);
     }
   } finally {
-    reader.cancel().catch(() => {});  // it may have ended by itself
+    reader.cancel().catch(() => {});  // it may already be closed
   }
 }
 
-// A connection that died without a word looks like one on which nothing happens.
+// A dead connection looks like an idle one: time out.
 function unlessSilent(piece) {
   let timer;
   const silence = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error('Nothing was heard for a while.')), SILENCE);
+    timer = setTimeout(() => reject(new Error('The event stream timed out.')), SILENCE_MS);
   });
   return Promise.race([piece, silence]).finally(() => clearTimeout(timer));
 }

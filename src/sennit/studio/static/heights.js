@@ -1,5 +1,5 @@
-// How tall each row of a long list is, and where each begins. Rows not yet seen are guessed. Asking
-// and correcting take logarithmic time (a Fenwick tree), so a list of any length scrolls alike.
+// Row heights and offsets of a long list; unmeasured rows have an estimated height. Lookup and update take
+// logarithmic time (a Fenwick tree), so a list of any length scrolls alike.
 
 export class Heights {
   #guess;
@@ -32,21 +32,21 @@ export class Heights {
     for (let at = index + 1; at < this.#sums.length; at += at & -at) this.#sums[at] += change;
   }
 
-  /** The height of all rows before `index`. */
+  /** Return the total height of the rows before `index`. */
   before(index) {
     let sum = 0;
     for (let at = index; at > 0; at -= at & -at) sum += this.#sums[at];
     return sum;
   }
 
-  /** The row that stands at a height. */
+  /** Return the row at a vertical offset. */
   at(height) {
     let index = 0;
-    let left = height;
+    let rest = height;
     for (let step = 1 << Math.floor(Math.log2(this.count || 1)); step; step >>= 1) {
-      if (index + step <= this.count && this.#sums[index + step] <= left) {
+      if (index + step <= this.count && this.#sums[index + step] <= rest) {
         index += step;
-        left -= this.#sums[index];
+        rest -= this.#sums[index];
       }
     }
     return Math.min(index, Math.max(0, this.count - 1));

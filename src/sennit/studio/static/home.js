@@ -1,4 +1,4 @@
-// The page that opens: say something, and a session begins with it.
+// The start page: the first message starts a session.
 import { path, post } from './api.js';
 import { useChoice } from './choice.js';
 import { Composer } from './composer.js';
@@ -28,9 +28,9 @@ export function HomePage({ models }) {
   });
   return html`<div class="welcome">
     <div class="welcome-words"><${Mark} /><h1>Conversations that branch</h1>
-      <p>Edit any message, retry any answer: every version stays. See them side by side, what the model saw, and where each memory came from.</p></div>
+      <p>Edit any message, retry any answer: every version stays. Compare versions side by side, inspect the prompt, and see where each memory came from.</p></div>
     <${Composer} branch="" first models=${models} ask=${ask} choose=${choose} onSend=${send} control=${(made) => { field.current = made; }} />
     <p class="welcome-more"><button class="button quiet" onClick=${begin}><${Icon} name="plus" />New session with a name or instructions</button>
-      <span class="hint">Press <kbd>?</kbd> for the shortcuts</span></p>
+      <span class="hint">Press <kbd>?</kbd> for keyboard shortcuts</span></p>
   </div>`;
 }

@@ -1,25 +1,25 @@
-// What a browser keeps for the page: in a tab over a reload, or on this device. One that keeps nothing, or no
-// more, gets a page that works all the same and forgets when it is left.
+// Wrappers of sessionStorage and localStorage. Where storage is blocked or full, values are kept in memory
+// and lost when the page is closed.
 
 class Kept {
   #storage;
-  #others = new Map();  // what could not be kept
+  #fallback = new Map();  // values that could not be stored
 
   constructor(name) {
-    this.#storage = () => window[name];  // which throws where pages may keep nothing
+    this.#storage = () => window[name];  // which throws where storage is blocked
   }
 
   get(key) {
-    return this.#others.get(key) ?? this.#try((storage) => storage.getItem(key)) ?? null;
+    return this.#fallback.get(key) ?? this.#try((storage) => storage.getItem(key)) ?? null;
   }
 
   set(key, text) {
     this.remove(key);
-    if (!this.#try((storage) => { storage.setItem(key, text); return true; })) this.#others.set(key, text);
+    if (!this.#try((storage) => { storage.setItem(key, text); return true; })) this.#fallback.set(key, text);
   }
 
   remove(key) {
-    this.#others.delete(key);
+    this.#fallback.delete(key);
     this.#try((storage) => storage.removeItem(key));
   }
 

@@ -1,5 +1,5 @@
-// All shortcuts in one table: what the help shows is what works. Where there is a field for a message,
-// letters are text and go there, wherever the focus is; Escape makes them shortcuts, until a field is used.
+// Keyboard shortcuts, in one table that the help shows too. On pages with a message field, letters go there,
+// wherever the focus is; Escape turns them into shortcuts until a field is focused.
 import { ask } from './dialog.js';
 import { html, useLayoutEffect, useRef } from './view.js';
 
@@ -12,14 +12,14 @@ const SHORTCUTS = [
   ['e', 'Edit the selected message on a new branch'],
   ['r', 'Retry the selected answer on a new branch'],
   ['f', 'Fork after the selected message'],
-  ['w', 'What the model saw for the selected answer'],
+  ['w', 'Show the prompt of the selected answer'],
   ['y', 'Copy the selected message'],
-  ['+ / -', 'Judge the selected answer good, bad'],
-  ['a / d', 'Go to the tool that waits; again: approve, deny'],
+  ['+ / -', 'Label the selected answer good, bad'],
+  ['a / d', 'Go to the pending tool call; press again to approve, deny'],
   ['x', 'Stop the answer'],
   ['c', 'Chat'],
-  ['t', 'Tree of branches'],
-  ['b', 'Two branches side by side'],
+  ['t', 'Branch tree'],
+  ['b', 'Compare two branches'],
   ['m', 'Memory'],
   ['u', 'Usage'],
   ['?', 'These shortcuts'],
@@ -27,11 +27,11 @@ const SHORTCUTS = [
 
 const FIELDS = 'input, textarea, select, [contenteditable]';
 const ALWAYS = new Set(['/', '?', 'Escape']);
-const STEPS = new Set(['j', 'k']);  // what a key does again while it is held down
+const STEPS = new Set(['j', 'k']);  // keys that repeat while held down
 const handlers = [];
-let commanding = false;  // whether letters are shortcuts although a message could be written
+let commanding = false;  // whether letters are shortcuts although there is a message field
 
-/** As soon as a view is there, let it answer keys: {key: function}. The view that came last is asked first. */
+/** Register {key: function} while a view is mounted. The view mounted last comes first. */
 export function useKeys(table) {
   const latest = useRef(table);
   latest.current = table;
@@ -46,17 +46,17 @@ export function listen() {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
     const escaped = event.key === 'Escape' && !document.activeElement?.matches(FIELDS);
     if (event.target.closest?.(FIELDS)) {
-      if (escaped) commanding = true;  // the field was left by it
+      if (escaped) commanding = true;  // Escape has left the field
       return;
     }
     const say = document.getElementById('say');
     if (say && !commanding && !ALWAYS.has(event.key) && [...event.key].length === 1 && event.key !== ' ') {
-      say.focus();  // where the letter goes then
+      say.focus();  // the letter is typed there
       return;
     }
     if (event.repeat && !STEPS.has(event.key)) return;
     const deed = handlers.map(({ current }) => current[event.key]).find(Boolean);
-    if (escaped && !deed) commanding = true;  // there was nothing to close
+    if (escaped && !deed) commanding = true;  // Escape had nothing to close
     if (!deed) return;
     event.preventDefault();
     deed();
@@ -69,7 +69,7 @@ export function showShortcuts() {
     <dl class="shortcuts">${SHORTCUTS.map(([keys, words]) => html`<div key=${keys}>
       <dt>${keys.split(' / ').map((key) => html`<kbd>${key}</kbd>`)}</dt><dd>${words}</dd></div>`)}
     </dl>
-    <p class="hint">What you type goes into the message. Press Escape first, and the letters above are shortcuts.
-      Enter sends, Shift+Enter begins a new line.</p>
+    <p class="hint">Typing goes into the message field. Press Escape first to use the letters above as shortcuts.
+      Enter sends, Shift+Enter starts a new line.</p>
     <div class="dialog-actions"><button class="button" onClick=${() => close(null)}>Close</button></div>`, { stays: true });
 }

@@ -1,8 +1,8 @@
-// Connections over which events come. A browser has six to a server for all its windows, unless it speaks
-// HTTP/2, and whatever else a page asks for needs one too: windows take turns at four of them.
+// A limit on concurrent event streams. With HTTP/1.1 a browser opens six connections per server for all
+// windows, and other requests need some too: windows take turns at four of them.
 
 const NAMES = ['sennit.events.1', 'sennit.events.2', 'sennit.events.3', 'sennit.events.4'];
-const TURN = 1_000;
+const TURN_MS = 1_000;
 
 /**
  * Do `work` once a connection is free. When another window waits for the connection, `line` is aborted, unless
@@ -15,7 +15,7 @@ export async function inTurn(line, work) {
       const done = await navigator.locks.request(name, { ifAvailable: true }, (lock) => lock && held(name, line, work));
       if (done) return undefined;
     }
-    const late = AbortSignal.timeout(2 * TURN);  // whoever has this one may keep it for long
+    const late = AbortSignal.timeout(2 * TURN_MS);  // whoever has this one may keep it for long
     const name = NAMES[Math.floor(Math.random() * NAMES.length)];
     try {
       await navigator.locks.request(name, { signal: AbortSignal.any([line.signal, late]) }, () => held(name, line, work));
@@ -32,8 +32,8 @@ async function held(name, line, work) {
   const timer = setInterval(async () => {
     if (document.hasFocus()) return;
     const { pending } = await navigator.locks.query();
-    if (pending.some((one) => one.name === name)) line.abort();
-  }, TURN);
+    if (pending.some((lock) => lock.name === name)) line.abort();
+  }, TURN_MS);
   try {
     await work();
   } finally {

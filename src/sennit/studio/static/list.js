@@ -1,7 +1,6 @@
-// A list of any length of which only what is in sight stands in the page. Rows may have any height;
-// what the reader looks at stays where it is while rows above turn out taller or shorter than
-// guessed, and the end stays in sight while more is said, unless the reader scrolled away. While a
-// pointer is pressed nothing moves below it: what was pressed is what is released.
+// A virtual list: only the visible rows are in the DOM. Rows may have any height; the scroll anchor stays in
+// place while rows above are measured, and the end stays visible while messages arrive, unless the reader
+// scrolled away. While a pointer is pressed nothing moves below it, so that a click hits its target.
 import { Heights } from './heights.js';
 import { Component, createRef, html } from './view.js';
 
@@ -15,7 +14,7 @@ export class VirtualList extends Component {
   anchor = null;       // {index, offset}: the first row in sight, and how far it is scrolled out
   atEnd = true;
   pressed = false;     // whether a pointer is down in the list
-  top = undefined;     // where the box was scrolled to when last looked at
+  top = undefined;     // the scroll position when last read
   state = { from: 0, to: 0 };
 
   componentDidMount() {
@@ -37,7 +36,7 @@ export class VirtualList extends Component {
     this.#settle();
   }
 
-  /** Bring a row into sight, near the top; it is looked at once more when its height is known. */
+  /** Scroll a row near the top; corrected once its height is measured. */
   reveal(index) {
     this.top = undefined;
     this.#setEnd(false);
@@ -45,14 +44,14 @@ export class VirtualList extends Component {
     this.#settle();
   }
 
-  /** Bring a row into sight, unless all of it is. */
+  /** Scroll to a row, unless it is fully visible. */
   show(index) {
     const { scrollTop, clientHeight } = this.box.current;
     const whole = this.heights.before(index) >= scrollTop && this.heights.before(index + 1) <= scrollTop + clientHeight;
     if (!whole) this.reveal(index);
   }
 
-  /** Go to the end, and stay there while it grows. */
+  /** Scroll to the end, and stay there while it grows. */
   toEnd() {
     this.top = undefined;
     this.#setEnd(true);
@@ -93,7 +92,7 @@ export class VirtualList extends Component {
     this.#settle();
   }
 
-  // Scroll to where the anchor stands now, then draw what is in sight there.
+  // Scroll to the anchor, then draw the visible rows.
   #settle() {
     const box = this.box.current;
     if (!box) return;
@@ -111,13 +110,13 @@ export class VirtualList extends Component {
   }
 
   #scrolled = () => {
-    if (!this.box.current) return;  // a list that has just gone is told of its last scrolling
+    if (!this.box.current) return;  // an unmounted list may get a last scroll event
     this.#note();
     this.#draw();
   };
 
-  // Where the reader is now. Also asked before scrolling for them: their own scrolling may not have
-  // been told yet, and goes first.
+  // Read the scroll position. Also before scrolling by program: the event of the reader's own scrolling
+  // may still be queued, and takes precedence.
   #note() {
     const box = this.box.current;
     this.top = box.scrollTop;

@@ -1,6 +1,6 @@
-// Markdown of models and people as HTML that may stand in the page. Raw HTML in it is shown as text,
-// pictures become links (nothing is fetched because a model said so), and whatever comes out passes
-// DOMPurify, whose trusted type is the only one that the page's policy lets into innerHTML.
+// Markdown as sanitized HTML. Raw HTML is shown as text, images become links (nothing is fetched because a
+// model said so), and the output passes DOMPurify, whose trusted type is the only one that the page's
+// Content-Security-Policy allows in innerHTML.
 import './vendor/purify.min.js';
 import { Marked } from './vendor/marked.esm.js';
 import { copied } from './copying.js';
@@ -27,12 +27,12 @@ purifier.addHook('afterSanitizeAttributes', (node) => {
   node.setAttribute('target', '_blank');
 });
 
-// The time to look for emphasis, links and addresses grows with the square of a paragraph's length: while
-// more than that is left of one, its lines are text and nothing else.
-const LONGEST = 10_000;
+// Inline parsing takes quadratic time in the length of a paragraph: while more than this remains, its lines
+// are plain text.
+const MAX_INLINE_CHARS = 10_000;
 
 function plainLine(rest) {
-  const [line] = rest.length > LONGEST ? rest.split('\n', 1) : [''];
+  const [line] = rest.length > MAX_INLINE_CHARS ? rest.split('\n', 1) : [''];
   return line ? { type: 'text', raw: line, text: line } : false;  // false: go on as usual
 }
 
@@ -52,7 +52,7 @@ function codeBlock(text, language) {
   return `<div class="code">${bar}<pre><code>${highlighted(text, language)}</code></pre></div>`;
 }
 
-// Thousands of quotes or lists inside each other are more than the stack holds: such a text is shown as it is.
+// Thousands of nested quotes or lists overflow the stack: such a text is shown as plain text.
 function parsed(text) {
   try {
     return marked.parse(text);
@@ -62,12 +62,12 @@ function parsed(text) {
   }
 }
 
-/** Clean HTML of a text in Markdown. */
+/** Render Markdown as sanitized HTML. */
 export function rendered(text) {
   return purifier.sanitize(parsed(text), CLEAN);
 }
 
-/** A text in Markdown, drawn. */
+/** A component that renders Markdown. */
 export function Markdown({ text }) {
   const clean = useMemo(() => rendered(text), [text]);
   return html`<div class="prose" onClick=${clicked} dangerouslySetInnerHTML=${{ __html: clean }}></div>`;

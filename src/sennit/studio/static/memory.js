@@ -1,5 +1,5 @@
-// What is remembered: each memory with the words it came from, how it came to be as it is, and what its
-// commit decided. Forgetting and undoing are here, because this is where one sees what is wrong.
+// The memory page: each memory with its evidence, its history and the decisions of its commit, with buttons
+// to forget a memory and to undo a commit.
 import { get, post, query } from './api.js';
 import { useBusy } from './busy.js';
 import { Commits, Decisions } from './commits.js';
@@ -23,7 +23,7 @@ export function MemoryPage({ params }) {
   useTitle('Memory');
   const changed = () => setVersion((count) => count + 1);
   return html`<div class="page">
-    <header class="page-head"><h1>Memory</h1><p>What was learnt from your conversations, and from which words. With “Use memory” on, the model is told what fits; an answer says so.</p></header>
+    <header class="page-head"><h1>Memory</h1><p>Memories extracted from your conversations, with the messages they come from. With “Use memory” on, relevant memories are added to the prompt, and the answer lists them.</p></header>
     <nav class="filters" aria-label="Categories">${[...CATEGORIES, ['commits', 'Commits']].map(([key, words]) => html`
       <a key=${key} class=${classes('filter', key === category && 'here')} aria-current=${key === category ? 'true' : undefined}
         href=${pageLink('memory', { category: key || undefined })}>${words}</a>`)}</nav>
@@ -44,8 +44,8 @@ function Memories({ category, chosen, version }) {
   return html`<div class="memory-list">
     <input class="search-field" id="memory-search" type="search" aria-label="Search memories" placeholder="Search memories" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
     ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${items?.length === 0 && !error && html`<${Empty}><p>${words ? 'Nothing was found.' : category ? `Nothing is remembered under ${kind ?? category} yet.` : 'Nothing is remembered yet.'}</p>
-      ${!words && !category && html`<p class="hint">Open a session and press Remember: what matters of it stands here then.</p>`}<//>`}
+    ${items?.length === 0 && !error && html`<${Empty}><p>${words ? 'No results.' : category ? `No memories under ${kind ?? category} yet.` : 'No memories yet.'}</p>
+      ${!words && !category && html`<p class="hint">Open a session and press Remember to extract memories from it.</p>`}<//>`}
     ${items?.map((one) => html`<a key=${one.uri} class=${classes('memory-entry', one.uri === chosen && 'here')}
         href=${pageLink('memory', { category: category || undefined, uri: one.uri })} aria-current=${one.uri === chosen ? 'true' : undefined}>
       <span class="memory-text">${gist(one.text ?? one.abstract)}</span>
@@ -57,25 +57,25 @@ function Memories({ category, chosen, version }) {
 
 async function memories(category, words, { limit, before, signal }) {
   if (!words) {
-    const told = await get('/api/memories' + query({ category, limit, before }), { signal });
-    return { items: told.memories, next: told.next };
+    const page = await get('/api/memories' + query({ category, limit, before }), { signal });
+    return { items: page.memories, next: page.next };
   }
   const kinds = category || CATEGORIES.slice(1).map(([key]) => key).join();
-  const told = await get('/api/find' + query({ q: words, category: kinds, limit: 50 }), { signal });
-  return { items: told.matches, next: null };
+  const { matches } = await get('/api/find' + query({ q: words, category: kinds, limit: 50 }), { signal });
+  return { items: matches, next: null };
 }
 
 function Item({ uri, category, changed }) {
   const [busy, act] = useBusy();
-  const { answer: told, error, again } = useAnswer('/api/memories/item' + query({ uri }));
+  const { answer, error, again } = useAnswer('/api/memories/item' + query({ uri }));
   const list = pageLink('memory', { category: category || undefined });
   if (error) return html`<article class="memory-item"><${Failed} error=${error} again=${again} /></article>`;
-  if (!told) return html`<article class="memory-item"><${Empty}>Looking…<//></article>`;
-  const { memory, history, decisions } = told;
+  if (!answer) return html`<article class="memory-item"><${Empty}>Loading…<//></article>`;
+  const { memory, history, decisions } = answer;
   const forget = async () => {
-    if (!await confirmed('Forget this memory?', 'It is erased with its history, and will not be found again.', 'Forget')) return;
+    if (!await confirmed('Forget this memory?', 'The memory and its history are erased for good.', 'Forget')) return;
     await act(async () => {
-      await post('/api/forget', { uri }).catch((error) => { if (error.status !== 404) throw error; });  // it is gone: another window was first
+      await post('/api/forget', { uri }).catch((error) => { if (error.status !== 404) throw error; });  // another window has forgotten it already
       toast('Forgotten.');
       changed();
       go(list);
@@ -88,7 +88,7 @@ function Item({ uri, category, changed }) {
     <${Validity} memory=${memory} />
     <h2>Evidence</h2><${Evidence} evidence=${memory.evidence} />
     <h2>History</h2><${History} history=${history} />
-    ${decisions.length > 0 && html`<h2>What its commit decided</h2><${Decisions} decisions=${decisions} />`}
+    ${decisions.length > 0 && html`<h2>Commit decisions</h2><${Decisions} decisions=${decisions} />`}
     <div class="item-deeds"><button class="button quiet bad" id="forget" disabled=${busy} onClick=${forget}>${busy ? 'Forgetting…' : 'Forget'}</button></div>
   </article>`;
 }
@@ -99,17 +99,17 @@ const nameOf = (uri) => uri.split('#')[0].split('/').at(-1).replace(/\.md$/, '')
 function Validity({ memory }) {
   return html`<dl class="facts">
     <div><dt>Learnt</dt><dd>${fully(memory.learnt_at)}</dd></div>
-    <div><dt>Holds from</dt><dd>${fully(memory.valid_from)}</dd></div>
-    <div><dt>Until</dt><dd>${memory.valid_to ? fully(memory.valid_to) : 'now'}</dd></div>
+    <div><dt>Valid from</dt><dd>${fully(memory.valid_from)}</dd></div>
+    <div><dt>Valid until</dt><dd>${memory.valid_to ? fully(memory.valid_to) : 'now'}</dd></div>
     <div><dt>Address</dt><dd><code>${memory.uri}</code></dd></div>
     <div><dt>Used</dt><dd>${many(memory.active_count, 'time')}</dd></div>
   </dl>`;
 }
 
 function Evidence({ evidence }) {
-  if (!evidence.length) return html`<p class="hint">Written by hand: no message stands behind it.</p>`;
+  if (!evidence.length) return html`<p class="hint">Written by hand, without a source message.</p>`;
   return html`<ul class="evidence">${evidence.map((one) => html`<li key=${one.message}>
-    <blockquote>${one.text ?? 'The message is no longer kept.'}</blockquote>
+    <blockquote>${one.text ?? 'The message has been deleted.'}</blockquote>
     ${one.text !== null && html`<span class="evidence-about"><a class="to-message" href=${sessionLink(one.session, null, { m: one.message })}>Show the message</a>
       <time class="hint" datetime=${one.said_at}>${one.role} · ${fully(one.said_at)}</time></span>`}</li>`)}</ul>`;
 }

@@ -1,9 +1,8 @@
-// A button that opens a short list of things to do; it closes when one is chosen, on Escape, and when
-// a person clicks elsewhere.
+// A drop-down menu that closes on a choice, on Escape and on a click elsewhere.
 import { Icon } from './icons.js';
 import { html, useEffect, useRef, useState } from './view.js';
 
-/** `entries`: [words, deed, kind?], or null for a line between groups. */
+/** `entries`: [label, action, class?], or null for a separator. */
 export function Menu({ label, icon, entries }) {
   const [open, setOpen] = useState(false);
   const box = useRef(null);

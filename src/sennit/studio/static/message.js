@@ -1,5 +1,5 @@
-// One message with what can be done to it. Who says it is told by its place and a word, not by colour
-// alone; whatever it holds is shown as text or as cleaned Markdown.
+// One message with its actions. The sender is shown by position and name, not by colour alone; the content
+// is plain text or sanitized Markdown.
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
@@ -11,7 +11,7 @@ const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record', call: 'Tool call', result: 'Tool result' };
 const who = ({ kind, type }) => (kind === 'custom' ? line(type, 40) : WHO[kind]);
 
-/** `deeds`: what the chat can do with a message: edit, retry, fork, copy, judge, seen, turn, decide. */
+/** `deeds`: the actions on a message: edit, retry, fork, copy, judge, seen, turn, decide. */
 export function MessageRow({ message, selected, editing, deeds, moving, score, tool, state, told }) {
   if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
   const kind = message.kind;
@@ -36,30 +36,30 @@ function Said({ message, editing, deeds, moving, score, told }) {
       ${placed && html`<${Deeds} message=${message} deeds=${deeds} moving=${moving} score=${score} />`}
     </header>
     ${message.reasoning && html`<details class="reasoning" open=${message.draft && !message.text}>
-      <summary>Thinking aloud</summary><${Markdown} text=${message.reasoning} /></details>`}
+      <summary>Reasoning</summary><${Markdown} text=${message.reasoning} /></details>`}
     ${editing ? html`<${Editor} message=${message} deeds=${deeds} moving=${moving} />` : html`<${Body} message=${message} />`}
-    ${placed && told?.length > 0 && html`<button class="used" title="What the model saw" onClick=${(event) => { event.stopPropagation(); deeds.seen(message); }}>
+    ${placed && told?.length > 0 && html`<button class="used" title="Show the prompt" onClick=${(event) => { event.stopPropagation(); deeds.seen(message); }}>
       <${Icon} name="memory" />Used ${listed(told)}</button>`}`;
 }
 
-// A word on a message that is not, or not wholly, what it was to be.
+// The label of a message that is queued, being sent, or incomplete.
 function stateOf({ steered, sending, interrupted, metadata }) {
-  if (steered) return 'Comes next';
+  if (steered) return 'Queued';
   if (sending) return 'Sending…';
   if (interrupted || metadata?.finish_reason === 'interrupted') return 'Interrupted';
   return metadata?.finish_reason === 'cancelled' ? 'Stopped' : null;
 }
 
-const TOLD = {
+const CONTEXT_LABELS = {
   profile: () => 'your profile',
   memory: (count) => many(count, 'memory', 'memories'),
   summary: (count) => many(count, 'summary', 'summaries'),
-  recalled: (count) => `${many(count, 'message')} of other conversations`,
+  recalled: (count) => `${many(count, 'message')} from other conversations`,
 };
 
-// What a model was told beside the messages, counted by kind: "your profile and 2 memories".
+// The retrieved items in the prompt, counted by kind: "your profile and 2 memories".
 function listed(told) {
-  const counts = Object.entries(TOLD).map(([kind, words]) => [told.filter((one) => one.kind === kind).length, words]);
+  const counts = Object.entries(CONTEXT_LABELS).map(([kind, words]) => [told.filter((item) => item.kind === kind).length, words]);
   return new Intl.ListFormat('en').format(counts.filter(([count]) => count).map(([count, words]) => words(count)));
 }
 
@@ -74,16 +74,16 @@ function Body({ message }) {
   </div>`;
 }
 
-// A long text that is still being said is drawn anew from its last paragraph on only.
+// Split a long streaming text, so that only its last paragraph is rendered again.
 function halves(text) {
   for (let cut = text.length > LONG ? text.lastIndexOf('\n\n') : -1; cut > 0; cut = text.lastIndexOf('\n\n', cut - 1)) {
     const done = text.slice(0, cut);
-    if (done.split('```').length % 2) return [done, text.slice(cut)];  // not inside of code
+    if (done.split('```').length % 2) return [done, text.slice(cut)];  // not inside a code block
   }
   return ['', text];
 }
 
-/** ‹ 2 / 3 › where branches hold other messages at the same place. */
+/** ‹ 2 / 3 › where other branches have other messages at the same position. */
 function Versions({ message, turn }) {
   const all = message.siblings ?? [];
   if (all.length < 2) return null;
@@ -101,14 +101,14 @@ function Deeds({ message, deeds, moving, score }) {
     message.kind === 'instruction' && ['edit', 'Edit on a new branch', deeds.edit],
     message.kind === 'answer' && ['retry', 'Retry on a new branch', deeds.retry, undefined, moving],
     message.kind !== 'system' && ['branch', 'Fork after this message', deeds.fork, undefined, moving],
-    message.kind === 'answer' && ['eye', 'What the model saw', deeds.seen],
+    message.kind === 'answer' && ['eye', 'Show the prompt', deeds.seen],
     message.text && ['copy', 'Copy the text', deeds.copy],
-    message.kind === 'answer' && ['thumb', 'A good answer', judge('up'), score === 1],
-    message.kind === 'answer' && ['thumb', 'A bad answer', judge('down'), score === 0],
+    message.kind === 'answer' && ['thumb', 'Good answer', judge('up'), score === 1],
+    message.kind === 'answer' && ['thumb', 'Bad answer', judge('down'), score === 0],
   ].filter(Boolean);
   return html`<span class=${classes('deeds', score !== undefined && 'judged')}>${buttons.map(([icon, words, deed, pressed, busy]) => html`
     <button key=${words} class="icon-button small" title=${words} aria-label=${words} aria-pressed=${pressed} disabled=${busy}
-      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} turned=${words === 'A bad answer'} /></button>`)}
+      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} turned=${words === 'Bad answer'} /></button>`)}
   </span>`;
 }
 
@@ -118,7 +118,7 @@ function Editor({ message, deeds, moving }) {
   useLayoutEffect(() => { field.current.focus({ preventScroll: true }); field.current.setSelectionRange(text.length, text.length); }, []);
   const write = (words) => { setText(words); keepUnsent(message.id, words); };
   const leave = () => { keepUnsent(message.id, ''); deeds.edit(null); };
-  const send = async () => {  // a text that was not taken stays here
+  const send = async () => {  // a rejected text stays in the field
     if (text.trim() && await deeds.edited(message, text)) keepUnsent(message.id, '');
   };
   const keyed = (event) => {

@@ -1,24 +1,24 @@
-// What the server tells, as views read it. A view shows the answer to what it asked last: one that comes
-// late, to a question of before, is never drawn.
+// Hooks that load data from the server. A view shows the response to its latest request; a late response to
+// an earlier one is dropped.
 import { get, onBack } from './api.js';
 import { attempt } from './toasts.js';
 import { useEffect, useRef, useState } from './view.js';
 
-const PAUSE = 180;
+const DEBOUNCE_MS = 180;
 
-// What could not be read because the server was away is read when it is back.
+// Retry a failed load when the server is reachable again.
 function useReturn(error, again) {
   useEffect(() => (error?.passing ? onBack(again, true) : undefined), [error]);
 }
 
-/** {answer, error, again} of an address (null asks nothing); a new `version` asks once more. */
+/** Load an address (null loads nothing) and return {answer, error, again}; a new `version` reloads it. */
 export function useAnswer(address, version = 0) {
   const [state, setState] = useState({});
   const [tries, setTries] = useState(0);
   useEffect(() => {
     if (address === null) return undefined;
     const life = new AbortController();
-    const settle = (told) => { if (!life.signal.aborted) setState({ address, ...told }); };
+    const settle = (outcome) => { if (!life.signal.aborted) setState({ address, ...outcome }); };
     get(address, { signal: life.signal }).then((answer) => settle({ answer }), (error) => settle({ error }));
     return () => life.abort();
   }, [address, version, tries]);
@@ -29,8 +29,8 @@ export function useAnswer(address, version = 0) {
 }
 
 /**
- * {items, next, error, more, again}: a list read page by page. `asked` names the list; `read({limit, before, signal})`
- * gives {items, next}. A new `version` reads again as much as is shown; until it is there, the old list stays.
+ * Load a paginated list: {items, next, error, more, again}. `asked` is its key; `read({limit, before, signal})`
+ * returns {items, next}. A new `version` reloads the shown items; until then the old list stays.
  */
 export function usePages(asked, read, { size, version = 0 }) {
   const [page, setPage] = useState({ items: null, next: null });
@@ -40,27 +40,27 @@ export function usePages(asked, read, { size, version = 0 }) {
     const { signal } = life.current = new AbortController();
     const limit = Math.min(500, page.asked === asked ? Math.max(size, page.items.length) : size);
     read({ limit, signal }).then(
-      (told) => { if (!signal.aborted) setPage({ asked, ...told }); },
+      (loaded) => { if (!signal.aborted) setPage({ asked, ...loaded }); },
       (error) => { if (!signal.aborted) setPage((now) => ({ ...now, error })); },
     );
     return () => life.current.abort();
   }, [asked, version, tries]);
   const more = async () => {
     const { signal } = life.current;
-    const told = await attempt(() => read({ limit: size, before: page.next, signal }));
-    if (!told || signal.aborted) return;
-    setPage((now) => (now.next === page.next ? { ...now, items: [...now.items, ...told.items], next: told.next } : now));
+    const loaded = await attempt(() => read({ limit: size, before: page.next, signal }));
+    if (!loaded || signal.aborted) return;
+    setPage((now) => (now.next === page.next ? { ...now, items: [...now.items, ...loaded.items], next: loaded.next } : now));
   };
   const again = () => setTries(tries + 1);
   useReturn(page.error, again);
   return { ...page, more, again };
 }
 
-/** A value that a person is still changing, once they pause. */
+/** Debounce a value that is being typed. */
 export function useSettled(value) {
   const [settled, setSettled] = useState(value);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), value ? PAUSE : 0);
+    const timer = setTimeout(() => setSettled(value), value ? DEBOUNCE_MS : 0);
     return () => clearTimeout(timer);
   }, [value]);
   return settled;

@@ -1,11 +1,10 @@
-// Where the page is, told by the part of the address after `#`, so that every view, branch and message
-// has a link and the browser's back button works.
+// Hash-based routing, so that every view, branch and message has a link and the back button works.
 import { useEffect, useLayoutEffect, useState } from './view.js';
 
 const PAGES = new Set(['memory', 'usage']);
 const VIEWS = new Set(['chat', 'tree', 'compare']);
 
-/** `#/s/{session}/{branch}/{view}?m=…` taken apart. */
+/** Parse `#/s/{session}/{branch}/{view}?m=…`. */
 export function parsed(hash) {
   const [place, asked = ''] = hash.replace(/^#\/?/, '').split('?');
   const params = Object.fromEntries(new URLSearchParams(asked));
@@ -47,7 +46,7 @@ export function go(link, { replace = false } = {}) {
   }
 }
 
-/** While a view is there, name the tab after what it shows. */
+/** Set the document title while a view is mounted. */
 export function useTitle(words) {
   useEffect(() => {
     document.title = words ? `${words} · Sennit` : 'Sennit';

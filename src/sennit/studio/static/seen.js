@@ -1,4 +1,4 @@
-// What the model saw when it gave an answer: every part of its prompt, in order, with its tokens. Parts
+// The prompt of an answer: every part of it, in order, with its tokens. Parts
 // that stand on no branch (memories, summaries) say where they came from.
 import { Icon } from './icons.js';
 import { useAnswer } from './reading.js';
@@ -14,11 +14,11 @@ const KINDS = {
 
 export function SeenPanel({ address, close }) {
   const { answer: seen, error, again } = useAnswer(address);
-  return html`<aside class="panel" aria-label="What the model saw">
-    <header class="panel-head"><h2>What the model saw</h2>
+  return html`<aside class="panel" aria-label="Prompt">
+    <header class="panel-head"><h2>Prompt</h2>
       <button class="icon-button" aria-label="Close" onClick=${close}><${Icon} name="close" /></button></header>
     ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!seen && !error && html`<${Empty}>Looking…<//>`}
+    ${!seen && !error && html`<${Empty}>Loading…<//>`}
     ${seen && html`<${Parts} seen=${seen} />`}
   </aside>`;
 }
@@ -47,11 +47,11 @@ function Part({ part, most }) {
       <span class="tokens">${number(part.tokens)}</span>
       <span class="meter"><span style=${{ width: `${(100 * part.tokens) / most}%` }}></span></span></summary>
     ${source(part)}
-    <pre>${part.text ?? 'It was erased since.'}</pre>
+    <pre>${part.text ?? 'Erased since then.'}</pre>
   </details></li>`;
 }
 
-// What stands on no branch here came from somewhere: a memory, or a message of another session.
+// A link to the source of a retrieved part: a memory, or a message of another session.
 function source({ session, message_id: message, uri }) {
   if (session) return html`<p><a href=${sessionLink(session, null, { m: message })}>Show the message</a></p>`;
   return uri?.startsWith('viking://session') || !uri ? null : html`<p><a href=${pageLink('memory', { uri })}>Show the memory</a></p>`;

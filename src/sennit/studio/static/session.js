@@ -1,4 +1,4 @@
-// One session: its name, its branches, and the three ways to look at them.
+// The session page: name, branch picker, and the views chat, tree and compare.
 import { del, download, get, onBack, path, post, put, query } from './api.js';
 import { useBusy } from './busy.js';
 import { ChatView } from './chat.js';
@@ -45,7 +45,7 @@ export function SessionView({ route, models }) {
   </div>`;
 }
 
-// A session as it is now. One that was read stays in sight if it cannot be read again.
+// Load a session. If a reload fails, the last state stays visible.
 function useSession(id) {
   const [state, setState] = useState({ version: 0 });
   const { current: reading } = useRef({ asked: 0, shown: 0, life: new AbortController() });
@@ -76,14 +76,14 @@ function useSession(id) {
   return { ...state, refresh };
 }
 
-// The branch that is asked for by id or name, or undefined; if none is, the first, or null without any.
+// Find a branch by id or name, or undefined; by default main or the first branch, or null without any.
 function pick(branches, asked) {
   if (asked) return branches.find(({ id }) => id === asked) ?? branches.find(({ name }) => name === asked);
   return branches.find(({ name }) => name === 'main') ?? branches[0] ?? null;
 }
 
-// An address names a branch by its id, which stays when the branch is renamed. One that is not known may have
-// been made elsewhere since the session was read; if it still is not there then, that is told.
+// A link names a branch by its id, which survives renaming. An unknown branch may have been created since the
+// session was loaded: reload once, then report it as not found.
 function useAddress({ route, session, branch, version, refresh }) {
   const sought = useRef(null);
   useEffect(() => {
@@ -95,7 +95,7 @@ function useAddress({ route, session, branch, version, refresh }) {
       sought.current = route.branch;
       refresh();
     } else {
-      toast('This branch is no longer here; it may have been deleted.', 'failed');
+      toast('Branch not found; it may have been deleted.', 'failed');
       go(sessionLink(session.id), { replace: true });
     }
   }, [route.branch, version]);
@@ -108,7 +108,7 @@ function BranchPicker({ session, branch, view }) {
     <select class="select" id="branch" aria-label="Branch" value=${branch.id} onChange=${(event) => go(sessionLink(session.id, event.target.value, { view }))}>
       ${session.branches.map(({ id, name }) => html`<option key=${id} value=${id}>${name}</option>`)}
     </select>
-    ${from && html`<a class="from" title="Go to where this branch parts from ${from.branch_name}"
+    ${from && html`<a class="from" title="Go to the fork point on ${from.branch_name}"
       href=${sessionLink(session.id, branch.id, { at: Math.max(0, from.message_count - 1) })}>from ${from.branch_name} at ${from.message_count}</a>`}
   </span>`;
 }
@@ -119,18 +119,18 @@ function Begin({ session, refresh }) {
     await beginBranch(session.id);
     await refresh();
   });
-  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" disabled=${busy} onClick=${begin}>Begin one</button><//>`;
+  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" disabled=${busy} onClick=${begin}>Create one</button><//>`;
 }
 
-/** Ask for another name and give it; `give` is not called if it stays the same. */
+/** Ask for a new name and call `give` with it, unless it is unchanged. */
 async function renamed(title, label, was, give) {
   const given = await asked(title, [['name', label, 'short', was]], 'Rename');
   if (given && given.name !== was) await attempt(() => give(given.name));
 }
 
 function SessionDeeds({ session, branch, refresh }) {
-  const nameSession = () => renamed('Name this session', 'Name (may be empty)', titleOf(session), async (name) => {
-    const { metadata: { title, ...noted } } = await get(path('sessions', session.id));  // others may have noted something
+  const nameSession = () => renamed('Name this session', 'Name (optional)', titleOf(session), async (name) => {
+    const { metadata: { title, ...noted } } = await get(path('sessions', session.id));  // keep the metadata of other clients
     await put(path('sessions', session.id), { metadata: name ? { ...noted, title: name } : noted });
     await refresh();
   });
@@ -142,7 +142,7 @@ function SessionDeeds({ session, branch, refresh }) {
     if (!await confirmed(words, warning, 'Delete')) return;
     await attempt(async () => { await work(); dispatchEvent(new Event('sessionschange')); });
   };
-  const removeBranch = remove('Delete this branch?', 'Messages that other branches share stay with them.', async () => {
+  const removeBranch = remove('Delete this branch?', 'Messages shared with other branches are kept.', async () => {
     await del(path('sessions', session.id, 'branches', branch.id));
     go(sessionLink(session.id));
     await refresh();
@@ -172,12 +172,12 @@ function Remember({ session, branch }) {
   const [busy, act] = useBusy();
   const box = useRef(null);
   const remember = async () => {
-    const told = await act(() => post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true }));
-    if (!told) return;
-    const count = told.memories_extracted ?? 0;
-    toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');
-    if (count && box.current) go(pageLink('memory'));  // unless the person went elsewhere meanwhile
+    const result = await act(() => post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true }));
+    if (!result) return;
+    const count = result.memories_extracted ?? 0;
+    toast(count ? `Saved ${many(count, 'memory', 'memories')}.` : 'Nothing new to remember.');
+    if (count && box.current) go(pageLink('memory'));  // unless the user has left the page
   };
-  return html`<button class="button quiet" id="remember" ref=${box} disabled=${busy} title="Commit: keep what matters of this branch"
+  return html`<button class="button quiet" id="remember" ref=${box} disabled=${busy} title="Commit: extract memories from this branch"
     onClick=${remember}><${Icon} name="memory" /><span>${busy ? 'Remembering…' : 'Remember'}</span></button>`;
 }

@@ -1,5 +1,4 @@
-// The side bar: all sessions, newest first, and one field that searches them by name and everything
-// ever said or remembered by words.
+// The side bar: all sessions, newest first, and a search field for session names, messages and memories.
 import { get, path, post, query } from './api.js';
 import { asked } from './dialog.js';
 import { Icon } from './icons.js';
@@ -34,17 +33,17 @@ export function Sessions({ current, version }) {
       ${error && html`<p class="hint" role="alert">${error.message} <button class="button quiet" onClick=${again}>Try again</button></p>`}
       ${contains && html`<h2>Sessions</h2>`}
       ${items?.map((session) => html`<${Entry} key=${session.id} session=${session} here=${session.id === current} />`)}
-      ${items?.length === 0 && !error && html`<p class="hint">${contains ? 'No session has that name.' : 'No sessions yet. Say something, and the first one begins.'}</p>`}
+      ${items?.length === 0 && !error && html`<p class="hint">${contains ? 'No session has that name.' : 'No sessions yet. Write a message, and the first one begins.'}</p>`}
       ${next && html`<button class="button quiet wide" onClick=${more}>More</button>`}
       ${found.answer && html`<${Found} found=${found.answer.matches} />`}
       ${found.error && html`<p class="hint" role="alert">${found.error.message}</p>`}
     </nav>`;
 }
 
-/** Make a session and go there. */
+/** Create a session and open it. */
 export async function begin() {
   let session;
-  const given = await asked('New session', [['key', 'Name (may be empty)'], ['system', 'What the model is told first (may be empty)', 'long']], 'Begin', async (texts) => {
+  const given = await asked('New session', [['key', 'Name (optional)'], ['system', 'System prompt (optional)', 'long']], 'Create', async (texts) => {
     session = await post('/api/sessions', Object.fromEntries(Object.entries(texts).filter(([, text]) => text)));
     dispatchEvent(new Event('sessionschange'));
   });
@@ -63,13 +62,13 @@ function Entry({ session, here }) {
 }
 
 function Found({ found }) {
-  return html`<h2>Said and remembered</h2>
+  return html`<h2>Messages and memories</h2>
     ${found.map((one) => html`<a class="session found" key=${one.uri} href=${linkTo(one)}>
       <span class="badge">${one.category ?? 'file'}</span><span class="title">${line(wordsOf(one), 140)}</span></a>`)}
-    ${!found.length && html`<p class="hint">Nothing was found.</p>`}`;
+    ${!found.length && html`<p class="hint">No results.</p>`}`;
 }
 
-// What was said, without the name of the model that said it.
+// The text of a match, without the name of the speaker.
 const wordsOf = ({ abstract, speaker }) => (speaker ? abstract.replace(`${speaker}: `, '') : abstract);
 
 function linkTo({ session, message, uri }) {

@@ -1,4 +1,4 @@
-// What stands in a view that has nothing to show: yet, at all, or because something failed.
+// Placeholders of a view: empty, loading or failed.
 import { Component, html } from './view.js';
 
 export function Empty({ children }) {
@@ -8,11 +8,11 @@ export function Empty({ children }) {
 export function Failed({ error, again }) {
   return html`<div class="empty failed" role="alert">
     <p>${error.message}</p>
-    ${error.status === 404 ? html`<a class="button" href="#/">To the start</a>` : html`<button class="button" onClick=${again}>Try again</button>`}
+    ${error.status === 404 ? html`<a class="button" href="#/">Go to the start page</a>` : html`<button class="button" onClick=${again}>Try again</button>`}
   </div>`;
 }
 
-/** Its children; if they cannot be drawn, a word about that in their place, and the rest of the page stays. */
+/** An error boundary: shows a notice instead of children that fail to render. */
 export class Guarded extends Component {
   componentDidCatch(error) {
     console.error(error);
@@ -20,6 +20,6 @@ export class Guarded extends Component {
   }
 
   render({ children }, { error }) {
-    return error ? html`<p class="notice error" role="alert">This cannot be shown: ${error.message}</p>` : children;
+    return error ? html`<p class="notice error" role="alert">Cannot display this: ${error.message}</p>` : children;
   }
 }

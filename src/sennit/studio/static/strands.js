@@ -1,6 +1,6 @@
-// Where each branch stands in the picture of a session. A branch is a strand: it leaves another at its
-// fork point, runs through the points where others leave it, and ends at its head. Each head has a row
-// of its own, so names never overlap; along a strand, distance grows with the messages between.
+// The layout of the branch tree. A branch is a strand: it starts at its fork point, passes the fork points of
+// its children, and ends at its head. Each head has its own row, so names never overlap; the distance along a
+// strand grows with the number of messages.
 import { cluster, hierarchy } from './vendor/d3-hierarchy.min.mjs';
 
 const ROW = 44;
@@ -37,8 +37,8 @@ function curve(from, to) {
   return `M${from.x} ${from.y}C${half} ${from.y} ${half} ${to.y} ${bend} ${to.y}H${to.x}`;
 }
 
-// A fork of a fork may leave it where it still shares its parent's messages: it hangs on the strand
-// that those messages belong to.
+// A fork of a fork may start at a message shared with the grandparent: it is attached to the strand that
+// owns the message.
 function placed(roots) {
   const forks = new Map();
   const above = new Map();

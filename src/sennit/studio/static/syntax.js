@@ -1,5 +1,5 @@
-// Colours for code: comments, strings, numbers and common words, found by one pattern for a family of
-// languages. It never fails and never changes the text; a language it does not know stays plain.
+// Syntax highlighting of comments, strings, numbers and keywords, with one pattern per language family. It
+// never fails or changes the text; an unknown language stays plain.
 
 const WORDS = {
   c: 'abstract async await bool boolean break case catch char class const continue default defer delete do double else enum export extends extern false final float fn for from func function go goto if impl implements import in int interface let long loop match mod mut namespace new nil null of override package private protected pub public return self short static string struct super switch template this throw true try type typeof undefined union unsafe use using var void volatile where while yield',
@@ -26,16 +26,16 @@ const SIGNS = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#3
 
 export const escaped = (text) => text.replace(/[&<>"']/g, (sign) => SIGNS[sign]);
 
-/** Code as HTML with its parts marked. */
+/** Return code as HTML with highlighted tokens. */
 export function highlighted(code, language = '') {
   const pattern = PATTERNS[FAMILY[language.toLowerCase()]];
   if (!pattern || code.length > 50_000) return escaped(code);
-  let told = '';
+  let result = '';
   let last = 0;
-  for (const found of code.matchAll(pattern)) {
-    const [kind] = Object.entries(found.groups).find(([, text]) => text !== undefined);
-    told += `${escaped(code.slice(last, found.index))}<span class="t-${kind}">${escaped(found[0])}</span>`;
-    last = found.index + found[0].length;
+  for (const match of code.matchAll(pattern)) {
+    const [kind] = Object.entries(match.groups).find(([, text]) => text !== undefined);
+    result += `${escaped(code.slice(last, match.index))}<span class="t-${kind}">${escaped(match[0])}</span>`;
+    last = match.index + match[0].length;
   }
-  return told + escaped(code.slice(last));
+  return result + escaped(code.slice(last));
 }

@@ -1,11 +1,11 @@
-// Light, dark, or as the system says; the choice is remembered on this device.
+// The theme: light, dark or system; stored on this device.
 import { onDevice } from './kept.js';
 import { html, useEffect, useState } from './view.js';
 import { Icon } from './icons.js';
 
 const KEEP = 'sennit.theme';
 const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };
-const SAID = { auto: 'as the system', light: 'light', dark: 'dark' };
+const LABELS = { auto: 'system', light: 'light', dark: 'dark' };
 
 const kept = onDevice.get(KEEP);
 let chosen = kept in NEXT ? kept : 'auto';
@@ -19,7 +19,7 @@ export function ThemeToggle() {
     onDevice.set(KEEP, theme);
     dispatchEvent(new Event('themechange'));
   }, [theme]);
-  const words = `Colours: ${SAID[theme]}. Change`;
+  const words = `Theme: ${LABELS[theme]}. Change`;
   return html`<button class="icon-button" id="theme" title=${words} aria-label=${words}
     onClick=${() => setTheme(NEXT[theme])}><${Icon} name=${{ auto: 'half', light: 'sun', dark: 'moon' }[theme]} /></button>`;
 }

@@ -1,14 +1,14 @@
-// Short news that needs no answer: what was done, or why it was not. Read aloud by screen readers.
+// Toasts: short messages about results and errors, announced by screen readers.
 import { html, useLayoutEffect, useState } from './view.js';
 
-const STAYS = 6_000;
+const TOAST_MS = 6_000;
 let add = () => {};
 
 export function toast(words, kind = 'news') {
   add({ words, kind, id: crypto.getRandomValues(new Uint32Array(1))[0] });
 }
 
-/** Do something that may be refused; tell why if it is. Resolves to null then. */
+/** Run `work`; on an error show a toast and resolve to null. */
 export async function attempt(work) {
   try {
     return await work();
@@ -24,7 +24,7 @@ export function Toasts() {
   useLayoutEffect(() => {
     add = (toast) => {
       setToasts((now) => [...now.slice(-3), toast]);
-      setTimeout(() => setToasts((now) => now.filter(({ id }) => id !== toast.id)), STAYS);
+      setTimeout(() => setToasts((now) => now.filter(({ id }) => id !== toast.id)), TOAST_MS);
     };
   }, []);
   return html`<div class="toasts" role="status" aria-live="polite">

@@ -1,5 +1,4 @@
-// Cards for tools: what the model wants to call, with which arguments, what came of it, and the two
-// buttons a person decides with when a tool must be allowed.
+// Cards for tool calls and results, with the buttons that approve or deny a call.
 import { Icon } from './icons.js';
 import { keepUnsent, unsent } from './unsent.js';
 import { classes, html, useState } from './view.js';
@@ -7,7 +6,7 @@ import { line, plainly, visible } from './words.js';
 
 const LONG = 600;
 
-const STATES = { waiting: 'Waits for you', deciding: 'Telling the model…', working: 'At work…', passed: 'Not run: you went on without it' };
+const STATES = { waiting: 'Needs approval', deciding: 'Sending the decision…', working: 'Running…', passed: 'Not run: the conversation continued without it' };
 
 /** `state`: a key of STATES, or null for a call that has its result. */
 export function ToolCall({ message, state, decide }) {
@@ -32,13 +31,13 @@ function Decision({ message, decide, busy }) {
   const [reason, setReason] = useState(unsent(message.id) ?? '');
   const write = (words) => { setReason(words); keepUnsent(message.id, words); };
   return html`<div class="decision">
-    <input aria-label="Reason for denying" placeholder="If you deny it: why? (optional)" value=${reason} onInput=${(event) => write(event.target.value)} />
+    <input aria-label="Reason for denying" placeholder="Why deny it? (optional)" value=${reason} onInput=${(event) => write(event.target.value)} />
     <button class="button" disabled=${busy} onClick=${() => decide(message, false)}>Deny</button>
     <button class="button primary" disabled=${busy} onClick=${() => decide(message, true)}><${Icon} name="check" />Approve</button>
   </div>`;
 }
 
-/** `tool` is the name of what was called, if that is known. */
+/** `tool` is the name of the called tool, if known. */
 export function ToolResult({ message, tool }) {
   const { result, error, success } = message.result;
   const value = success ? result : error;

@@ -1,6 +1,6 @@
-// One branch as it is read and as it grows: messages by position, loaded page by page, and what is being
-// said right now. Events are applied in order, each once; what they tell and what the server stores
-// are the same messages, so reloading in mid-answer shows the same as having stayed.
+// The state of one branch: messages by position, loaded in pages, and the drafts of a running answer. Events
+// are applied in order, each once; they carry the same messages that the server stores, so a reload during an
+// answer shows the same state.
 import { del, get, onBack, path, post, query } from './api.js';
 import { follow } from './events.js';
 import { newId } from './ids.js';
@@ -9,13 +9,13 @@ import { keepUnsent, unsent } from './unsent.js';
 
 const PAGE = 60;
 
-// {text, id} of what was sent on a branch and may not have arrived, over a reload too. Sent again it has the same
-// id, and is said once.
+// {text, id} of a message that was sent on a branch but not acknowledged; survives a reload. A retry uses the
+// same id, so that the message is stored once.
 const UNSURE = 'sennit.unsure.';
 const unsure = (branch) => JSON.parse(inTab.get(UNSURE + branch));
-const underWay = new Set();  // ids of those that the server has not answered to yet
+const underWay = new Set();  // ids of requests without a response yet
 
-/** What to send so that a text is said: `sent(true)` once it has arrived, else `sent(false)` gives whether it was seen to. */
+/** Return {said, sent}: the message to send, and a callback for the outcome. `sent(false)` returns whether it arrived anyway. */
 export function saying(branch, text) {
   const before = unsure(branch);
   const said = before?.text === text ? before : { text, id: newId() };
@@ -29,7 +29,7 @@ export function saying(branch, text) {
   return { said, sent };
 }
 
-// Who sees that a text has arrived need not send it again: it leaves the field it came back to.
+// The message has arrived: remove it from the field to which a failed request returned it.
 function arrived(branch, id) {
   const said = unsure(branch);
   if (said?.id !== id) return;
@@ -42,27 +42,27 @@ export class Transcript {
   loaded = false;
   running = false;
   linked = true;
-  interrupted = false;         // the last run was cut off and can be resumed
+  interrupted = false;         // the last run was interrupted and can be resumed
   error = null;                 // why nothing could be loaded
-  away = false;                 // the server could not be reached: what is shown may be old
-  notices = [];                 // what is to be known about the last run, such as why it failed
-  busy = new Set();             // what was asked of the server and not answered yet: 'runs', 'resume', 'cancel', call ids
-  recalled = new Map();         // id of an instruction → [{kind, uri}] that the model was told with it
-  waiting = new Map();          // call id → the call that a person must allow
-  started = new Set();          // call ids whose tool is at work
+  away = false;                 // the server is unreachable: the view may be stale
+  notices = [];                 // notices of the last run, such as its error
+  busy = new Set();             // pending requests: 'runs', 'resume', 'cancel', call ids
+  recalled = new Map();         // id of an instruction → [{kind, uri}] retrieved for its prompt
+  waiting = new Map();          // call id → a call that needs approval
+  started = new Set();          // ids of running calls
   tools = new Map();            // call id → the tool that was called
-  scores = new Map();           // message id → what a person thought of it
+  scores = new Map();           // message id → the user's score
   #messages = new Map();        // position → message
   #places = new Map();          // message id → position
-  #drafts = new Map();          // message id → {id, text, reasoning} that is still being said
-  #steered = new Map();         // message id → what was said to the run, which it has not taken in yet
-  #sending = new Map();         // message id → what is on its way to the server
+  #drafts = new Map();          // message id → {id, text, reasoning} that is streaming
+  #steered = new Map();         // message id → a message queued for the run
+  #sending = new Map();         // message id → a message being sent
   #asked = new Set();           // pages under way
-  #era = 0;                     // grows when positions change: what was asked for before is void
-  #loads = 0;                   // how often all was loaded: only the last one counts
-  #deeds = 0;                   // grows when something is decided, judged or over
-  #looks = 0;                   // how often the end was looked at
-  #shown = 0;                   // which of these looks is shown
+  #era = 0;                     // grows when positions change, which invalidates pending page loads
+  #loads = 0;                   // number of full loads: only the last one counts
+  #deeds = 0;                   // grows with each decision, label and end of a run
+  #looks = 0;                   // number of refreshes of the end
+  #shown = 0;                   // the latest refresh that was applied
   #last = 0;                    // the number of the last event applied
   #upcoming = null;             // from where to follow next
   #watchers = new Set();
@@ -92,13 +92,13 @@ export class Transcript {
 
   get length() { return this.total + this.#drafts.size + this.#steered.size + this.#sending.size; }
 
-  /** What stands at a position: a message, a draft, or undefined while it is loaded. */
+  /** Return the message or draft at a position, or undefined while it is loading. */
   at(index) {
     if (index < this.total) return this.#messages.get(index);
     return [...this.#drafts.values(), ...this.#steered.values(), ...this.#sending.values()][index - this.total];
   }
 
-  /** Whether a tool call was never decided, because something else was said after it. */
+  /** Return whether a tool call was abandoned by a later message. */
   passedBy(index) {
     const { call } = this.at(index);
     for (let later = index + 1; later < this.length; later += 1) {
@@ -109,7 +109,7 @@ export class Transcript {
     return false;
   }
 
-  /** What the model was told beside the messages for the answer at a position, where a turn ends: [{kind, uri}]. */
+  /** Return the items retrieved for the answer at a position that ends a turn: [{kind, uri}]. */
   toldAt(index) {
     if (this.at(index)?.kind !== 'answer' || !['instruction', undefined].includes(this.at(index + 1)?.kind)) return [];
     let asked = index;
@@ -117,21 +117,21 @@ export class Transcript {
     return this.recalled.get(this.at(asked)?.id) ?? [];
   }
 
-  /** The position of a message that was loaded, or -1. */
+  /** Return the position of a loaded message, or -1. */
   indexOf(id) { return this.#places.get(id) ?? -1; }
 
-  /** Whether something was said last that nobody has answered. */
+  /** Whether the last message has no answer. */
   get unanswered() {
     return this.loaded && !this.running && !this.interrupted && !this.waiting.size && !this.#sending.size && ['instruction', 'result'].includes(this.at(this.total - 1)?.kind);
   }
 
-  /** Where a message stands, {branch_id, index}: on this branch if it does. */
+  /** Locate a message as {branch_id, index}, on this branch if possible. */
   async find(id) {
     if (this.indexOf(id) >= 0) return { branch_id: this.branch, index: this.indexOf(id) };
     return this.#get(path('sessions', this.session, 'messages', id) + query({ branch: this.branch }));
   }
 
-  /** The message at a position, loaded if need be. */
+  /** Return the message at a position, loading it if necessary. */
   async message(index) {
     if (!this.#messages.has(index)) await this.#load(Math.floor(index / PAGE));
     return this.#messages.get(index);
@@ -142,15 +142,15 @@ export class Transcript {
   #get(address) { return get(address, { signal: this.#life.signal }); }
 
   /**
-   * Load the end of the branch, and go on with the answer that is under way, if one is. All of it is shown
-   * at once: who sees a message can act on it. What was read before a decision is void, and read again.
+   * Load the end of the branch and follow a running answer. Everything is shown at once, so that a visible
+   * message has working actions. Data read before a decision is stale, and loaded again.
    */
   async load() {
     this.error = null;
     const mine = this.#loads += 1;
     const deeds = this.#deeds;
     try {
-      // The branch first: what it says is under way or waits stands in the messages by then.
+      // The branch first: its running or pending messages are then included in the messages.
       const branch = await this.#get(this.url());
       const [newest, calls, scores, run, recalled] = await Promise.all([
         this.#newest(), branch.waiting ? this.#waiting() : [], this.#judged(), this.#lastRun(), this.#toldBefore(),
@@ -174,7 +174,7 @@ export class Transcript {
 
   async #waiting() { return (await this.#get(this.url('waiting'))).waiting; }
 
-  // Where its events begin, which tell what was said so far; and, once it has ended, how.
+  // The position of its first event and, once it has ended, its result.
   async #lastRun() {
     const { runs } = await this.#get(this.url('runs') + query({ limit: 1 }));
     return runs[0];
@@ -185,7 +185,7 @@ export class Transcript {
     return new Map(recalled.map(({ message_id: id, items }) => [id, items]));
   }
 
-  // What an interrupted run was saying, and what it was told and has not taken in, stands in its events alone.
+  // The drafts and queued messages of an interrupted run exist only in its events.
   async #leftBy({ after }) {
     const drafts = new Map();
     const steered = new Map();
@@ -194,14 +194,14 @@ export class Transcript {
       onEvent: ({ kind, data }) => {
         const id = data.message_id ?? data.message?.id;
         if (kind === 'text.delta' || kind === 'reasoning.delta') drafts.set(id, grown(drafts.get(id), kind, data));
-        else if (kind === 'message.queued') steered.set(id, told(data));
+        else if (kind === 'message.queued') steered.set(id, queuedMessage(data));
         else if (['draft.dropped', 'message.completed', 'message.interjected'].includes(kind)) { drafts.delete(id); steered.delete(id); }
       },
     });
     return { drafts, steered };
   }
 
-  // Show what an interrupted run has left, unless it stands on the branch by now.
+  // Show the drafts and queued messages of an interrupted run, unless they are on the branch by now.
   #keep({ drafts, steered }) {
     const open = ([id]) => this.indexOf(id) < 0;
     this.#drafts = new Map([...drafts].filter(open).map(([id, draft]) => [id, { ...draft, draft: false, interrupted: true }]));
@@ -214,7 +214,7 @@ export class Transcript {
     return new Map(labels.map(({ message, score }) => [message, score]));
   }
 
-  /** Load what is missing between two positions. */
+  /** Load the missing pages between two positions. */
   ensure(from, to) {
     for (let page = Math.max(0, Math.floor(from / PAGE)); page * PAGE < Math.min(to, this.total); page += 1) {
       if (this.#asked.has(page) || this.#has(page)) continue;
@@ -226,8 +226,8 @@ export class Transcript {
   async #load(page) {
     const era = this.#era;
     try {
-      const told = await this.#get(this.url('messages') + query({ after: page * PAGE - 1, limit: PAGE }));
-      if (era === this.#era) this.#take(told);
+      const loaded = await this.#get(this.url('messages') + query({ after: page * PAGE - 1, limit: PAGE }));
+      if (era === this.#era) this.#take(loaded);
       this.#changed();
     } catch (error) {
       if (error.name !== 'AbortError') this.#fail(error);
@@ -241,7 +241,7 @@ export class Transcript {
     return true;
   }
 
-  // A branch grows: an answer that was overtaken on its way takes nothing back.
+  // A branch only grows: a stale response must not shrink it.
   #take({ messages, total }) {
     this.total = Math.max(this.total, total);
     for (const message of messages) this.#put(message.index, message);
@@ -255,23 +255,23 @@ export class Transcript {
     arrived(this.branch, message.id);
   }
 
-  /** Look again at the end of the branch. If it was rewritten, all that was known of it is forgotten. */
+  /** Refresh the end of the branch; if it was rewritten, drop all loaded messages. */
   async refresh({ rewritten = false } = {}) {
     this.#renew(await this.#newest(rewritten));
   }
 
   async #newest(rewritten = false) {
     const asked = { rewritten, era: this.#era += rewritten, look: this.#looks += 1 };
-    return { ...asked, told: await this.#get(this.url('messages') + query({ limit: PAGE })) };
+    return { ...asked, page: await this.#get(this.url('messages') + query({ limit: PAGE })) };
   }
 
-  // A look that a later one has overtaken shows nothing any more.
-  #renew({ told, rewritten, era, look }) {
+  // Ignore a refresh that a later one has overtaken.
+  #renew({ page, rewritten, era, look }) {
     if (era !== this.#era || look < this.#shown) return;
     this.#shown = look;
     const moved = ({ index, id }) => this.#messages.has(index) && this.#messages.get(index).id !== id;
-    if (rewritten || (!this.running && told.total < this.total) || told.messages.some(moved)) this.#forget();
-    this.#take(told);
+    if (rewritten || (!this.running && page.total < this.total) || page.messages.some(moved)) this.#forget();
+    this.#take(page);
     this.#changed();
   }
 
@@ -282,7 +282,7 @@ export class Transcript {
     this.#places.clear();
   }
 
-  /** Ask the model; with a text, that is said first. What another window gets an answer to is told it, too. */
+  /** Run the model, after `text` if given. If another window is running the branch, steer that run instead. */
   async run(asked) {
     const { said, sent } = asked.text === undefined ? { said: {}, sent: () => false } : saying(this.branch, asked.text);
     if (said.id) this.#send(said);
@@ -303,17 +303,17 @@ export class Transcript {
   }
 
   #send({ id, text }) {
-    this.#sending.set(id, { ...told({ message_id: id, text }), steered: false, sending: true });
+    this.#sending.set(id, { ...queuedMessage({ message_id: id, text }), steered: false, sending: true });
     this.#changed();
   }
 
-  // Calls that wait are not made any more once something else was said.
+  // A new message abandons pending calls.
   #passBy() {
     this.#deeds += 1;
     this.waiting.clear();
   }
 
-  // What is refused was asked for with an old picture in mind: somebody else was here. Look again.
+  // A 4xx error means that the view is stale: reload.
   async #do(deed, asked, name = deed) {
     this.busy.add(name);
     this.#changed();
@@ -325,12 +325,12 @@ export class Transcript {
     } finally {
       this.busy.delete(name);
       this.#changed();
-      // Who left and came back while it was on its way sees the branch in another transcript.
+      // The branch may be open in a newer transcript by now: notify it.
       if (this.closed) dispatchEvent(new CustomEvent('branchchange', { detail: this.branch }));
     }
   }
 
-  /** Say something to the run under way, which takes it in before it asks the model again. */
+  /** Send a message to the run under way, which takes it in before it asks the model again. */
   async steer(text, asked) {
     const { said, sent } = saying(this.branch, text);
     this.#send(said);
@@ -338,7 +338,7 @@ export class Transcript {
       const { running } = await this.#do('steer', said);
       sent(true);
       if (running) { this.#hear({ message_id: said.id, text }); return; }
-      await this.refresh();  // it had just ended: what was said stands on the branch
+      await this.refresh();  // it had just ended: the message is on the branch
     } catch (error) {
       if (!sent(error.code === 'exists')) throw error;
       return;  // it has arrived after all
@@ -346,7 +346,7 @@ export class Transcript {
       this.#sending.delete(said.id);
       this.#changed();
     }
-    await this.run(asked).catch((error) => this.#fail(error));  // the text was taken: it is not to be written again
+    await this.run(asked).catch((error) => this.#fail(error));  // the text is stored: do not return it to the field
   }
 
   stop() { return this.#do('cancel', { mode: 'now' }); }
@@ -368,7 +368,7 @@ export class Transcript {
     if (run) this.#follow(run.after);
   }
 
-  /** Judge an answer: "up" or "down", or the same again to take it back. */
+  /** Label an answer "up" or "down"; the same label again removes it. */
   async judge({ id }, thumb) {
     const score = thumb === 'up' ? 1 : 0;
     const address = this.url('messages', id, 'label');
@@ -383,7 +383,7 @@ export class Transcript {
     this.#changed();
   }
 
-  // One stream at a time: what begins while the last one comes to its end is followed after it.
+  // One stream at a time: a run that starts while the last stream ends is followed after it.
   async #follow(after) {
     this.#upcoming = after;
     if (this.running) return;
@@ -395,7 +395,7 @@ export class Transcript {
       this.#upcoming = null;
       await this.#stream(from).catch((error) => this.#fail(error));
       if (this.closed) return;
-      await this.refresh().catch((error) => this.#fail(error));  // events do not tell other versions
+      await this.refresh().catch((error) => this.#fail(error));  // events do not contain sibling versions
     }
     this.running = false;
     this.linked = true;
@@ -443,10 +443,10 @@ export class Transcript {
     if (this.indexOf(id) < 0) this.#drafts.set(id, grown(this.#drafts.get(id), kind, data));
   }
 
-  // The run has heard something; if it was said here, it is no longer on its way.
+  // A message was queued for the run; if it was sent from here, it has arrived.
   #hear(data) {
     if (this.indexOf(data.message_id) >= 0 || this.#steered.has(data.message_id)) return;
-    this.#steered.set(data.message_id, told(data));
+    this.#steered.set(data.message_id, queuedMessage(data));
     this.#sending.delete(data.message_id);
     arrived(this.branch, data.message_id);
   }
@@ -470,7 +470,7 @@ export class Transcript {
 
   #stand(message) {
     if (message.result) this.started.delete(message.result.request_id);
-    if (this.indexOf(message.id) >= 0) return;  // as it was loaded, with its other versions
+    if (this.indexOf(message.id) >= 0) return;  // already loaded, with its sibling versions
     const index = message.index ?? this.total;
     this.#put(index, { ...message, index });
     this.total = Math.max(this.total, index + 1);
@@ -478,7 +478,7 @@ export class Transcript {
 
   #fail(error) {
     if (error.name === 'AbortError') return;
-    if (error.passing) this.away = true;  // it is loaded again when the server is back
+    if (error.passing) this.away = true;  // reloaded when the server is back
     else this.notices.push({ severity: 'error', text: error.message });
     this.#changed();
   }
@@ -494,12 +494,12 @@ export class Transcript {
 
 const callId = (message) => message.call?.call_id ?? message.call_id;
 
-// A draft with one more piece of what is being said, or thought.
+// Append a delta of text or reasoning to a draft.
 function grown(draft, kind, { message_id: id, text }) {
   const field = kind === 'text.delta' ? 'text' : 'reasoning';
   const before = draft ?? { id, kind: 'answer', role: 'assistant', text: '', reasoning: '' };
   return { ...before, draft: true, interrupted: false, [field]: before[field] + text };
 }
 
-// Something a person said that the model has not been told yet.
-const told = ({ message_id: id, text }) => ({ id, kind: 'instruction', role: 'user', steered: true, text });
+// A user message that the model has not received yet.
+const queuedMessage = ({ message_id: id, text }) => ({ id, kind: 'instruction', role: 'user', steered: true, text });

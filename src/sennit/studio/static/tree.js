@@ -1,5 +1,5 @@
-// The braid of a session as a picture: click a head to go to that branch, a fork point to go to the
-// message where the strands part. Names are links, so the picture works with a keyboard too.
+// The branch tree as an SVG: a head links to its branch, a fork point to its message. Names are links, so the
+// tree works with a keyboard too.
 import { path } from './api.js';
 import { colourOf } from './colours.js';
 import { useAnswer } from './reading.js';
@@ -17,9 +17,9 @@ export function TreeView({ session, branch, version }) {
   const roots = useMemo(() => nested(answer?.branches ?? []), [answer]);
   if (error) return html`<${Failed} error=${error} again=${again} />`;
   if (!answer) return html`<${Empty}>Drawing the branches…<//>`;
-  return html`<section class="tree" aria-label="Branches as a picture">
+  return html`<section class="tree" aria-label="Branch tree">
     <div class="tree-bar">
-      <p>Each line is a branch. Click a name to go there, a fork point (●) to see where it parts.</p>
+      <p>Each line is a branch. Click a name to open it, or a fork point (●) to see the message it forks from.</p>
       <button class="button quiet" aria-pressed=${fit} onClick=${() => setFit(!fit)}>${fit ? 'Full size' : 'Fit'}</button>
     </div>
     <${Picture} roots=${roots} session=${session} branch=${branch} fit=${fit} />
@@ -47,7 +47,7 @@ function Picture({ roots, session, branch, fit }) {
   </div>`;
 }
 
-// One path for all lines that look alike: hundreds of branches are a handful of strokes.
+// One path for all lines of the same style: hundreds of branches are a handful of elements.
 function strokes(links) {
   const alike = Map.groupBy(links, (link) => classes(colourOf(link.branch.id), link.own && 'own'));
   return [...alike].map(([look, some]) => [look, some.map(({ line: drawn }) => drawn)]).sort(([a], [b]) => a.includes('own') - b.includes('own'));

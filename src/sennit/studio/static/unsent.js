@@ -1,26 +1,25 @@
-// Texts that are being written and were not taken yet, by the id of what they are for: a branch, a message
-// that is edited, a call that is denied. They stay while their field is out of sight and over a reload,
-// until the tab is closed.
+// Drafts that were not sent yet, by id: of a branch, an edited message, or a denied call. They survive
+// navigation and a reload, until the tab is closed.
 import { inTab } from './kept.js';
 
 const KEEP = 'sennit.unsent.';
-const LONGEST = 500_000;  // a browser keeps some millions of characters in all
+const MAX_STORED_CHARS = 500_000;  // browsers store some millions of characters in total
 const texts = new Map();
-const fields = new Map();  // id → what is told when its text changes
+const fields = new Map();  // id → callback for changes of its text
 
-/** The text that is being written there, or undefined. */
+/** Return the draft with that id, or undefined. */
 export const unsent = (id) => texts.get(id) ?? inTab.get(KEEP + id) ?? undefined;
 
-/** Keep a text; an empty one is forgotten. A field that is there shows it. */
+/** Store a draft, or remove an empty one, and update its field. */
 export function keepUnsent(id, text) {
   if (text) texts.set(id, text);
   else texts.delete(id);
-  if (text && text.length < LONGEST) inTab.set(KEEP + id, text);
+  if (text && text.length < MAX_STORED_CHARS) inTab.set(KEEP + id, text);
   else inTab.remove(KEEP + id);
   fields.get(id)?.(text);
 }
 
-/** Call `show` with the text whenever it changes, wherever that was done. */
+/** Call `show` with the draft whenever it changes. */
 export function onUnsent(id, show) {
   fields.set(id, show);
   return () => { if (fields.get(id) === show) fields.delete(id); };

@@ -1,4 +1,4 @@
-// What was used and what it cost: per day and model as charts, per session as a table.
+// The usage page: tokens and cost per day and model as charts, per session as a table.
 import { query } from './api.js';
 import { DayChart } from './charts.js';
 import { useAnswer } from './reading.js';
@@ -16,10 +16,10 @@ export function UsagePage() {
   const { answer: usage, error, again } = useAnswer('/api/usage' + query({ days }));
   return html`<div class="page">
     <header class="page-head"><h1>Usage</h1><p>Tokens and cost of all answers, by day, model and session.</p></header>
-    <nav class="filters" aria-label="Time">${SPANS.map(([count, words]) => html`<button key=${count} class=${classes('filter', count === days && 'here')}
+    <nav class="filters" aria-label="Period">${SPANS.map(([count, words]) => html`<button key=${count} class=${classes('filter', count === days && 'here')}
       aria-pressed=${count === days} onClick=${() => setDays(count)}>${words}</button>`)}</nav>
     ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!usage && !error && html`<${Empty}>Counting…<//>`}
+    ${!usage && !error && html`<${Empty}>Loading…<//>`}
     ${usage?.days.length === 0 && html`<${Empty}><p>No answers in the last ${days} days.</p><a class="button" href="#/">Ask something</a><//>`}
     ${usage?.days.length > 0 && html`<${Report} usage=${usage} days=${days} />`}
   </div>`;

@@ -1,14 +1,14 @@
-// The one place that knows which library draws the page: all views import from here.
+// The rendering library (preact and htm); all views import it from here.
 import { Component, createRef, h, render } from './vendor/preact.mjs';
 import htm from './vendor/htm.mjs';
 
 export { Component, createRef, render };
-// Effects run after a paint. What answers a person must be there before anyone can see it: a layout effect.
+// Effects run after paint. Input handlers must be attached before that: use a layout effect.
 export {
   useEffect, useLayoutEffect, useMemo, useRef, useState,
 } from './vendor/hooks.mjs';
 
 export const html = htm.bind(h);
 
-/** Class names that hold, joined. */
+/** Join the class names that are truthy. */
 export const classes = (...names) => names.filter(Boolean).join(' ');

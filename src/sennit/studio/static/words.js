@@ -1,4 +1,4 @@
-// Numbers and times as a person reads them.
+// Formatting of numbers, times and texts.
 
 const DAY = 86_400_000;
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
@@ -29,26 +29,26 @@ function startOfDay(time) {
   return new Date(time.getFullYear(), time.getMonth(), time.getDate()).getTime();
 }
 
-/** A value of any kind as text: strings as they are, all else as JSON. */
+/** Format a value: strings as they are, everything else as JSON. */
 export function plainly(value) {
   if (value === undefined) return '';
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-// Characters that are not seen, or turn the order of others round: one could approve something else than is called.
+// Invisible and bidirectional characters: they could disguise the arguments that a person approves.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
-/** A text with a name in the place of each character that would not be seen. */
+/** Replace each invisible character by its code point. */
 export const visible = (text) => text.replace(UNSEEN, (sign) => `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 
-/** What a text in Markdown is about, in a line: headings are left out unless there is nothing else. */
+/** Summarize Markdown in one line; headings are skipped unless there is nothing else. */
 export function gist(text, limit = 200) {
-  const lines = (text ?? '').split('\n').filter((one) => one.trim());
-  const said = lines.filter((one) => !one.startsWith('#')).map((one) => one.replace(/^[-*] |~~|\*\*|`/g, ''));
-  return line((said.length ? said : lines).join(' · '), limit);
+  const lines = (text ?? '').split('\n').filter((row) => row.trim());
+  const body = lines.filter((row) => !row.startsWith('#')).map((row) => row.replace(/^[-*] |~~|\*\*|`/g, ''));
+  return line((body.length ? body : lines).join(' · '), limit);
 }
 
-/** The first line of a text, not longer than `limit`. */
+/** Return the first line of a text, truncated to `limit`. */
 export function line(text, limit = 80) {
   const first = (text ?? '').trim().split('\n', 1)[0];
   return first.length > limit ? `${first.slice(0, limit - 1)}…` : first;

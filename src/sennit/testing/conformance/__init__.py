@@ -1,4 +1,4 @@
-"""The conformance kit: checks of what a Store promises.
+"""The conformance kit: checks of the promises of a Store.
 
     from sennit.testing.conformance import CHECKS
 
@@ -6,18 +6,19 @@
     def test_store(check):
         check(MyStore())
 
-Each check is a function whose name is the promise it checks. It wants an empty store that is its
-own, and fails with an AssertionError. A store with a disk behind it also takes DURABLE_CHECKS,
-whose argument is a function that opens a store on the same data, empty at first, each time it is
-called. `run_all` does the first without pytest, which nothing here needs.
+Each check is a function named after the promise it checks. It needs an empty store of its own, and
+raises AssertionError. A durable store must also pass DURABLE_CHECKS, whose argument is a function
+that opens a store on the same data, empty at first, each time it is called. `run_all` runs CHECKS
+without pytest, which nothing here needs.
 
-Some checks hand over the time with `sennit.clock.using`: a store must ask `sennit.clock` for it.
+Some checks set the time with `sennit.clock.using`: a store must read the time from `sennit.clock`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from inspect import isfunction
+from itertools import chain
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -59,15 +60,15 @@ class ConformanceCheck(Protocol):
 
 
 class DurableCheck(Protocol):
-    """A promise about data that outlive the store, checked by opening it several times."""
+    """A promise about durable data, checked by opening the store several times."""
 
     __name__: str
 
     def __call__(self, open_again: Callable[[], Store], /) -> None: ...
 
 
-def _of(module: ModuleType) -> tuple[Any, ...]:
-    """The public functions of a module of checks, in the order in which they are written."""
+def _checks_of(module: ModuleType) -> tuple[Any, ...]:
+    """Return the public functions of a module of checks, in source order."""
     return tuple(
         value
         for name, value in vars(module).items()
@@ -99,20 +100,20 @@ _MODULES = (
     scale,
 )
 
-CHECKS: tuple[ConformanceCheck, ...] = tuple(check for module in _MODULES for check in _of(module))
-"""What every store must pass."""
+CHECKS: tuple[ConformanceCheck, ...] = tuple(chain.from_iterable(map(_checks_of, _MODULES)))
+"""The checks that every store must pass."""
 
-DURABLE_CHECKS: tuple[DurableCheck, ...] = _of(durability)
-"""What a store must pass whose data outlive it."""
+DURABLE_CHECKS: tuple[DurableCheck, ...] = _checks_of(durability)
+"""The checks that a durable store must pass."""
 
 
 def checks() -> Iterator[ConformanceCheck]:
-    """The checks, one by one."""
+    """Iterate over CHECKS."""
     yield from CHECKS
 
 
 def run_all(make_store: Callable[[], Store]) -> None:
-    """Run every check on a store of its own; raises AssertionError naming the first that fails."""
+    """Run every check on a new store; raise AssertionError naming the first that fails."""
     for check in CHECKS:
         store = make_store()
         try:

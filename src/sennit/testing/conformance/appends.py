@@ -1,4 +1,4 @@
-"""Appends: they always land, at the end, once; the head says where."""
+"""Appends: always at the end, idempotent, with the new head in the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def an_append_goes_to_the_end(store: Store) -> None:
     main = scene.branch("main", "one")
     scene.append(main.id, "two", "three")
     scene.append(main.id, "four")
-    same(scene.said(), ["one", "two", "three", "four"], "The branch")
+    same(scene.texts(), ["one", "two", "three", "four"], "The branch")
 
 
 def an_append_gives_the_head_before_it(store: Store) -> None:
@@ -34,8 +34,8 @@ def each_append_of_a_write_gives_its_own_head(store: Store) -> None:
     heads = scene.write(
         Append(main.id, (a.id, b.id)), Append(side.id, (a.id,)), Append(main.id, (c.id,))
     )
-    found = [(head.branch, head.length) for head in heads]
-    same(found, [(main.id, 0), (side.id, 1), (main.id, 2)], "Heads, in the order of appends")
+    actual = [(head.branch, head.length) for head in heads]
+    same(actual, [(main.id, 0), (side.id, 1), (main.id, 2)], "Heads, in the order of appends")
 
 
 def only_appends_give_heads(store: Store) -> None:
@@ -58,7 +58,7 @@ def an_append_of_nothing_is_nothing(store: Store) -> None:
     main = scene.branch("main", "one")
     heads = scene.write(Append(main.id, ()))
     same(heads, [BranchHead(main.id, main.segment, 1, 0)], "The head of an empty append")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def an_append_to_an_unknown_branch_is_refused(store: Store) -> None:
@@ -72,14 +72,14 @@ def an_append_to_a_branch_of_another_session_is_refused(store: Store) -> None:
     here, there = StoreFixture(store), StoreFixture(store)
     main, one = there.branch("main"), here.say("one")
     raises(NotFoundError, lambda: here.write(Append(main.id, ids(one))), "A foreign branch")
-    same(there.said(), [], "The branch of the other session")
+    same(there.texts(), [], "The branch of the other session")
 
 
 def an_append_of_an_unknown_message_is_refused(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main", "one")
     raises(NotFoundError, lambda: scene.write(Append(main.id, (new_id(),))), "An unknown message")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def an_append_of_a_message_of_another_session_is_refused(store: Store) -> None:
@@ -91,11 +91,11 @@ def an_append_of_a_message_of_another_session_is_refused(store: Store) -> None:
 def an_append_repeated_after_a_lost_acknowledgement_is_found_again(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main", "one")
-    made = messages("two", "three")
-    changes = AddMessages(tuple(made)), Append(main.id, ids(made))
+    records = messages("two", "three")
+    changes = AddMessages(tuple(records)), Append(main.id, ids(records))
     first, again = scene.write(*changes), scene.write(*changes)
     same(again, first, "Heads of the append and of its repetition")
-    same(scene.said(), ["one", "two", "three"], "The branch")
+    same(scene.texts(), ["one", "two", "three"], "The branch")
 
 
 def a_repeated_append_is_found_behind_later_ones(store: Store) -> None:
@@ -105,7 +105,7 @@ def a_repeated_append_is_found_behind_later_ones(store: Store) -> None:
     scene.append(main.id, "theirs")
     heads = scene.write(Append(main.id, ids(mine)))
     same(heads[0].length, 1, "Where the repeated append stands")
-    same(scene.said(), ["one", "mine", "theirs"], "The branch")
+    same(scene.texts(), ["one", "mine", "theirs"], "The branch")
 
 
 def a_repeated_write_of_several_appends_is_found_again(store: Store) -> None:
@@ -131,7 +131,7 @@ def an_append_of_what_a_fork_shares_already_adds_nothing(store: Store) -> None:
     heads = scene.write(Append(fork.id, shared))
     length = heads[0].length
     assert length < 0, f"They begin below the fork's own segment, but the head says {length}."
-    same(scene.said("fork"), ["one", "two", "three"], "The fork")
+    same(scene.texts("fork"), ["one", "two", "three"], "The fork")
 
 
 def a_new_message_appended_twice_in_one_write_stands_once(store: Store) -> None:
@@ -139,7 +139,7 @@ def a_new_message_appended_twice_in_one_write_stands_once(store: Store) -> None:
     main = scene.branch("main", "one")
     new = message("two")
     scene.write(AddMessages((new,)), Append(main.id, (new.id,)), Append(main.id, (new.id,)))
-    same(scene.said(), ["one", "two"], "The branch")
+    same(scene.texts(), ["one", "two"], "The branch")
 
 
 def one_append_that_names_a_message_twice_is_refused(store: Store) -> None:
@@ -148,7 +148,7 @@ def one_append_that_names_a_message_twice_is_refused(store: Store) -> None:
     [two] = scene.say("two")
     twice = Append(main.id, (two.id, two.id))
     raises(ExistsError, lambda: scene.write(twice), "An append that names a message twice")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def a_repeated_append_need_not_stand_together(store: Store) -> None:
@@ -157,7 +157,7 @@ def a_repeated_append_need_not_stand_together(store: Store) -> None:
     _, b, _, d = scene.load().history(main.id)
     heads = scene.write(Append(main.id, (b, d)))
     same(heads[0].length, 1, "Where the first of them stands")
-    same(scene.said(), [*"abcd"], "The branch")
+    same(scene.texts(), [*"abcd"], "The branch")
 
 
 def an_append_of_which_a_part_is_there_is_refused(store: Store) -> None:
@@ -167,7 +167,7 @@ def an_append_of_which_a_part_is_there_is_refused(store: Store) -> None:
     for entries in ((old, new), (new, old)):
         change = Append(main.id, entries)
         raises(ExistsError, lambda change=change: scene.write(change), "A half-known append")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def a_fork_may_append_what_its_source_holds_behind_the_cut(store: Store) -> None:
@@ -177,7 +177,7 @@ def a_fork_may_append_what_its_source_holds_behind_the_cut(store: Store) -> None
     last = scene.load().history(main.id)[3]
     heads = scene.write(Append(fork.id, (last,)))
     same(heads[0].length, 0, "The head before the append")
-    same(scene.said("fork"), ["a", "b", "d"], "The fork")
+    same(scene.texts("fork"), ["a", "b", "d"], "The fork")
 
 
 def one_message_may_stand_on_many_branches(store: Store) -> None:
@@ -185,7 +185,7 @@ def one_message_may_stand_on_many_branches(store: Store) -> None:
     branches = [scene.branch(f"b{n}") for n in range(5)]
     one = scene.say("one")
     scene.write(*(Append(record.id, ids(one)) for record in branches))
-    same({tuple(scene.said(record.name)) for record in branches}, {("one",)}, "The branches")
+    same({tuple(scene.texts(record.name)) for record in branches}, {("one",)}, "The branches")
 
 
 def an_append_lands_although_the_branch_was_changed_meanwhile(store: Store) -> None:
@@ -195,7 +195,7 @@ def an_append_lands_although_the_branch_was_changed_meanwhile(store: Store) -> N
     two = scene.say("two")
     heads = scene.write(Append(main.id, ids(two)))
     same(heads, [BranchHead(main.id, main.segment, 1, 1)], "The head, with the new version")
-    same(scene.said(), ["one", "two"], "The branch")
+    same(scene.texts(), ["one", "two"], "The branch")
 
 
 def an_append_after_a_rewrite_goes_to_the_new_history(store: Store) -> None:
@@ -207,7 +207,7 @@ def an_append_after_a_rewrite_goes_to_the_new_history(store: Store) -> None:
     three = scene.say("three")
     heads = scene.write(Append(main.id, ids(three)))
     same(heads, [BranchHead(main.id, change.segment.id, 1, 1)], "The head, in the new segment")
-    same(scene.said(), ["two", "three"], "The branch")
+    same(scene.texts(), ["two", "three"], "The branch")
 
 
 def a_message_rewritten_away_can_be_appended_again(store: Store) -> None:
@@ -216,4 +216,4 @@ def a_message_rewritten_away_can_be_appended_again(store: Store) -> None:
     one, two = scene.load().history(main.id)
     scene.rewrite(main.id, (two,))
     scene.write(Append(main.id, (one,)))
-    same(scene.said(), ["two", "one"], "The branch")
+    same(scene.texts(), ["two", "one"], "The branch")

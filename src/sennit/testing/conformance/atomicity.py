@@ -1,4 +1,4 @@
-"""All or nothing: one change that fails takes the good ones around it back with it."""
+"""Atomicity: one failing change rolls back the whole write."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from sennit.testing.conformance.fixtures import (
 
 
 @dataclass(frozen=True)
-class _Set:
-    """A session with something of everything in it."""
+class _Sample:
+    """A session with one of each kind of record."""
 
     scene: StoreFixture
     main: BranchRecord
     side: BranchRecord
     spare: BranchRecord
     calm: BranchRecord
-    """One that no good change touches."""
+    """A branch that no valid change touches."""
     shown: MessageRecord
     second: MessageRecord
     loose: tuple[MessageRecord, ...]
 
 
-def _set(store: Store) -> _Set:
+def _sample(store: Store) -> _Sample:
     scene = StoreFixture(store)
     main, side = scene.branch("main", *"abc"), scene.branch("side", "x")
     fork = scene.fork(main.id, "fork", at=2)
@@ -64,34 +64,34 @@ def _set(store: Store) -> _Set:
     calm = scene.branch("calm", "z")
     loose = scene.say("loose 1", "loose 2", "loose 3")
     shown, second, *_ = scene.load().messages.values()
-    return _Set(scene, main, side, spare, calm, shown, second, tuple(loose))
+    return _Sample(scene, main, side, spare, calm, shown, second, tuple(loose))
 
 
-def _good(given: _Set) -> list[Change]:
-    """Changes of each kind, all fine."""
-    made, on, new = messages("new 1", "new 2"), segment(), segment()
+def _valid_changes(sample: _Sample) -> list[Change]:
+    """Return a valid change of each kind."""
+    records, on, new = messages("new 1", "new 2"), segment(), segment()
     return [
-        RemoveMessages((given.second.id,)),
-        AddMessages(tuple(made)),
-        Append(given.main.id, ids(made)),
+        RemoveMessages((sample.second.id,)),
+        AddMessages(tuple(records)),
+        Append(sample.main.id, ids(records)),
         AddBranch(branch("new", on), on),
-        Append(given.side.id, (given.loose[0].id,)),
-        ChangeBranch(replace(given.side, resources=frozenset({"gpt"}))),
-        ChangeBranch(replace(given.side, segment=new.id, length=2, version=1), new),
-        RenameBranch(given.side.id, "spare too"),
-        RemoveBranch(given.spare.id),
-        RenameBranch(given.side.id, "spare"),
-        RemoveMessages((given.loose[1].id, given.loose[0].id)),
+        Append(sample.side.id, (sample.loose[0].id,)),
+        ChangeBranch(replace(sample.side, resources=frozenset({"gpt"}))),
+        ChangeBranch(replace(sample.side, segment=new.id, length=2, version=1), new),
+        RenameBranch(sample.side.id, "spare too"),
+        RemoveBranch(sample.spare.id),
+        RenameBranch(sample.side.id, "spare"),
+        RemoveMessages((sample.loose[1].id, sample.loose[0].id)),
     ]
 
 
-def _refused_whole(
-    store: Store, kind: type[SennitError], failing: Callable[[_Set], Change]
+def _check_rejected(
+    store: Store, kind: type[SennitError], failing: Callable[[_Sample], Change]
 ) -> None:
-    given = _set(store)
-    scene = given.scene
-    before, good = store.load(scene.owner, scene.id), _good(given)
-    bad = failing(given)
+    sample = _sample(store)
+    scene = sample.scene
+    before, good = store.load(scene.owner, scene.id), _valid_changes(sample)
+    bad = failing(sample)
     for at in range(len(good) + 1):
         changes = [*good[:at], bad, *good[at:]]
         raises(kind, lambda changes=changes: scene.write(*changes), f"{bad!r:.120} at {at}")
@@ -102,80 +102,82 @@ def _refused_whole(
 
 
 def a_taken_message_id_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(
-        store, ExistsError, lambda given: AddMessages((message("other", given.shown.id),))
+    _check_rejected(
+        store, ExistsError, lambda sample: AddMessages((message("other", sample.shown.id),))
     )
 
 
 def a_message_added_before_a_taken_one_is_not_kept(store: Store) -> None:
-    _refused_whole(
+    _check_rejected(
         store,
         ExistsError,
-        lambda given: AddMessages((message("fine"), message("other", given.shown.id))),
+        lambda sample: AddMessages((message("fine"), message("other", sample.shown.id))),
     )
 
 
 def an_unknown_message_in_an_append_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(
-        store, NotFoundError, lambda given: Append(given.main.id, (given.loose[2].id, new_id()))
+    _check_rejected(
+        store, NotFoundError, lambda sample: Append(sample.main.id, (sample.loose[2].id, new_id()))
     )
 
 
 def an_unknown_branch_in_an_append_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(store, NotFoundError, lambda given: Append(new_id(), (given.loose[2].id,)))
+    _check_rejected(store, NotFoundError, lambda sample: Append(new_id(), (sample.loose[2].id,)))
 
 
 def a_half_known_append_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(
+    _check_rejected(
         store,
         ExistsError,
-        lambda given: Append(given.main.id, (given.shown.id, given.loose[2].id)),
+        lambda sample: Append(sample.main.id, (sample.shown.id, sample.loose[2].id)),
     )
 
 
 def a_taken_branch_name_undoes_the_whole_write(store: Store) -> None:
     on = segment()
-    _refused_whole(store, ExistsError, lambda _: AddBranch(branch("main", on), on))
+    _check_rejected(store, ExistsError, lambda _: AddBranch(branch("main", on), on))
 
 
 def an_unknown_base_undoes_the_whole_write(store: Store) -> None:
     on = segment((), new_id(), 0)
-    _refused_whole(store, NotFoundError, lambda _: AddBranch(branch("other", on), on))
+    _check_rejected(store, NotFoundError, lambda _: AddBranch(branch("other", on), on))
 
 
 def an_unknown_entry_of_a_branch_undoes_the_whole_write(store: Store) -> None:
-    def failing(given: _Set) -> Change:
-        on = segment((given.loose[2].id, new_id()))
+    def failing(sample: _Sample) -> Change:
+        on = segment((sample.loose[2].id, new_id()))
         return AddBranch(branch("other", on), on)
 
-    _refused_whole(store, NotFoundError, failing)
+    _check_rejected(store, NotFoundError, failing)
 
 
 def a_branch_that_contradicts_itself_undoes_the_whole_write(store: Store) -> None:
     on = segment()
-    _refused_whole(store, ValidationError, lambda _: AddBranch(branch("other", on, length=7), on))
+    _check_rejected(store, ValidationError, lambda _: AddBranch(branch("other", on, length=7), on))
 
 
 def a_stale_change_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(store, ConflictError, lambda given: ChangeBranch(replace(given.calm, version=9)))
+    _check_rejected(
+        store, ConflictError, lambda sample: ChangeBranch(replace(sample.calm, version=9))
+    )
 
 
 def a_stale_rewrite_undoes_the_whole_write(store: Store) -> None:
-    def failing(given: _Set) -> Change:
+    def failing(sample: _Sample) -> Change:
         on = segment()
-        return ChangeBranch(replace(given.calm, length=99, segment=on.id), on)
+        return ChangeBranch(replace(sample.calm, length=99, segment=on.id), on)
 
-    _refused_whole(store, ConflictError, failing)
+    _check_rejected(store, ConflictError, failing)
 
 
 def an_unknown_system_message_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(
-        store, NotFoundError, lambda given: ChangeBranch(replace(given.calm, system=new_id()))
+    _check_rejected(
+        store, NotFoundError, lambda sample: ChangeBranch(replace(sample.calm, system=new_id()))
     )
 
 
 def removing_an_unknown_branch_undoes_the_whole_write(store: Store) -> None:
-    _refused_whole(store, NotFoundError, lambda _: RemoveBranch(new_id()))
+    _check_rejected(store, NotFoundError, lambda _: RemoveBranch(new_id()))
 
 
 def a_refused_write_can_be_made_right_and_repeated(store: Store) -> None:
@@ -185,7 +187,7 @@ def a_refused_write_can_be_made_right_and_repeated(store: Store) -> None:
     raises(NotFoundError, lambda: scene.write(*bad), "A write with an unknown branch")
     heads = scene.write(*bad[:2])
     same(heads[0].length, 0, "The head, as if the refused write had never been")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def a_branch_rewritten_within_a_refused_write_grows_as_before(store: Store) -> None:
@@ -194,19 +196,19 @@ def a_branch_rewritten_within_a_refused_write_grows_as_before(store: Store) -> N
     change = ChangeBranch(replace(main, segment=on.id), on)
     raises(NotFoundError, lambda: scene.write(change, RemoveBranch(new_id())), "A refused write")
     scene.append(main.id, "c")
-    same(scene.said(), [*"abc"], "The branch")
+    same(scene.texts(), [*"abc"], "The branch")
     scene.write(ChangeBranch(replace(main, segment=on.id, length=3), on))
-    same(scene.said(), [], "The branch, rewritten after all with the same segment")
+    same(scene.texts(), [], "The branch, rewritten after all with the same segment")
 
 
 def several_writes_give_their_results_in_order(store: Store) -> None:
     scenes = [StoreFixture(store) for _ in range(3)]
     mains = [scene.branch("main", *"x" * n) for n, scene in enumerate(scenes)]
-    made = [scene.say("new")[0] for scene in scenes]
+    records = [scene.say("new")[0] for scene in scenes]
     results = store.write_many(
         [
-            Write(scene.owner, scene.id, (Append(main.id, (one.id,)),))
-            for scene, main, one in zip(scenes, mains, made, strict=True)
+            Write(scene.owner, scene.id, (Append(main.id, (record.id,)),))
+            for scene, main, record in zip(scenes, mains, records, strict=True)
         ]
     )
     heads = [result[0] for result in results if not isinstance(result, SennitError)]
@@ -218,13 +220,15 @@ def of_several_writes_each_fails_alone(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main")
     a, b = messages("a", "b")
-    good = [(AddMessages((one,)), Append(main.id, (one.id,))) for one in (a, b)]
+    good = [(AddMessages((record,)), Append(main.id, (record.id,))) for record in (a, b)]
     bad = AddMessages((message("lost"),)), RemoveBranch(new_id())
-    writes = [Write(scene.owner, scene.id, one) for one in (bad, good[0], bad, good[1], bad)]
+    writes = [
+        Write(scene.owner, scene.id, changes) for changes in (bad, good[0], bad, good[1], bad)
+    ]
     results = store.write_many(writes)
     failed = [isinstance(result, NotFoundError) for result in results]
     same(failed, [True, False, True, False, True], "Which writes failed with NotFoundError")
-    same(scene.said(), ["a", "b"], "The branch")
+    same(scene.texts(), ["a", "b"], "The branch")
     same(len(scene.load().messages), 2, "Messages kept")
 
 
@@ -237,7 +241,7 @@ def of_several_writes_one_that_fails_at_its_end_leaves_nothing(store: Store) -> 
     results = store.write_many([Write(scene.owner, scene.id, changes) for changes in (bad, good)])
     failed = [isinstance(result, NotFoundError) for result in results]
     same(failed, [True, False], "Which writes failed with NotFoundError")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
     same(len(scene.load().messages), 1, "Messages kept")
 
 
@@ -249,7 +253,7 @@ def of_several_writes_the_later_see_the_earlier(store: Store) -> None:
     results = store.write_many([Write(scene.owner, scene.id, (change,)) for change in changes])
     failed = [result for result in results if isinstance(result, SennitError)]
     same(failed, [], "Writes that failed")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def several_writes_may_be_of_several_owners(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Branches: their fields, their names, and changes that notice someone else's."""
+"""Branches: fields, names, and optimistic locking of changes."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def grants_that_were_never_given_stay_apart_from_empty_ones(store: Store) -> Non
     scene.write(AddBranch(main, on))
     same(scene.stored(main.id), main, "The branch")
     none: frozenset[str] = frozenset()
-    given = replace(main, resources=none, capabilities=none)
-    scene.write(ChangeBranch(given))
-    same(scene.stored(main.id), replace(given, version=1), "The branch with empty grants")
+    empty_grants = replace(main, resources=none, capabilities=none)
+    scene.write(ChangeBranch(empty_grants))
+    same(scene.stored(main.id), replace(empty_grants, version=1), "The branch with empty grants")
 
 
 def branches_are_given_by_time_of_creation(store: Store) -> None:
@@ -97,8 +97,8 @@ def branches_are_given_by_time_of_creation(store: Store) -> None:
 
 def branches_created_at_one_moment_are_given_by_id(store: Store) -> None:
     scene = StoreFixture(store)
-    made = [scene.branch(f"b{n}").id for n in (3, 1, 2)]
-    same(list(scene.load().branches), sorted(made), "Order of branches")
+    branch_ids = [scene.branch(f"b{n}").id for n in (3, 1, 2)]
+    same(list(scene.load().branches), sorted(branch_ids), "Order of branches")
 
 
 def branch_names_may_hold_anything(store: Store) -> None:
@@ -108,20 +108,20 @@ def branch_names_may_hold_anything(store: Store) -> None:
     for name in names:
         scene.branch(name, f"on {name}")
     for name in names:
-        same(scene.said(name), [f"on {name}"], f"The branch {name:.40}")
+        same(scene.texts(name), [f"on {name}"], f"The branch {name:.40}")
 
 
 def a_name_that_is_no_unicode_is_refused_or_kept(store: Store) -> None:
     scene = StoreFixture(store)
-    kept = ["main"]
+    accepted = ["main"]
     scene.branch("main")
     for name in ("lone \ud800 surrogate", "a NUL \x00 inside"):
         try:
             scene.branch(name)
         except SennitError:
             continue
-        kept.append(name)
-    same(sorted(_names(scene)), sorted(kept), "The branches that were accepted")
+        accepted.append(name)
+    same(sorted(_names(scene)), sorted(accepted), "The branches that were accepted")
 
 
 def names_that_differ_in_case_are_two_names(store: Store) -> None:
@@ -135,7 +135,7 @@ def sessions_may_have_branches_of_one_name(store: Store) -> None:
     here, there = StoreFixture(store), StoreFixture(store)
     here.branch("main", "here")
     there.branch("main", "there")
-    same((here.said(), there.said()), (["here"], ["there"]), "The two branches")
+    same((here.texts(), there.texts()), (["here"], ["there"]), "The two branches")
 
 
 def sessions_may_have_branches_of_one_id(store: Store) -> None:
@@ -144,8 +144,8 @@ def sessions_may_have_branches_of_one_id(store: Store) -> None:
     for scene in (here, there):
         scene.write(AddBranch(main, on))
     here.append(main.id, "here")
-    same(here.said(), ["here"], "The branch that was appended to")
-    same(there.said(), [], "The other one")
+    same(here.texts(), ["here"], "The branch that was appended to")
+    same(there.texts(), [], "The other one")
 
 
 def a_branch_added_twice_is_one(store: Store) -> None:
@@ -163,7 +163,7 @@ def a_branch_added_again_keeps_what_it_has_since(store: Store) -> None:
     scene.append(main.id, "one")
     scene.write(ChangeBranch(replace(main, resources=frozenset({"gpt"}))))
     scene.write(AddBranch(main, on))
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
     same(scene.stored(main.id).resources, frozenset({"gpt"}), "Its grants")
 
 
@@ -274,14 +274,14 @@ def the_name_of_a_removed_branch_is_free(store: Store) -> None:
     old = scene.branch("main", "old")
     scene.write(RemoveBranch(old.id))
     scene.branch("main", "new")
-    same(scene.said(), ["new"], "The new branch of that name")
+    same(scene.texts(), ["new"], "The new branch of that name")
 
 
 def a_branch_can_be_replaced_by_one_of_its_name_in_one_write(store: Store) -> None:
     scene = StoreFixture(store)
     old, on = scene.branch("main", "old"), segment()
     scene.write(RemoveBranch(old.id), AddBranch(branch("main", on), on))
-    same(scene.said(), [], "The new branch of that name")
+    same(scene.texts(), [], "The new branch of that name")
 
 
 def a_branch_gets_other_grants(store: Store) -> None:
@@ -330,7 +330,7 @@ def a_branch_gets_another_name_and_keeps_all_else(store: Store) -> None:
         same(scene.stored(main.id), replace(main, name=name), "The branch under another name")
         listed = scene.changes({main.segment: 1}).branches
         same(listed[main.id].name, name, "Its name with what is new")
-    same(scene.said("x" * 1000), ["one"], "What it says")
+    same(scene.texts("x" * 1000), ["one"], "What it says")
 
 
 def a_branch_renamed_twice_alike_is_renamed_once(store: Store) -> None:
@@ -363,7 +363,7 @@ def a_name_that_was_given_up_is_free(store: Store) -> None:
     old = scene.branch("main", "old")
     scene.write(RenameBranch(old.id, "before"))
     scene.branch("main", "new")
-    same((scene.said("before"), scene.said("main")), (["old"], ["new"]), "The two branches")
+    same((scene.texts("before"), scene.texts("main")), (["old"], ["new"]), "The two branches")
     _refused(scene, ExistsError, RenameBranch(old.id, "main"), "its old name, which is taken")
 
 
@@ -372,7 +372,7 @@ def two_branches_swap_their_names_in_one_write(store: Store) -> None:
     one, two = scene.branch("one", "1"), scene.branch("two", "2")
     names = (RenameBranch(one.id, "x"), RenameBranch(two.id, "one"), RenameBranch(one.id, "two"))
     scene.write(*names)
-    same((scene.said("one"), scene.said("two")), (["2"], ["1"]), "The two branches")
+    same((scene.texts("one"), scene.texts("two")), (["2"], ["1"]), "The two branches")
 
 
 def another_name_stands_in_the_way_of_no_other_change(store: Store) -> None:
@@ -406,7 +406,7 @@ def a_change_of_grants_does_not_mind_appends(store: Store) -> None:
     main = scene.branch("main", "one")
     scene.append(main.id, "two")
     scene.write(ChangeBranch(replace(main, resources=frozenset({"gpt"}))))
-    same(scene.said(), ["one", "two"], "The branch")
+    same(scene.texts(), ["one", "two"], "The branch")
     same(scene.stored(main.id).length, 2, "Its length")
 
 
@@ -428,7 +428,7 @@ def a_rewritten_history_takes_the_place_of_the_old(store: Store) -> None:
     a, _, c = scene.load().history(main.id)
     change = scene.rewrite(main.id, (c, a))
     assert change.segment is not None
-    same(scene.said(), ["c", "a"], "The branch")
+    same(scene.texts(), ["c", "a"], "The branch")
     expected = replace(main, segment=change.segment.id, length=2, version=1)
     same(scene.stored(main.id), expected, "The branch")
 
@@ -438,7 +438,7 @@ def a_history_can_be_rewritten_on_top_of_the_old_one(store: Store) -> None:
     main = scene.branch("main", *"abcd")
     on = segment((scene.load().history(main.id)[3],), main.segment, 2)
     scene.write(ChangeBranch(replace(main, segment=on.id), on))
-    same(scene.said(), ["a", "b", "d"], "The branch")
+    same(scene.texts(), ["a", "b", "d"], "The branch")
 
 
 def a_history_can_be_rewritten_many_times(store: Store) -> None:
@@ -447,7 +447,7 @@ def a_history_can_be_rewritten_many_times(store: Store) -> None:
     for _ in range(20):
         first, *rest = scene.load().history(main.id)
         scene.rewrite(main.id, (*rest, first))
-    same(scene.said(), [*"efghabcd"], "The branch after 20 rotations")
+    same(scene.texts(), [*"efghabcd"], "The branch after 20 rotations")
     same(scene.stored(main.id).version, 20, "Its version")
     same(len(scene.load().segments), 1, "Segments that are needed")
 
@@ -456,7 +456,7 @@ def a_rewritten_history_may_be_empty(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main", "one")
     scene.rewrite(main.id, ())
-    same(scene.said(), [], "The branch")
+    same(scene.texts(), [], "The branch")
     same(scene.stored(main.id).length, 0, "Its length")
 
 
@@ -466,7 +466,7 @@ def a_rewrite_that_missed_an_append_is_refused(store: Store) -> None:
     scene.append(main.id, "two")
     change = ChangeBranch(replace(main, segment=on.id), on)
     raises(ConflictError, lambda: scene.write(change), "A rewrite that missed an append")
-    same(scene.said(), ["one", "two"], "The branch")
+    same(scene.texts(), ["one", "two"], "The branch")
 
 
 def a_rewrite_that_missed_a_rewrite_is_refused(store: Store) -> None:
@@ -475,7 +475,7 @@ def a_rewrite_that_missed_a_rewrite_is_refused(store: Store) -> None:
     scene.rewrite(main.id, tuple(scene.load().history(main.id)))
     change = ChangeBranch(replace(main, segment=on.id), on)
     raises(ConflictError, lambda: scene.write(change), "A rewrite that missed another")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def a_rewrite_with_unknown_parts_is_refused(store: Store) -> None:
@@ -492,7 +492,7 @@ def a_rewrite_repeated_after_a_lost_acknowledgement_is_found_again(store: Store)
     main = scene.branch("main", "one", "two")
     change = scene.rewrite(main.id, scene.load().history(main.id)[1:])
     scene.write(change)
-    same(scene.said(), ["two"], "The branch")
+    same(scene.texts(), ["two"], "The branch")
     same(scene.stored(main.id).version, 1, "Its version")
 
 
@@ -502,7 +502,7 @@ def a_repeated_rewrite_keeps_what_was_appended_since(store: Store) -> None:
     change = scene.rewrite(main.id, scene.load().history(main.id)[1:])
     scene.append(main.id, "three")
     scene.write(change)
-    same(scene.said(), ["two", "three"], "The branch")
+    same(scene.texts(), ["two", "three"], "The branch")
 
 
 def a_branch_can_be_added_appended_to_and_changed_in_one_write(store: Store) -> None:

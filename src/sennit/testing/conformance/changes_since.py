@@ -1,4 +1,4 @@
-"""Changes: what is new beyond what is known, and not a row more."""
+"""Incremental loads: exactly the rows beyond the known segment lengths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sennit.testing.conformance.fixtures import (
 
 
 def _known(view: View) -> dict[UUID, int]:
-    """The segments of a view and their lengths."""
+    """Return the length of each segment of a view."""
     return {uid: len(part.entries) for uid, part in view.segments.items()}
 
 
@@ -48,11 +48,11 @@ def of_a_segment_that_has_grown_only_the_new_entries_are_given(store: Store) -> 
     scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     before = _known(scene.load())
-    made = scene.append(main.id, "d", "e")
+    records = scene.append(main.id, "d", "e")
     new = scene.changes(before)
-    expected = replace(scene.load().segments[main.segment], entries=ids(made))
+    expected = replace(scene.load().segments[main.segment], entries=ids(records))
     same(new.segments, {main.segment: expected}, "The segment, from where it was known")
-    same(new.messages, {record.id: record for record in made}, "The messages of those entries")
+    same(new.messages, {record.id: record for record in records}, "The messages of those entries")
 
 
 def of_a_fork_that_has_grown_only_its_own_entries_are_given(store: Store) -> None:
@@ -60,11 +60,11 @@ def of_a_fork_that_has_grown_only_its_own_entries_are_given(store: Store) -> Non
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork", at=2)
     before = _known(scene.load())
-    made = scene.append(fork.id, "x")
+    records = scene.append(fork.id, "x")
     new = scene.changes(before)
     part = new.segments[fork.segment]
     same((part.base, part.offset), (main.segment, 2), "Base and offset of the fork's segment")
-    same(part.entries, ids(made), "Its new entries")
+    same(part.entries, ids(records), "Its new entries")
     same(list(new.segments), [fork.segment], "The segments given")
 
 
@@ -74,8 +74,8 @@ def known_lengths_are_taken_at_their_word(store: Store) -> None:
     history = scene.load().history(main.id)
     for length in range(5):
         parts = scene.changes({main.segment: length}).segments
-        found = [entry for part in parts.values() for entry in part.entries]
-        same(found, history[length:], f"Entries past the first {length}")
+        actual = [entry for part in parts.values() for entry in part.entries]
+        same(actual, history[length:], f"Entries past the first {length}")
 
 
 def a_known_length_beyond_the_end_is_no_news(store: Store) -> None:
@@ -117,7 +117,7 @@ def a_new_branch_is_given_with_all_it_stands_on(store: Store) -> None:
     scene.write(RemoveBranch(main.id), RemoveBranch(first.id))
     new = scene.changes(before)
     same(set(new.segments), {main.segment, fork.segment}, "The segments given")
-    same(new.said("fork"), ["b", "c"], "The fork")
+    same(new.texts("fork"), ["b", "c"], "The fork")
 
 
 def a_rewritten_history_is_given_whole(store: Store) -> None:
@@ -128,7 +128,7 @@ def a_rewritten_history_is_given_whole(store: Store) -> None:
     assert change.segment is not None
     new = scene.changes(before)
     same(new.segments, {change.segment.id: change.segment}, "The new segment")
-    same(new.said("main"), ["b", "c"], "The branch")
+    same(new.texts("main"), ["b", "c"], "The branch")
 
 
 def a_removed_branch_is_missing_from_the_branches(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Closing: afterwards a store refuses everything, and says why."""
+"""Closing: a closed store refuses every call with a clear error."""
 
 from __future__ import annotations
 

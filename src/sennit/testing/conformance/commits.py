@@ -1,4 +1,4 @@
-"""Commits: entries are archived once, in order, with what was used, and finished once."""
+"""Commits: entries are archived once, in order, with their uses, and finished once."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class _Archive:
         return ids(self.scene.append(self.branch, *texts))
 
     def commit(self, number: int, *entries: UUID, uses: tuple[UUID, ...] = ()) -> CommitRecord:
-        made = self.made(number, *entries)
-        self.scene.write(AddCommit(made, uses))
-        return made
+        commit = self.record(number, *entries)
+        self.scene.write(AddCommit(commit, uses))
+        return commit
 
-    def made(self, number: int, *entries: UUID) -> CommitRecord:
+    def record(self, number: int, *entries: UUID) -> CommitRecord:
         return CommitRecord(
             new_id(), number, self.branch, NOON + number, "open", entries, b'{"a":1}'
         )
 
     def use(self, created: int = NOON, head: UUID | None = None) -> UseRecord:
-        made = UseRecord(new_id(), self.branch, created, head, b'{"uri":"viking://user/x.md"}')
-        self.scene.write(AddUses((made,)))
-        return made
+        use = UseRecord(new_id(), self.branch, created, head, b'{"uri":"viking://user/x.md"}')
+        self.scene.write(AddUses((use,)))
+        return use
 
     def commits(self) -> list[CommitRecord]:
         return self.store.commits(OWNER, self.scene.id).commits
@@ -78,13 +78,15 @@ def commits_of_an_unknown_session_are_not_found(store: Store) -> None:
 def parts_of_what_commits_hold_can_be_read_alone(store: Store) -> None:
     archive = _Archive(store)
     first, second, third = archive.say("one", "two", "three")
-    made, use = archive.made(1, second, first), archive.use()
-    archive.scene.write(AddCommit(made, (use.id,)))
+    commit, use = archive.record(1, second, first), archive.use()
+    archive.scene.write(AddCommit(commit, (use.id,)))
     later, waiting = archive.commit(2, third), archive.use()
-    known = [ArchiveRecord(one.number, one.id, one.entries) for one in (made, later)]
+    archives = [
+        ArchiveRecord(record.number, record.id, record.entries) for record in (commit, later)
+    ]
     for after in range(4):
-        same(store.archived(OWNER, archive.scene.id, after), known[after:], f"Past {after}")
-    bare = [replace(one, entries=()) for one in (made, later)]
+        same(store.archived(OWNER, archive.scene.id, after), archives[after:], f"Past {after}")
+    bare = [replace(record, entries=()) for record in (commit, later)]
     same(store.commits_numbered(OWNER, archive.scene.id, [3, 2, 1]), bare, "Commits by number")
     same(store.commits_numbered(OWNER, archive.scene.id, []), [], "No commits")
     counted = [replace(use, commit=1)]
@@ -95,30 +97,30 @@ def parts_of_what_commits_hold_can_be_read_alone(store: Store) -> None:
 def a_commit_is_kept_as_it_was_given(store: Store) -> None:
     archive = _Archive(store)
     first, second, third = archive.say("one", "two", "three")
-    made = archive.commit(1, second, first)
+    commit = archive.commit(1, second, first)
     later = archive.commit(2, third)
-    same(archive.commits(), [made, later], "Commits")
+    same(archive.commits(), [commit, later], "Commits")
     same(store.find_commit(OWNER, later.id), (archive.scene.id, later), "A commit by its id")
-    pairs = [(archive.scene.id, made.id), (archive.scene.id, later.id)]
+    pairs = [(archive.scene.id, commit.id), (archive.scene.id, later.id)]
     same(store.open_commits(OWNER), pairs, "Open commits")
 
 
 def a_commit_made_again_changes_nothing(store: Store) -> None:
     archive = _Archive(store)
     entries, use = archive.say("one", "two"), archive.use()
-    made = archive.made(1, *entries)
+    commit = archive.record(1, *entries)
     for _ in range(2):
-        archive.scene.write(AddCommit(made, (use.id,)))
-    same(archive.commits(), [made], "Commits")
+        archive.scene.write(AddCommit(commit, (use.id,)))
+    same(archive.commits(), [commit], "Commits")
     same(archive.uses(), [replace(use, commit=1)], "Uses")
 
 
 def an_entry_is_archived_once(store: Store) -> None:
     archive = _Archive(store)
     one, two, three = archive.say("one", "two", "three")
-    made = archive.commit(1, one, two)
+    commit = archive.commit(1, one, two)
     raises(ConflictError, lambda: archive.commit(2, three, two), "An entry that is covered")
-    same(archive.commits(), [made], "Commits")
+    same(archive.commits(), [commit], "Commits")
 
 
 def numbers_of_commits_follow_one_another(store: Store) -> None:
@@ -130,7 +132,7 @@ def numbers_of_commits_follow_one_another(store: Store) -> None:
     for wrong in (1, 3):
         raises(ConflictError, lambda n=wrong: archive.commit(n, two), f"Number {wrong}")
     archive.commit(2, two)
-    same([one.number for one in archive.commits()], [1, 2], "Numbers")
+    same([commit.number for commit in archive.commits()], [1, 2], "Numbers")
 
 
 def entries_of_a_commit_must_be_there(store: Store) -> None:
@@ -162,16 +164,16 @@ def a_use_is_counted_by_one_commit(store: Store) -> None:
 
 def a_commit_is_changed_by_who_saw_it_last(store: Store) -> None:
     archive = _Archive(store)
-    made = archive.commit(1, *archive.say("one"))
-    step = PutCommit(made.id, "open", b'{"b":2}', 0)
-    done = PutCommit(made.id, "committed", b'{"c":3}', 1)
+    commit = archive.commit(1, *archive.say("one"))
+    step = PutCommit(commit.id, "open", b'{"b":2}', 0)
+    done = PutCommit(commit.id, "committed", b'{"c":3}', 1)
     for change in (step, step, done, done):
         archive.scene.write(change)
-    late = PutCommit(made.id, "failed", b"{}", 1)
+    late = PutCommit(commit.id, "failed", b"{}", 1)
     raises(ConflictError, lambda: archive.scene.write(late), "A commit that was changed")
     unknown = replace(late, commit=new_id())
     raises(NotFoundError, lambda: archive.scene.write(unknown), "A commit nobody made")
-    ended = replace(made, state="committed", body=b'{"c":3}', version=2)
+    ended = replace(commit, state="committed", body=b'{"c":3}', version=2)
     same(archive.commits(), [ended], "Commits")
     same(store.open_commits(OWNER), [], "Open commits")
 
@@ -179,17 +181,17 @@ def a_commit_is_changed_by_who_saw_it_last(store: Store) -> None:
 def an_erased_message_leaves_its_commit(store: Store) -> None:
     archive = _Archive(store)
     one, two, three = archive.say("one", "two", "three")
-    made = archive.commit(1, one, two, three)
+    commit = archive.commit(1, one, two, three)
     archive.scene.write(RemoveMessages((two,)))
-    same(archive.commits(), [replace(made, entries=(one, three))], "Commits")
+    same(archive.commits(), [replace(commit, entries=(one, three))], "Commits")
 
 
 def commits_go_with_their_session(store: Store) -> None:
     archive = _Archive(store)
     archive.use()
-    made = archive.commit(1, *archive.say("one"))
+    commit = archive.commit(1, *archive.say("one"))
     store.delete_session(OWNER, archive.scene.id)
-    same(store.find_commit(OWNER, made.id), None, "A commit of a deleted session")
+    same(store.find_commit(OWNER, commit.id), None, "A commit of a deleted session")
     same(store.open_commits(OWNER), [], "Open commits")
     StoreFixture(store, uid=archive.scene.id)
     empty("Commits and uses of a new one with its id", archive.commits(), archive.uses())
@@ -197,24 +199,24 @@ def commits_go_with_their_session(store: Store) -> None:
 
 def commits_of_another_owner_are_not_seen(store: Store) -> None:
     archive = _Archive(store)
-    made = archive.commit(1, *archive.say("one"))
-    same(store.find_commit(STRANGER, made.id), None, "Another owner's commit")
+    commit = archive.commit(1, *archive.say("one"))
+    same(store.find_commit(STRANGER, commit.id), None, "Another owner's commit")
     same(store.open_commits(STRANGER), [], "Another owner's open commits")
     raises(NotFoundError, lambda: store.commits(STRANGER, archive.scene.id), "A stranger")
     StoreFixture(store, STRANGER, archive.scene.id)
-    change = PutCommit(made.id, "failed", b"{}", 0)
+    change = PutCommit(commit.id, "failed", b"{}", 0)
     raises(NotFoundError, lambda: store.write(STRANGER, archive.scene.id, [change]), "A stranger")
-    same(archive.commits(), [made], "Commits")
+    same(archive.commits(), [commit], "Commits")
 
 
 def a_change_that_fails_takes_commits_back(store: Store) -> None:
     archive = _Archive(store)
     one, two = archive.say("one", "two")
     use = archive.use()
-    made = archive.commit(1, one)
+    commit = archive.commit(1, one)
     good = (
-        AddCommit(archive.made(2, two), (use.id,)),
-        PutCommit(made.id, "committed", b"{}", 0),
+        AddCommit(archive.record(2, two), (use.id,)),
+        PutCommit(commit.id, "committed", b"{}", 0),
         AddUses((replace(use, id=new_id()),)),
         RemoveMessages((one,)),
     )
@@ -222,7 +224,7 @@ def a_change_that_fails_takes_commits_back(store: Store) -> None:
     for at in range(len(good) + 1):
         changes = *good[:at], *bad, *good[at:]
         raises(NotFoundError, lambda c=changes: archive.scene.write(*c), "A bad change")
-        same(archive.commits(), [made], f"Commits after a write that failed at its change {at}")
+        same(archive.commits(), [commit], f"Commits after a write that failed at its change {at}")
         same(archive.uses(), [use], f"Uses after a write that failed at its change {at}")
 
 
@@ -232,7 +234,7 @@ def uses_that_name_something_can_be_erased(store: Store) -> None:
     other = replace(use, id=new_id(), body=b'{"uri":"viking://user/xx.md"}')
     archive.scene.write(AddUses((other,)))
     store.unname(STRANGER, ["viking://user/x.md"])
-    same(archive.uses(), sorted((use, other), key=lambda one: one.id), "Uses of another owner")
+    same(archive.uses(), sorted((use, other), key=lambda use: use.id), "Uses of another owner")
     store.unname(OWNER, [])
     store.unname(OWNER, ["viking://user/é.md", "viking://user/x.md"])
     same(archive.uses(), [other], "Uses that name something else")
@@ -244,33 +246,33 @@ def uses_name_something_by_its_new_name(store: Store) -> None:
     other = replace(use, id=new_id(), body=b'{"uri":"viking://user/xx.md"}')
     archive.scene.write(AddUses((other,)))
     store.rename(STRANGER, {"viking://user/x.md": "viking://user/y.md"})
-    same(archive.uses(), sorted((use, other), key=lambda one: one.id), "Uses of another owner")
+    same(archive.uses(), sorted((use, other), key=lambda use: use.id), "Uses of another owner")
     store.rename(OWNER, {})
     store.rename(OWNER, {"viking://user/x.md": "viking://user/é.md"})
     renamed = replace(use, body=use.body.replace(b"x.md", "é.md".encode()))
-    same(archive.uses(), sorted((renamed, other), key=lambda one: one.id), "Uses by a new name")
+    same(archive.uses(), sorted((renamed, other), key=lambda use: use.id), "Uses by a new name")
 
 
 def commits_that_name_something_are_found(store: Store) -> None:
     archive = _Archive(store)
     for number, body in enumerate((b"{}", b'{"a":["viking://user/\xc3\xa9.md#one"]}'), 1):
-        archive.scene.write(AddCommit(replace(archive.made(number), body=body)))
+        archive.scene.write(AddCommit(replace(archive.record(number), body=body)))
     naming = [(archive.scene.id, archive.commits()[1].id)]
-    for texts, found in (
+    for texts, expected in (
         (["viking://user/x.md", "viking://user/é.md"], naming),
         (["user/é.md"], []),
         ([], []),
     ):
-        same(store.commits_naming(OWNER, texts), found, f"Commits that name {texts}")
+        same(store.commits_naming(OWNER, texts), expected, f"Commits that name {texts}")
         empty("Commits of another owner", store.commits_naming(STRANGER, texts))
 
 
 def messages_are_read_by_their_ids(store: Store) -> None:
     archive = _Archive(store)
     one, two, _ = archive.say("one", "two", "three")
-    there = {one.id: one for one in store.load(OWNER, archive.scene.id).messages}
-    found = store.messages(OWNER, archive.scene.id, [two, new_id(), one])
-    same(found, [there[two], there[one]], "Messages")
+    stored = {one.id: one for one in store.load(OWNER, archive.scene.id).messages}
+    actual = store.messages(OWNER, archive.scene.id, [two, new_id(), one])
+    same(actual, [stored[two], stored[one]], "Messages")
     empty("No messages", store.messages(OWNER, archive.scene.id, []))
     empty("Another owner's", store.messages(STRANGER, archive.scene.id, [one]))
     empty("Another session's", store.messages(OWNER, new_id(), [one]))

@@ -1,4 +1,4 @@
-"""Threads: any number on one store; nothing lost, doubled, torn or reordered."""
+"""Concurrency: threads on one store lose, duplicate, tear and reorder nothing."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def _texts(number: int) -> list[str]:
     return [f"{number}:{step}" for step in range(_EACH)]
 
 
-def _check_landed(said: list[str]) -> None:
-    same(len(said), _THREADS * _EACH, "Messages on the branch")
+def _check_landed(texts: list[str]) -> None:
+    same(len(texts), _THREADS * _EACH, "Messages on the branch")
     for number in range(_THREADS):
-        own = [text for text in said if text.startswith(f"{number}:")]
+        own = [text for text in texts if text.startswith(f"{number}:")]
         same(own, _texts(number), f"The messages of thread {number}, in its order")
 
 
@@ -65,11 +65,14 @@ def appends_of_many_threads_all_land_in_order(store: Store) -> None:
     main = scene.branch("main")
 
     def run(number: int) -> list[BranchHead]:
-        made = messages(*_texts(number))
-        return [scene.write(AddMessages((one,)), Append(main.id, (one.id,)))[0] for one in made]
+        records = messages(*_texts(number))
+        return [
+            scene.write(AddMessages((record,)), Append(main.id, (record.id,)))[0]
+            for record in records
+        ]
 
     heads = [head for part in _together(run) for head in part]
-    _check_landed(scene.said())
+    _check_landed(scene.texts())
     lengths = sorted(head.length for head in heads)
     same(lengths, list(range(_THREADS * _EACH)), "The heads, each a place of its own")
 
@@ -83,7 +86,7 @@ def heads_say_where_each_append_stands(store: Store) -> None:
         for text in _texts(number)[::5]:
             pair = messages(text, text)
             head = scene.write(AddMessages(tuple(pair)), Append(main.id, ids(pair)))[0]
-            places += [(head.length + n, one.id) for n, one in enumerate(pair)]
+            places += [(head.length + n, record.id) for n, record in enumerate(pair)]
         return places
 
     places = [place for part in _together(run) for place in part]
@@ -95,31 +98,31 @@ def writes_of_many_threads_in_groups_all_land_in_order(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main")
 
-    def write(one: MessageRecord) -> Write:
-        return Write(OWNER, scene.id, (AddMessages((one,)), Append(main.id, (one.id,))))
+    def write(record: MessageRecord) -> Write:
+        return Write(OWNER, scene.id, (AddMessages((record,)), Append(main.id, (record.id,))))
 
     def run(number: int) -> list[list[BranchHead] | SennitError]:
-        made = messages(*_texts(number))
+        records = messages(*_texts(number))
         return [
             result
             for at in range(0, _EACH, 5)
-            for result in store.write_many([write(one) for one in made[at : at + 5]])
+            for result in store.write_many([write(record) for record in records[at : at + 5]])
         ]
 
     results = [result for part in _together(run) for result in part]
     failed = [result for result in results if isinstance(result, SennitError)]
     same(failed, [], "Writes that failed")
-    _check_landed(scene.said())
+    _check_landed(scene.texts())
 
 
 def the_same_write_by_many_threads_is_made_once(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main", "before")
-    made = messages("one", "two")
-    changes = AddMessages(tuple(made)), Append(main.id, ids(made))
+    records = messages("one", "two")
+    changes = AddMessages(tuple(records)), Append(main.id, ids(records))
     heads = _together(lambda _: scene.write(*changes))
     same({head.length for (head,) in heads}, {1}, "Where the append stands, for every thread")
-    same(scene.said(), ["before", "one", "two"], "The branch")
+    same(scene.texts(), ["before", "one", "two"], "The branch")
 
 
 def of_many_changes_from_one_version_one_wins(store: Store) -> None:
@@ -156,27 +159,27 @@ def of_many_branches_with_one_name_one_is_made(store: Store) -> None:
 
 def of_many_branches_renamed_alike_one_is(store: Store) -> None:
     scene = StoreFixture(store)
-    made = [scene.branch(f"b{n}") for n in range(_THREADS)]
+    branches = [scene.branch(f"b{n}") for n in range(_THREADS)]
 
     def run(number: int) -> bool:
         try:
-            scene.write(RenameBranch(made[number].id, "wanted"))
+            scene.write(RenameBranch(branches[number].id, "wanted"))
         except ExistsError:
             return False
         return True
 
     won = [number for number, result in enumerate(_together(run)) if result]
     same(len(won), 1, "Threads that renamed theirs")
-    same(scene.stored(made[won[0]].id).name, "wanted", "The winner's branch")
+    same(scene.stored(branches[won[0]].id).name, "wanted", "The winner's branch")
 
 
 def of_many_names_given_to_one_branch_one_stays(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main", "one")
     _together(lambda number: scene.write(RenameBranch(main.id, f"{number}")))
-    found = scene.stored(main.id)
-    assert found.name in map(str, range(_THREADS)), f"A name that nobody gave: {found.name!r}"
-    same(found, replace(main, name=found.name), "The branch")
+    stored = scene.stored(main.id)
+    assert stored.name in map(str, range(_THREADS)), f"A name that nobody gave: {stored.name!r}"
+    same(stored, replace(main, name=stored.name), "The branch")
 
 
 def of_many_who_want_a_lease_one_gets_it(store: Store) -> None:
@@ -196,7 +199,7 @@ def of_many_who_want_a_lease_one_gets_it(store: Store) -> None:
 def a_session_created_by_many_threads_is_one(store: Store) -> None:
     record = session(key="shared")
     created = _together(lambda n: store.create_session(OWNER, replace(record, key=f"by {n}")))
-    same(len({one.key for one in created}), 1, "Keys the threads were told")
+    same(len({record.key for record in created}), 1, "Keys the threads were told")
     listed = store.list_sessions(OWNER, contains=None, before=None, limit=100)
     same(listed, created[:1], "The sessions listed")
 
@@ -208,15 +211,15 @@ def readers_never_see_half_a_write(store: Store) -> None:
     def run(number: int) -> None:
         for _ in range(_EACH):
             if number % 2:
-                made = ids(pair := messages("x", "y"))
-                both = Append(main.id, made), Append(side.id, made)
+                pair_ids = ids(pair := messages("x", "y"))
+                both = Append(main.id, pair_ids), Append(side.id, pair_ids)
                 scene.write(AddMessages(tuple(pair)), *both)
             else:
                 view = scene.load()
-                same(view.said("main"), view.said("side"), "Two branches written together")
+                same(view.texts("main"), view.texts("side"), "Two branches written together")
 
     _together(run)
-    same(len(scene.said()), _THREADS * _EACH, "Messages on the branch")
+    same(len(scene.texts()), _THREADS * _EACH, "Messages on the branch")
 
 
 def threads_on_sessions_of_their_own_do_not_meet(store: Store) -> None:
@@ -229,7 +232,7 @@ def threads_on_sessions_of_their_own_do_not_meet(store: Store) -> None:
 
     _together(run)
     for number, scene in enumerate(scenes):
-        same(scene.said(), _texts(number), f"The branch of thread {number}")
+        same(scene.texts(), _texts(number), f"The branch of thread {number}")
 
 
 def a_search_runs_beside_writes(store: Store) -> None:
@@ -238,9 +241,11 @@ def a_search_runs_beside_writes(store: Store) -> None:
 
     def run(number: int) -> None:
         for text in _texts(number)[:10]:
-            one = scene.append(main.id, f"parrot {text}")[0]
-            found = store.search(OWNER, "parrot", session=scene.id, limit=1000)
-            assert one.id in {hit.message for hit in found}, "A search missed a written message."
+            appended = scene.append(main.id, f"parrot {text}")[0]
+            hits = store.search(OWNER, "parrot", session=scene.id, limit=1000)
+            assert appended.id in {hit.message for hit in hits}, (
+                "A search missed a written message."
+            )
 
     _together(run)
 

@@ -1,4 +1,4 @@
-"""Removed messages: kept, not found, found again on a branch, erased when their time is over."""
+"""Removed messages: kept but not searchable, restorable, purged after their retention."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sennit.testing.conformance.fixtures import (
     LeaseFixture,
     StoreFixture,
     branch,
+    deltas,
     empty,
     ids,
     message,
     messages,
     same,
     segment,
-    told,
 )
 
 _LATE = 2**62
@@ -47,7 +47,7 @@ def _removed(store: Store, before: int = _LATE) -> set[UUID]:
 
 
 def _cut(scene: StoreFixture, uid: UUID, length: int) -> None:
-    """Take the end off a branch, as a session does it: a new segment on what stays."""
+    """Truncate a branch as a session does: by a new segment on the remaining entries."""
     view = scene.load()
     base = view.holder(view.branches[uid].segment, length - 1) if length else None
     on = segment((), base, length)
@@ -150,10 +150,10 @@ def a_new_branch_makes_what_it_shows_found_again(store: Store) -> None:
     scene.write(RemoveBranch(main.id))
     empty("Found while nobody shows it", _found(scene))
     on = segment((), below, 2)
-    made = branch("again", on, system=rule.id)
-    scene.write(AddBranch(made, on))
+    restored = branch("again", on, system=rule.id)
+    scene.write(AddBranch(restored, on))
     same(_found(scene), {one.id, rule.id}, "Found on the new branch")
-    scene.write(RemoveBranch(keeping.id), RemoveBranch(made.id))
+    scene.write(RemoveBranch(keeping.id), RemoveBranch(restored.id))
     on = segment((rule.id, one.id))
     scene.write(AddBranch(branch("named", on), on))
     same(_found(scene), {one.id, rule.id}, "Found by being named")
@@ -179,8 +179,8 @@ def a_removed_message_has_no_place(store: Store) -> None:
     first, second = scene.append(main.id, "a parrot", "a parrot too")
     places = {hit.place for hit in store.hits(OWNER, TextQuery(("parrot",)))}
     _cut(scene, main.id, 1)
-    left = [one.message.id for one in store.at_places(OWNER, list(places))]
-    same(left, [first.id], f"What stands at places, without {second.id}")
+    remaining = [stored.message.id for stored in store.at_places(OWNER, list(places))]
+    same(remaining, [first.id], f"What stands at places, without {second.id}")
 
 
 def removed_messages_are_erased_when_their_time_is_over(store: Store) -> None:
@@ -191,8 +191,8 @@ def removed_messages_are_erased_when_their_time_is_over(store: Store) -> None:
         scene.rewrite(main.id, (late.id, stays.id))
     with clock.using(lambda: _NOON_NS + 5_000_000):
         scene.rewrite(main.id, (stays.id,))
-    found = store.removed(OWNER, scene.id, _LATE, 50)
-    removed = [(one.owner, one.session, one.message, one.since) for one in found]
+    entries = store.removed(OWNER, scene.id, _LATE, 50)
+    removed = [(entry.owner, entry.session, entry.message, entry.since) for entry in entries]
     expected = [(early.id, NOON), (late.id, NOON + 5_000)]
     same(removed, [(OWNER, scene.id, *one) for one in expected], "When they were removed")
     same(_removed(store, NOON), set[UUID](), "Removed before that time")
@@ -222,7 +222,7 @@ def erasing_a_removed_message_erases_what_is_noted_of_it(store: Store) -> None:
     notes = LeaseFixture(StoreFixture(store))
     scene, run = notes.scene, notes.run()
     gone = scene.append(notes.branch, "a parrot")[0]
-    notes.add(*told(run, 1), *told(run, 2, 3, about=gone.id), *told(run, 4))
+    notes.add(*deltas(run, 1), *deltas(run, 2, 3, about=gone.id), *deltas(run, 4))
     _cut(scene, notes.branch, 1)
     same([one.seq for one in notes.events()], [1, 2, 3, 4], "Events while it is kept")
     scene.store.erase_removed(OWNER, scene.id, _LATE)
@@ -233,12 +233,12 @@ def nobody_else_sees_or_erases_what_was_removed(store: Store) -> None:
     mine, theirs = StoreFixture(store), StoreFixture(store, STRANGER)
     gone: list[MessageRecord] = []
     for scene in (mine, theirs):
-        made = messages("a parrot")
-        on = segment(ids(made))
+        records = messages("a parrot")
+        on = segment(ids(records))
         record = branch("main", on)
-        scene.write(AddMessages(tuple(made)), AddBranch(record, on))
+        scene.write(AddMessages(tuple(records)), AddBranch(record, on))
         scene.write(RemoveBranch(record.id))
-        gone += made
+        gone += records
     same(_removed(store), {gone[0].id}, "One's own")
     empty("Of a stranger's session", store.removed(OWNER, theirs.id, _LATE, 50))
     empty("Erased there", store.erase_removed(OWNER, theirs.id, _LATE))

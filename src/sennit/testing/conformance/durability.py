@@ -1,4 +1,4 @@
-"""Durability: what was acknowledged is there when the store is opened again."""
+"""Durability: acknowledged writes survive reopening the store."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sennit.testing.conformance.fixtures import (
     LeaseFixture,
     StoreFixture,
     branch,
+    deltas,
     empty,
     ids,
     message,
@@ -32,7 +33,6 @@ from sennit.testing.conformance.fixtures import (
     same,
     segment,
     session,
-    told,
 )
 
 Opening: TypeAlias = Callable[[], Store]
@@ -82,20 +82,20 @@ def a_branch_goes_on_after_reopening(open_again: Opening) -> None:
         with _open(open_again) as store:
             again = StoreFixture(store, uid=scene.id)
             again.append(main.id, f"{n}")
-            same(again.said(), [f"{one}" for one in range(n + 1)], f"The branch, opened {n} times")
+            same(again.texts(), [f"{one}" for one in range(n + 1)], f"The branch, opened {n} times")
 
 
 def a_write_repeated_after_reopening_is_found_again(open_again: Opening) -> None:
-    made, on = messages("one", "two"), segment()
+    records, on = messages("one", "two"), segment()
     main = branch("main", on)
-    changes = AddMessages(tuple(made)), AddBranch(main, on), Append(main.id, ids(made))
+    changes = AddMessages(tuple(records)), AddBranch(main, on), Append(main.id, ids(records))
     with _open(open_again) as store:
         scene = StoreFixture(store)
         first = scene.write(*changes)
     with _open(open_again) as store:
         again = StoreFixture(store, uid=scene.id)
         same(again.write(*changes), first, "Heads of the repetition")
-        same(again.said(), ["one", "two"], "The branch")
+        same(again.texts(), ["one", "two"], "The branch")
 
 
 def a_refused_write_left_nothing_behind(open_again: Opening) -> None:
@@ -106,7 +106,7 @@ def a_refused_write_left_nothing_behind(open_again: Opening) -> None:
         raises(NotFoundError, lambda: scene.write(*bad), "A write with an unknown branch")
     with _open(open_again) as store:
         again = StoreFixture(store, uid=scene.id)
-        empty("Branch and messages", again.said(), again.load().messages)
+        empty("Branch and messages", again.texts(), again.load().messages)
         same(store.search(OWNER, "parrot", session=None, limit=5), [], "Messages found")
 
 
@@ -120,21 +120,21 @@ def what_was_deleted_stays_deleted(open_again: Opening) -> None:
         store.delete_session(OWNER, gone.id)
     with _open(open_again) as store:
         same(store.find_session(OWNER, gone.id), None, "The deleted session")
-        found = store.search(OWNER, "parrot", session=None, limit=5)
-        same([hit.session for hit in found], [stays.id], "Messages found")
-        left = {one.id for one in store.load(OWNER, stays.id).messages}
-        assert erased.id not in left, "An erased message came back."
+        hits = store.search(OWNER, "parrot", session=None, limit=5)
+        same([hit.session for hit in hits], [stays.id], "Messages found")
+        remaining = {record.id for record in store.load(OWNER, stays.id).messages}
+        assert erased.id not in remaining, "An erased message came back."
 
 
 def messages_are_searchable_after_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
         scene = StoreFixture(store)
         main = scene.branch()
-        one = scene.append(main.id, "the parrot sleeps")[0]
+        record = scene.append(main.id, "the parrot sleeps")[0]
     with _open(open_again) as store:
         two = StoreFixture(store, uid=scene.id).append(main.id, "another parrot")[0]
-        found = store.search(OWNER, "parrot", session=None, limit=5)
-        same({hit.message for hit in found}, {one.id, two.id}, "Messages found")
+        hits = store.search(OWNER, "parrot", session=None, limit=5)
+        same({hit.message for hit in hits}, {record.id, two.id}, "Messages found")
 
 
 def owners_stay_apart_after_reopening(open_again: Opening) -> None:
@@ -143,8 +143,8 @@ def owners_stay_apart_after_reopening(open_again: Opening) -> None:
         StoreFixture(store, STRANGER, mine.id).branch("main", "theirs")
         mine.branch("main", "mine")
     with _open(open_again) as store:
-        same(StoreFixture(store, uid=mine.id).said(), ["mine"], "My branch")
-        same(StoreFixture(store, STRANGER, mine.id).said(), ["theirs"], "Their branch")
+        same(StoreFixture(store, uid=mine.id).texts(), ["mine"], "My branch")
+        same(StoreFixture(store, STRANGER, mine.id).texts(), ["theirs"], "Their branch")
 
 
 def a_lease_survives_reopening(open_again: Opening) -> None:
@@ -179,7 +179,7 @@ def a_store_opened_twice_shows_one_truth(open_again: Opening) -> None:
         main = here.branch("main", "a")
         there.append(main.id, "b")
         here.append(main.id, "c")
-        same((here.said(), there.said()), ([*"abc"], [*"abc"]), "The branch, from both sides")
+        same((here.texts(), there.texts()), ([*"abc"], [*"abc"]), "The branch, from both sides")
 
 
 def changes_are_seen_through_another_opening(open_again: Opening) -> None:
@@ -187,9 +187,9 @@ def changes_are_seen_through_another_opening(open_again: Opening) -> None:
         here = StoreFixture(one)
         main = here.branch("main", "a")
         there = StoreFixture(other, uid=here.id)
-        made = there.append(main.id, "b")
+        records = there.append(main.id, "b")
         new = here.changes({main.segment: 1})
-        same(list(new.messages), list(ids(made)), "What is new")
+        same(list(new.messages), list(ids(records)), "What is new")
         mine = replace(main, resources=frozenset({"mine"}))
         there.write(ChangeBranch(replace(main, resources=frozenset({"theirs"}))))
         raises(ConflictError, lambda: here.write(ChangeBranch(mine)), "An old version")
@@ -199,13 +199,13 @@ def runs_and_events_survive_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
         notes = LeaseFixture(StoreFixture(store))
         first, second = notes.run(), notes.run(state="suspended")
-        notes.add(*told(first, 1, 2, about=new_id()), *told(second, 3))
+        notes.add(*deltas(first, 1, 2, about=new_id()), *deltas(second, 3))
         before = notes.runs(), notes.events()
     with _open(open_again) as store:
         notes.store = notes.scene.store = store
         same((notes.runs(), notes.events()), before, "Runs and events")
         same((notes.last(), notes.last_run()), (3, second), "The last event and run")
-        notes.add(*told(second, 3, 4))
+        notes.add(*deltas(second, 3, 4))
         same(notes.last(), 4, "The last event after going on")
 
 
@@ -213,11 +213,11 @@ def a_lease_taken_through_another_opening_stops_the_notes(open_again: Opening) -
     with _open(open_again) as one, _open(open_again) as other:
         notes = LeaseFixture(StoreFixture(one))
         run = notes.run()
-        notes.add(*told(run, 1))
+        notes.add(*deltas(run, 1))
         lease = other.acquire(OWNER, notes.scene.id, notes.branch, "ada", _TTL)
-        raises(ConflictError, lambda: notes.add(*told(run, 2)), "Noting with an older token")
-        change = AddEvents(notes.branch, tuple(told(run, 2)), lease.token)
+        raises(ConflictError, lambda: notes.add(*deltas(run, 2)), "Noting with an older token")
+        change = AddEvents(notes.branch, tuple(deltas(run, 2)), lease.token)
         other.write(OWNER, notes.scene.id, [change])
         same(notes.last(), 2, "The last event")
         other.write(OWNER, notes.scene.id, [RemoveBranch(notes.branch)])
-        raises(ConflictError, lambda: notes.add(*told(run, 3)), "Noting on a removed branch")
+        raises(ConflictError, lambda: notes.add(*deltas(run, 3)), "Noting on a removed branch")

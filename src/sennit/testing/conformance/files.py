@@ -1,4 +1,4 @@
-"""Files: every version is kept, changes of many owners are one step, and nobody else sees them."""
+"""Files: versioned, changed atomically across owners, invisible to other owners."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _PATH = "memories/preferences/tea.md"
 
 
 def _version(number: int = 1, body: str = "likes tea", **fields: object) -> VersionRecord:
-    made = VersionRecord(number, NOON + number, NOON + 10 * number, body.encode())
-    return replace(made, **fields)  # pyright: ignore[reportArgumentType]
+    record = VersionRecord(number, NOON + number, NOON + 10 * number, body.encode())
+    return replace(record, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def _put(
@@ -57,9 +57,9 @@ def _put(
 
 
 def _there(store: Store, owner: Owner = OWNER, path: str = _PATH) -> FileRecord:
-    found = store.find_file(owner, path)
-    assert found is not None, f"There should be a file {path!r}."
-    return found
+    file = store.find_file(owner, path)
+    assert file is not None, f"There should be a file {path!r}."
+    return file
 
 
 def there_are_no_files_at_first(store: Store) -> None:
@@ -87,8 +87,8 @@ def a_file_is_kept_as_it_was_given(store: Store) -> None:
 
 def files_are_read_by_their_ids(store: Store) -> None:
     first, second = _put(store), _put(store, "other.md")
-    found = store.files(OWNER, [second.id, new_id(), first.id])
-    same(found, [_there(store, path="other.md"), _there(store)], "Files")
+    actual = store.files(OWNER, [second.id, new_id(), first.id])
+    same(actual, [_there(store, path="other.md"), _there(store)], "Files")
     empty("No files, and a stranger's", store.files(OWNER, []), store.files(AGENT, [first.id]))
 
 
@@ -96,10 +96,16 @@ def a_file_has_all_its_versions(store: Store) -> None:
     change = _put(store)
     for number in (2, 3):
         _put(store, version=_version(number, f"cup {number}"), uid=change.id)
-    found = store.file_versions(OWNER, change.id)
-    same([one.body for one in found], [b"likes tea", b"cup 2", b"cup 3"], "What they say")
-    same([one.replaced for one in found], [NOON + 20, NOON + 30, None], "When each was replaced")
-    same(_there(store).latest, found[-1], "The last version")
+    versions = store.file_versions(OWNER, change.id)
+    same(
+        [version.body for version in versions], [b"likes tea", b"cup 2", b"cup 3"], "What they say"
+    )
+    same(
+        [version.replaced for version in versions],
+        [NOON + 20, NOON + 30, None],
+        "When each was replaced",
+    )
+    same(_there(store).latest, versions[-1], "The last version")
     same(_there(store).created, NOON + 1, "When it was created")
 
 
@@ -138,8 +144,8 @@ def two_files_do_not_share_a_path(store: Store) -> None:
 def files_are_listed_by_what_their_path_begins_with(store: Store) -> None:
     for path in ("b/1.md", "a/2.md", "a/10.md", "a%/x.md", "a_/x.md", "A/x.md", "é/x.md", "a.md"):
         _put(store, path)
-    found = [file.path for file in store.list_files(OWNER, "a/")]
-    same(found, ["a/10.md", "a/2.md"], "Files under a/")
+    paths = [file.path for file in store.list_files(OWNER, "a/")]
+    same(paths, ["a/10.md", "a/2.md"], "Files under a/")
     everything = [file.path for file in store.list_files(OWNER, "")]
     expected = ["A/x.md", "a%/x.md", "a.md", "a/10.md", "a/2.md", "a_/x.md", "b/1.md", "é/x.md"]
     same(everything, expected, "All files")
@@ -174,8 +180,12 @@ def a_file_falls_back_to_the_version_that_is_left(store: Store) -> None:
     for number in (2, 3, 4):
         _put(store, version=_version(number, f"cup {number}"), uid=change.id)
     store.change_files([RemoveVersions(OWNER, change.id, (2, 4))])
-    found = store.file_versions(OWNER, change.id)
-    same([(one.number, one.replaced) for one in found], [(1, NOON + 30), (3, None)], "Versions")
+    versions = store.file_versions(OWNER, change.id)
+    same(
+        [(version.number, version.replaced) for version in versions],
+        [(1, NOON + 30), (3, None)],
+        "Versions",
+    )
     same(_there(store).latest.body, b"cup 3", "What it says")
     for _ in range(2):
         store.change_files([RemoveVersions(OWNER, change.id, (1, 3))])
@@ -212,21 +222,21 @@ def changes_of_files_are_made_together_or_not_at_all(store: Store) -> None:
 
 def files_are_written_with_the_end_of_their_commit_and_once(store: Store) -> None:
     scene = StoreFixture(store)
-    made = CommitRecord(new_id(), 1, scene.branch().id, NOON, "open", ())
-    scene.write(AddCommit(made))
-    end = EndCommit(OWNER, scene.id, PutCommit(made.id, "committed", b'{"n":1}', 0))
-    put = PutFile(OWNER, new_id(), _PATH, "preferences", _version(commit=made.id))
+    commit = CommitRecord(new_id(), 1, scene.branch().id, NOON, "open", ())
+    scene.write(AddCommit(commit))
+    end = EndCommit(OWNER, scene.id, PutCommit(commit.id, "committed", b'{"n":1}', 0))
+    put = PutFile(OWNER, new_id(), _PATH, "preferences", _version(commit=commit.id))
     changes = [put, CountUses(OWNER, _PATH, 1)]
     for _ in range(3):
         store.change_files(changes, end)
         same(_there(store).active, 1, "How often it was used")
-    other = EndCommit(OWNER, scene.id, PutCommit(made.id, "committed", b'{"n":2}', 0))
+    other = EndCommit(OWNER, scene.id, PutCommit(commit.id, "committed", b'{"n":2}', 0))
     late = [PutFile(OWNER, new_id(), "late.md", None, _version())]
     raises(ConflictError, lambda: store.change_files(late, other), "A commit that has ended")
     same(store.find_file(OWNER, "late.md"), None, "What came too late")
-    same(store.written_by(OWNER, made.id), [Derived(OWNER, put.id, 1)], "What it has written")
+    same(store.written_by(OWNER, commit.id), [Derived(OWNER, put.id, 1)], "What it has written")
     for owner in (STRANGER, AGENT, Owner("other", "user", "ada")):
-        empty("What another owner sees", store.written_by(owner, made.id))
+        empty("What another owner sees", store.written_by(owner, commit.id))
 
 
 def what_a_user_owns_is_found_and_nothing_of_others(store: Store) -> None:
@@ -244,19 +254,19 @@ def what_a_user_owns_is_found_and_nothing_of_others(store: Store) -> None:
     for owner in others:
         _put(store, owner=owner, version=_version(commit=commit))
     same(store.owned_by(OWNER), mine, "Owners of files")
-    found = {one.owner: one.file for one in store.written_by(OWNER, commit)}
-    same(found, {owner: put[owner].id for owner in mine}, "What the commit has written of theirs")
+    actual = {derived.owner: derived.file for derived in store.written_by(OWNER, commit)}
+    same(actual, {owner: put[owner].id for owner in mine}, "What the commit has written of theirs")
 
 
 def a_refused_file_leaves_its_commit_open(store: Store) -> None:
     scene = StoreFixture(store)
-    made = CommitRecord(new_id(), 1, scene.branch().id, NOON, "open", ())
-    scene.write(AddCommit(made))
+    commit = CommitRecord(new_id(), 1, scene.branch().id, NOON, "open", ())
+    scene.write(AddCommit(commit))
     _put(store)
-    end = EndCommit(OWNER, scene.id, PutCommit(made.id, "committed", b"{}", 0))
-    taken = [PutFile(OWNER, new_id(), _PATH, None, _version())]
-    raises(ConflictError, lambda: store.change_files(taken, end), "A path that is taken")
-    same(store.commits(OWNER, scene.id).commits, [made], "Commits")
+    end = EndCommit(OWNER, scene.id, PutCommit(commit.id, "committed", b"{}", 0))
+    conflicting = [PutFile(OWNER, new_id(), _PATH, None, _version())]
+    raises(ConflictError, lambda: store.change_files(conflicting, end), "A path that is taken")
+    same(store.commits(OWNER, scene.id).commits, [commit], "Commits")
     gone = msgspec.structs.replace(end, session=new_id())
     raises(NotFoundError, lambda: store.change_files([], gone), "The end of a lost commit")
 

@@ -1,7 +1,7 @@
 """Fixtures of the conformance checks: short records, a session to write to, a view of it.
 
-Nothing here knows which store is checked, and nothing needs pytest: a check fails by an
-AssertionError that says what was expected.
+They depend neither on the store under test nor on pytest: a check fails with an AssertionError
+that names the expected value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sennit.stores.records.sessions import (
 OWNER = Owner("acme", "user", "ada")
 STRANGER = Owner("acme", "user", "bob")
 NOON = 1_600_000_000_000_000
-"""A moment in the past, in microseconds, at which the sessions of checks are created."""
+"""A past time in microseconds, used as the creation time of records."""
 
 _TTL = 60_000_000
 
@@ -47,7 +47,7 @@ _E = TypeVar("_E", bound=BaseException)
 
 
 class FakeClock:
-    """A clock that stands still until a check moves it; hand it to `sennit.clock.using`."""
+    """A clock that a check moves by hand; pass it to `sennit.clock.using`."""
 
     def __init__(self, now: int = NOON) -> None:
         self.now = now
@@ -56,19 +56,19 @@ class FakeClock:
         return self.now * 1000
 
 
-def same(found: object, expected: object, what: str) -> None:
-    """Fail if two values differ, saying what they are."""
-    assert found == expected, f"{what}: expected {expected!r:.400}, got {found!r:.400}"
+def same(actual: object, expected: object, what: str) -> None:
+    """Assert that two values are equal; `what` names them in the error."""
+    assert actual == expected, f"{what}: expected {expected!r:.400}, got {actual!r:.400}"
 
 
-def empty(what: str, *found: Sized) -> None:
-    """Fail if there is something in one of these."""
-    for one in found:
-        assert not len(one), f"{what}: expected nothing, got {one!r:.400}"
+def empty(what: str, *collections: Sized) -> None:
+    """Assert that all collections are empty."""
+    for collection in collections:
+        assert not len(collection), f"{what}: expected nothing, got {collection!r:.400}"
 
 
 def raises(kind: type[_E], action: Callable[[], object], why: str) -> _E:
-    """The error of that kind which the action must raise."""
+    """Assert that the action raises `kind`, and return the error."""
     try:
         result = action()
     except kind as error:
@@ -79,41 +79,41 @@ def raises(kind: type[_E], action: Callable[[], object], why: str) -> _E:
 
 
 def session(uid: UUID | None = None, key: str | None = None, **fields: Any) -> SessionRecord:
-    """A session record."""
+    """Build a session record."""
     record = SessionRecord(uid or new_id(), key, "ada", NOON, NOON, {})
     return replace(record, **fields)
 
 
 def message(text: str, uid: UUID | None = None) -> MessageRecord:
-    """An instruction."""
+    """Build an instruction message record."""
     body = dumps({"type": "instruction", "content": {"instruction": text}})
     return MessageRecord(uid or new_id(), NOON, body)
 
 
 def text_of(record: MessageRecord) -> str:
-    """Return the text that `message` was given."""
+    """Return the text of a record built by `message`."""
     return loads(record.body)["content"]["instruction"]
 
 
 def messages(*texts: str) -> list[MessageRecord]:
-    """Several instructions."""
+    """Build several instruction message records."""
     return [message(text) for text in texts]
 
 
 def ids(records: Iterable[MessageRecord]) -> tuple[UUID, ...]:
-    """The ids of messages."""
+    """Return the ids of message records."""
     return tuple(record.id for record in records)
 
 
 def segment(
     entries: Sequence[UUID] = (), base: UUID | None = None, offset: int = 0
 ) -> SegmentRecord:
-    """A segment record with a new id."""
+    """Build a segment record with a new id."""
     return SegmentRecord(new_id(), base, offset, tuple(entries))
 
 
 def branch(name: str, on: SegmentRecord, **fields: Any) -> BranchRecord:
-    """A branch record with a new id, on a segment."""
+    """Build a branch record with a new id, on a segment."""
     record = BranchRecord(
         new_id(), name, NOON, None, on.id, len(on.entries), frozenset(), frozenset(), {}
     )
@@ -121,7 +121,7 @@ def branch(name: str, on: SegmentRecord, **fields: Any) -> BranchRecord:
 
 
 class View:
-    """A snapshot that was looked through: it hangs together, and gives histories."""
+    """A snapshot indexed by id, with the histories of its branches."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.session = snapshot.session
@@ -133,7 +133,7 @@ class View:
         same(len(self.branches), len(snapshot.branches), "Branches given, each only once")
 
     def named(self, name: str) -> BranchRecord:
-        """The branch with that name."""
+        """Return the branch with that name; raise AssertionError without one."""
         for record in self.branches.values():
             if record.name == name:
                 return record
@@ -141,7 +141,7 @@ class View:
         raise AssertionError(f"There should be a branch {name!r}, found only {names!r:.300}.")
 
     def history(self, uid: UUID) -> list[UUID]:
-        """The ids a branch shows, from the first to the last."""
+        """Return the message ids of a branch, oldest first."""
         part = self.segments[self.branches[uid].segment]
         limit, pieces = part.offset + len(part.entries), list[tuple[UUID, ...]]()
         while True:
@@ -152,19 +152,19 @@ class View:
                 return [entry for piece in reversed(pieces) for entry in piece]
             limit, part = min(limit, part.offset), self.segments[part.base]
 
-    def said(self, name: str) -> list[str]:
-        """The texts a branch shows."""
+    def texts(self, name: str) -> list[str]:
+        """Return the message texts of a branch."""
         return [text_of(self.messages[uid]) for uid in self.history(self.named(name).id)]
 
     def holder(self, uid: UUID, position: int) -> UUID:
-        """The segment, at or below that one, in which a position of its history stands."""
+        """Return the segment, `uid` or one of its bases, that holds a position of the history."""
         part = self.segments[uid]
         while part.base is not None and position < part.offset:
             part = self.segments[part.base]
         return part.id
 
-    def check_whole(self) -> None:
-        """Fail if something refers to what was not given, or nobody needs what was."""
+    def check_integrity(self) -> None:
+        """Assert that no reference dangles and every segment is needed."""
         needed: set[UUID] = set()
         for record in self.branches.values():
             part: UUID | None = record.segment
@@ -173,8 +173,8 @@ class View:
                 needed.add(part)
                 part = self.segments[part].base
             same(record.length, len(self.segments[record.segment].entries), "Length of a branch")
-            found = record.system is None or record.system in self.messages
-            assert found, f"The system message of {record.name!r} was not given."
+            exists = record.system is None or record.system in self.messages
+            assert exists, f"The system message of {record.name!r} was not given."
         same(set(self.segments), needed, "Segments given, only those that branches need")
         for one in self.segments.values():
             lost = [entry for entry in one.entries if entry not in self.messages]
@@ -182,7 +182,7 @@ class View:
 
 
 class StoreFixture:
-    """One session in the store that is checked."""
+    """One session in the store under test."""
 
     def __init__(self, store: Store, owner: Owner = OWNER, uid: UUID | None = None) -> None:
         self.store, self.owner = store, owner
@@ -194,50 +194,52 @@ class StoreFixture:
         return self.store.write(self.owner, self.id, changes)
 
     def load(self) -> View:
-        """All of the session, which must hang together."""
+        """Load the session and check its integrity."""
         view = View(self.store.load(self.owner, self.id))
-        view.check_whole()
+        view.check_integrity()
         return view
 
     def changes(self, known: dict[UUID, int]) -> View:
-        """Return the changes."""
+        """Return the changes since `known`, a length per segment."""
         return View(self.store.changes(self.owner, self.id, known))
 
     def stored(self, uid: UUID) -> BranchRecord:
-        """A branch as it is now."""
+        """Load a branch record."""
         return self.load().branches[uid]
 
-    def said(self, name: str = "main") -> list[str]:
-        """The texts a branch shows now."""
-        return self.load().said(name)
+    def texts(self, name: str = "main") -> list[str]:
+        """Load the message texts of a branch."""
+        return self.load().texts(name)
 
     def say(self, *texts: str) -> list[MessageRecord]:
-        """Keep messages without putting them on a branch."""
-        made = messages(*texts)
-        self.write(AddMessages(tuple(made)))
-        return made
+        """Store messages without appending them to a branch."""
+        records = messages(*texts)
+        self.write(AddMessages(tuple(records)))
+        return records
 
     def speak(self, *texts: str) -> list[MessageRecord]:
-        """Put messages at the end of a branch of their own, which is made when first needed."""
+        """Append messages to a separate branch, created when first needed."""
         if self._spoken is None:
             self._spoken = self.branch("spoken").id
         return self.append(self._spoken, *texts)
 
     def branch(self, name: str = "main", *texts: str) -> BranchRecord:
-        """A new branch with these messages."""
-        made, on = messages(*texts), segment()
+        """Create a branch with these messages."""
+        records, on = messages(*texts), segment()
         record = branch(name, on)
-        self.write(AddMessages(tuple(made)), AddBranch(record, on), Append(record.id, ids(made)))
-        return replace(record, length=len(made))
+        self.write(
+            AddMessages(tuple(records)), AddBranch(record, on), Append(record.id, ids(records))
+        )
+        return replace(record, length=len(records))
 
     def append(self, uid: UUID, *texts: str) -> list[MessageRecord]:
-        """Put new messages at the end of a branch."""
-        made = messages(*texts)
-        self.write(AddMessages(tuple(made)), Append(uid, ids(made)))
-        return made
+        """Append new messages to a branch."""
+        records = messages(*texts)
+        self.write(AddMessages(tuple(records)), Append(uid, ids(records)))
+        return records
 
     def fork(self, source: UUID, name: str, at: int | None = None) -> BranchRecord:
-        """A new branch that shows the first `at` messages of another, or all."""
+        """Fork a branch after its first `at` messages, or after all."""
         view = self.load()
         at = len(view.history(source)) if at is None else at
         base = view.holder(view.branches[source].segment, at - 1) if at else None
@@ -247,7 +249,7 @@ class StoreFixture:
         return record
 
     def rewrite(self, uid: UUID, entries: Sequence[UUID]) -> ChangeBranch:
-        """Give a branch another history, on top of nothing; gives the change that did it."""
+        """Replace the history of a branch by a new segment without a base; return the change."""
         on = segment(entries)
         change = ChangeBranch(replace(self.stored(uid), segment=on.id), on)
         self.write(change)
@@ -259,7 +261,7 @@ class StoreFixture:
 
 
 class LeaseFixture:
-    """A branch that somebody holds, and what is noted on it."""
+    """A leased branch, with its runs and events."""
 
     def __init__(self, scene: StoreFixture, name: str = "main") -> None:
         self.scene, self.store = scene, scene.store
@@ -268,41 +270,41 @@ class LeaseFixture:
         self.token = self.lease.token
 
     def run(self, **fields: object) -> RunRecord:
-        """A run that is kept."""
+        """Store a run and return its record."""
         record = RunRecord(new_id(), self.branch, "running", NOON, NOON, b'{"model":"gpt"}')
         record = msgspec.structs.replace(record, **fields)
         self.scene.write(PutRun(record, self.token))
         return record
 
     def add(self, *events: EventRecord, token: int | None = None) -> None:
-        """Keep events."""
+        """Store events."""
         self.scene.write(self.adding(*events, token=token))
 
     def adding(self, *events: EventRecord, token: int | None = None) -> AddEvents:
-        """The change that keeps events."""
+        """Return the change that stores events."""
         return AddEvents(self.branch, events, self.token if token is None else token)
 
     def runs(self) -> list[RunRecord]:
-        """The runs that are kept."""
+        """Return the stored runs."""
         return self.store.runs(self.scene.owner, self.scene.id, self.branch)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
-        """The events that are kept."""
+        """Return a page of the stored events."""
         return self.store.events(self.scene.owner, self.scene.id, self.branch, after, limit)
 
     def last(self) -> int:
-        """The number of the last event."""
+        """Return the number of the last event."""
         return self.store.last_event(self.scene.owner, self.scene.id, self.branch)
 
     def last_run(self) -> RunRecord | None:
-        """The newest run."""
+        """Return the newest run."""
         return self.store.last_run(self.scene.owner, self.scene.id, self.branch)
 
     def last_runs(self) -> dict[UUID, RunRecord]:
-        """The newest run of each branch."""
+        """Return the newest run of each branch."""
         return self.store.last_runs(self.scene.owner, self.scene.id)
 
 
-def told(run: RunRecord, *seqs: int, about: UUID | None = None) -> list[EventRecord]:
-    """Events with these numbers."""
+def deltas(run: RunRecord, *seqs: int, about: UUID | None = None) -> list[EventRecord]:
+    """Build text events with these numbers."""
     return [EventRecord(seq, run.id, about, dumps(["text", f"piece {seq}"])) for seq in seqs]

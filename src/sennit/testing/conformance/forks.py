@@ -1,4 +1,4 @@
-"""Forks: history shared, never copied, and nobody writes into another's."""
+"""Forks: history is shared, never copied, and isolated from later writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def a_fork_shows_the_history_of_its_source(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.fork(main.id, "fork")
-    same(scene.said("fork"), [*"abc"], "The fork")
+    same(scene.texts("fork"), [*"abc"], "The fork")
 
 
 def a_fork_copies_no_entries(store: Store) -> None:
@@ -31,7 +31,7 @@ def a_fork_and_its_source_grow_apart(store: Store) -> None:
     fork = scene.fork(main.id, "fork")
     scene.append(main.id, "mine")
     scene.append(fork.id, "yours")
-    same((scene.said(), scene.said("fork")), (["a", "mine"], ["a", "yours"]), "The branches")
+    same((scene.texts(), scene.texts("fork")), (["a", "mine"], ["a", "yours"]), "The branches")
 
 
 def a_fork_may_begin_anywhere(store: Store) -> None:
@@ -39,7 +39,7 @@ def a_fork_may_begin_anywhere(store: Store) -> None:
     main = scene.branch("main", *"abcd")
     for at in range(5):
         scene.fork(main.id, f"at {at}", at=at)
-        same(scene.said(f"at {at}"), [*"abcd"][:at], f"The fork at {at}")
+        same(scene.texts(f"at {at}"), [*"abcd"][:at], f"The fork at {at}")
 
 
 def a_fork_of_a_fork_may_begin_in_what_they_share(store: Store) -> None:
@@ -49,8 +49,8 @@ def a_fork_of_a_fork_may_begin_in_what_they_share(store: Store) -> None:
     scene.append(fork.id, "x", "y")
     scene.fork(fork.id, "inside", at=2)
     scene.fork(fork.id, "across", at=4)
-    same(scene.said("inside"), ["a", "b"], "A fork within the shared part")
-    same(scene.said("across"), ["a", "b", "c", "x"], "A fork beyond the shared part")
+    same(scene.texts("inside"), ["a", "b"], "A fork within the shared part")
+    same(scene.texts("across"), ["a", "b", "c", "x"], "A fork beyond the shared part")
 
 
 def a_segment_stands_on_the_one_that_holds_the_entry_below_it(store: Store) -> None:
@@ -70,11 +70,11 @@ def a_fork_may_bring_messages_of_its_own(store: Store) -> None:
     extra = scene.say("x")[0]
     on = segment((extra.id,), main.segment, 1)
     scene.write(AddBranch(branch("fork", on), on))
-    same(scene.said("fork"), ["a", "x"], "The fork")
+    same(scene.texts("fork"), ["a", "x"], "The fork")
 
 
 def _fork_as_seen(scene: StoreFixture, source: UUID, version: int, name: str) -> AddBranch:
-    """A fork with the first message of a branch that was last seen in a version."""
+    """Return a fork after the first message of a branch, based on one of its versions."""
     on = segment((), scene.stored(source).segment, 1)
     return AddBranch(
         branch(name, on, metadata={"forked_from": {"branch_id": str(source)}}), on, version
@@ -87,7 +87,7 @@ def a_fork_of_a_branch_that_others_added_to_is_made(store: Store) -> None:
     change = _fork_as_seen(scene, main.id, scene.stored(main.id).version, "fork")
     scene.append(main.id, "c")
     scene.write(change)
-    same(scene.said("fork"), ["a"], "The fork")
+    same(scene.texts("fork"), ["a"], "The fork")
 
 
 def a_fork_of_a_branch_that_others_changed_is_refused(store: Store) -> None:
@@ -118,7 +118,7 @@ def rewriting_the_source_leaves_the_fork(store: Store) -> None:
     main = scene.branch("main", *"abc")
     scene.fork(main.id, "fork", at=2)
     scene.rewrite(main.id, scene.load().history(main.id)[2:])
-    same((scene.said(), scene.said("fork")), (["c"], ["a", "b"]), "The branches")
+    same((scene.texts(), scene.texts("fork")), (["c"], ["a", "b"]), "The branches")
 
 
 def rewriting_the_fork_leaves_the_source(store: Store) -> None:
@@ -126,7 +126,7 @@ def rewriting_the_fork_leaves_the_source(store: Store) -> None:
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork")
     scene.rewrite(fork.id, scene.load().history(fork.id)[::-1])
-    same((scene.said(), scene.said("fork")), ([*"abc"], [*"cba"]), "The branches")
+    same((scene.texts(), scene.texts("fork")), ([*"abc"], [*"cba"]), "The branches")
 
 
 def removing_the_source_leaves_the_fork(store: Store) -> None:
@@ -135,7 +135,7 @@ def removing_the_source_leaves_the_fork(store: Store) -> None:
     fork = scene.fork(main.id, "fork", at=2)
     scene.write(RemoveBranch(main.id))
     scene.append(fork.id, "x")
-    same(scene.said("fork"), ["a", "b", "x"], "The fork")
+    same(scene.texts("fork"), ["a", "b", "x"], "The fork")
 
 
 def removing_the_last_branch_forgets_its_segments(store: Store) -> None:
@@ -162,5 +162,5 @@ def many_forks_of_one_source_are_kept_apart(store: Store) -> None:
         fork = scene.fork(main.id, f"fork {n}")
         scene.append(fork.id, f"only {n}")
     view = scene.load()
-    found = [view.said(f"fork {n}") for n in range(100)]
-    same(found, [["a", f"only {n}"] for n in range(100)], "A hundred forks")
+    actual = [view.texts(f"fork {n}") for n in range(100)]
+    same(actual, [["a", f"only {n}"] for n in range(100)], "A hundred forks")

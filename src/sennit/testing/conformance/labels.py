@@ -1,4 +1,4 @@
-"""Labels: what is thought of a message, once per judge, and gone with the message."""
+"""Labels: one per message and judge, deleted with the message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sennit.testing.conformance.fixtures import (
 
 
 class _Judged:
-    """A session with messages to judge."""
+    """A session with messages to label."""
 
     def __init__(self, store: Store) -> None:
         self.scene, self.store = StoreFixture(store), store
@@ -31,9 +31,9 @@ class _Judged:
     def put(
         self, message: UUID, score: float | None, judge: str = "ann", at: int = NOON
     ) -> LabelRecord:
-        made = LabelRecord(message, judge, score, at)
-        self.scene.write(PutLabels((made,)))
-        return made
+        label = LabelRecord(message, judge, score, at)
+        self.scene.write(PutLabels((label,)))
+        return label
 
     def labels(self) -> list[LabelRecord]:
         return self.store.labels(OWNER, self.scene.id)
@@ -84,9 +84,9 @@ def a_message_that_is_not_there_cannot_be_judged(store: Store) -> None:
 def labels_are_erased_with_their_message(store: Store) -> None:
     judged = _Judged(store)
     judged.put(judged.first, 1.0)
-    kept = judged.put(judged.second, 1.0)
+    label = judged.put(judged.second, 1.0)
     judged.scene.write(RemoveMessages((judged.first,)))
-    same(judged.labels(), [kept], "The labels")
+    same(judged.labels(), [label], "The labels")
 
 
 def labels_are_erased_with_their_session(store: Store) -> None:

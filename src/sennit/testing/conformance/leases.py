@@ -42,7 +42,7 @@ class _Door:
         self.main = self.scene.branch("main", "one")
 
     def acquire(self, holder: str, ttl: int = _TTL) -> Lease:
-        """Take the lease; with a `ttl` of 0 it has expired by the time of the next call."""
+        """Acquire the lease; with a `ttl` of 0 it has expired at the next call."""
         return self.store.acquire(self.scene.owner, self.scene.id, self.main.id, holder, ttl)
 
     def is_leased(self) -> bool:
@@ -107,13 +107,13 @@ def a_holder_whose_wall_clock_is_ahead_holds_no_longer(store: Store) -> None:
 
 def a_branch_is_leased_until_its_lease_ends(store: Store) -> None:
     with _door(store) as door:
-        found = [door.is_leased()]
+        states = [door.is_leased()]
         lease = door.acquire("ada")
-        found.append(door.is_leased())
+        states.append(door.is_leased())
         door.release(lease)
-        found.append(door.is_leased())
+        states.append(door.is_leased())
         door.acquire("ada", ttl=0)
-        same([*found, door.is_leased()], [False, True, False, False], "Whether it is leased")
+        same([*states, door.is_leased()], [False, True, False, False], "Whether it is leased")
 
 
 def a_released_lease_can_be_taken_over(store: Store) -> None:
@@ -242,7 +242,7 @@ def a_lease_does_not_stop_appends(store: Store) -> None:
     with _door(store) as door:
         door.acquire("ada")
         door.scene.append(door.main.id, "two")
-        same(door.scene.said(), ["one", "two"], "The branch")
+        same(door.scene.texts(), ["one", "two"], "The branch")
 
 
 def a_lease_changes_nothing_in_the_branch(store: Store) -> None:
@@ -276,14 +276,14 @@ def a_held_branch_is_refused_among_changes_with_all_of_them(store: Store) -> Non
             TakeLease(door.main.id, "bob", _TTL),
         )
         raises(ConflictError, lambda: door.scene.write(*changes), "Taking a held branch")
-        same(door.scene.said(), ["one"], "The branch")
+        same(door.scene.texts(), ["one"], "The branch")
 
 
 def a_session_may_be_made_with_its_first_write(store: Store) -> None:
     record, tail = session(metadata={"of": "ada"}), segment()
     write = Write(OWNER, record.id, (AddBranch(branch("main", tail), tail),), record)
-    made = store.write_many([write])
-    same([isinstance(one, SennitError) for one in made], [False], "Whether it was refused")
+    results = store.write_many([write])
+    same([isinstance(result, SennitError) for result in results], [False], "Whether it was refused")
     same(store.load(OWNER, record.id).session.metadata, {"of": "ada"}, "The session")
     (again,) = store.write_many([write])
     same(isinstance(again, ExistsError), True, "Making it again is refused")

@@ -1,4 +1,4 @@
-"""Messages: kept byte for byte, in order, once; one that is erased leaves every branch."""
+"""Messages: stored byte for byte, in order, once; erasure removes them from every branch."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def acknowledged_messages_come_back(store: Store) -> None:
 
 def messages_come_back_in_the_order_they_were_added(store: Store) -> None:
     scene = StoreFixture(store)
-    made = messages(*map(str, range(50)))
-    backwards = made[::-1]
+    records = messages(*map(str, range(50)))
+    backwards = records[::-1]
     for start in range(0, 50, 7):
         scene.write(AddMessages(tuple(backwards[start : start + 7])))
     same(list(scene.load().messages), list(ids(backwards)), "Order of messages")
@@ -62,9 +62,9 @@ def writing_no_changes_is_nothing(store: Store) -> None:
 
 def the_same_message_twice_is_kept_once(store: Store) -> None:
     scene = StoreFixture(store)
-    made = messages("one", "two")
-    scene.write(AddMessages(tuple(made)))
-    scene.write(AddMessages((*made, message("three"))))
+    records = messages("one", "two")
+    scene.write(AddMessages(tuple(records)))
+    scene.write(AddMessages((*records, message("three"))))
     same(len(scene.load().messages), 3, "Messages after adding two of them again")
 
 
@@ -171,8 +171,8 @@ def an_erased_message_leaves_every_branch(store: Store) -> None:
     scene.append(scene.fork(main.id, "fork").id, "x")
     b = list(scene.load().messages.values())[1]
     scene.forget(b)
-    same(scene.said(), [*"acd"], "The branch")
-    same(scene.said("fork"), [*"acdx"], "The fork")
+    same(scene.texts(), [*"acd"], "The branch")
+    same(scene.texts("fork"), [*"acdx"], "The fork")
     assert b.id not in scene.load().messages, "An erased message was loaded."
 
 
@@ -183,7 +183,7 @@ def erasing_shortens_the_branch_that_holds_the_message(store: Store) -> None:
     same(scene.stored(main.id).length, 2, "Length of the branch")
     two = scene.say("two")
     same(scene.write(Append(main.id, ids(two)))[0].length, 2, "The head before an append")
-    same(scene.said(), ["b", "c", "two"], "The branch")
+    same(scene.texts(), ["b", "c", "two"], "The branch")
 
 
 def erasing_moves_the_cuts_behind_the_message(store: Store) -> None:
@@ -194,7 +194,7 @@ def erasing_moves_the_cuts_behind_the_message(store: Store) -> None:
     scene.forget(list(scene.load().messages.values())[2])
     for at in range(1, 6):
         expected = [text for text in [*"abcde"][:at] if text != "c"]
-        same(scene.said(f"at {at}"), [*expected, "x"], f"The fork at {at}")
+        same(scene.texts(f"at {at}"), [*expected, "x"], f"The fork at {at}")
 
 
 def erasing_reaches_through_forks_of_forks(store: Store) -> None:
@@ -205,8 +205,8 @@ def erasing_reaches_through_forks_of_forks(store: Store) -> None:
         scene.append(source, f"{n}")
     records = list(scene.load().messages.values())
     scene.forget(records[0], records[3])
-    same(scene.said("fork 5"), ["b", "1", "3", "4", "5"], "The last fork")
-    same(scene.said("fork 1"), ["b", "1"], "The first fork")
+    same(scene.texts("fork 5"), ["b", "1", "3", "4", "5"], "The last fork")
+    same(scene.texts("fork 1"), ["b", "1"], "The first fork")
 
 
 def branches_that_showed_an_erased_message_get_a_new_version(store: Store) -> None:
@@ -232,7 +232,7 @@ def a_rewrite_that_missed_an_erasure_is_refused(store: Store) -> None:
     on = segment((b.id,))
     change = ChangeBranch(replace(main, segment=on.id), on)
     raises(ConflictError, lambda: scene.write(change), "A rewrite that missed an erasure")
-    same(scene.said(), ["b", "c"], "The branch")
+    same(scene.texts(), ["b", "c"], "The branch")
 
 
 def an_erased_system_message_leaves_its_branches(store: Store) -> None:
@@ -241,9 +241,9 @@ def an_erased_system_message_leaves_its_branches(store: Store) -> None:
     main = branch("main", on, system=rule.id)
     scene.write(AddBranch(main, on))
     scene.forget(rule)
-    found = scene.stored(main.id)
-    same(found.system, None, "The system message")
-    assert found.version > 0, "The branch lost its system message and kept its version."
+    record = scene.stored(main.id)
+    same(record.system, None, "The system message")
+    assert record.version > 0, "The branch lost its system message and kept its version."
 
 
 def a_system_message_that_was_replaced_can_be_erased(store: Store) -> None:
@@ -262,9 +262,9 @@ def all_messages_of_a_branch_can_be_erased(store: Store) -> None:
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork", at=2)
     scene.forget(*scene.load().messages.values())
-    empty("The branches", scene.said(), scene.said("fork"))
+    empty("The branches", scene.texts(), scene.texts("fork"))
     scene.append(fork.id, "x")
-    same(scene.said("fork"), ["x"], "The fork")
+    same(scene.texts("fork"), ["x"], "The fork")
 
 
 def messages_of_a_removed_branch_can_be_erased(store: Store) -> None:
@@ -281,7 +281,7 @@ def messages_rewritten_away_can_be_erased(store: Store) -> None:
     one, two, three = scene.load().messages.values()
     scene.rewrite(main.id, (one.id, three.id))
     scene.forget(two)
-    same(scene.said(), ["one", "three"], "The branch")
+    same(scene.texts(), ["one", "three"], "The branch")
     assert two.id not in scene.load().messages, "An erased message was loaded."
 
 
@@ -292,7 +292,7 @@ def a_message_behind_every_cut_can_be_erased(store: Store) -> None:
     scene.fork(main.id, "fork", at=2)
     scene.write(RemoveBranch(main.id))
     scene.forget(records[3])
-    same(scene.said("fork"), ["a", "b"], "The fork whose base held an erased message")
+    same(scene.texts("fork"), ["a", "b"], "The fork whose base held an erased message")
     assert records[3].id not in scene.load().messages, "An erased message was loaded."
 
 
@@ -304,9 +304,9 @@ def after_erasing_behind_a_cut_a_fork_goes_on(store: Store) -> None:
     scene.write(RemoveBranch(main.id), RemoveMessages((records[2].id, records[4].id)))
     scene.append(fork.id, "x")
     scene.fork(fork.id, "fork of the fork")
-    same(scene.said("fork of the fork"), ["a", "b", "x"], "A fork of the fork")
+    same(scene.texts("fork of the fork"), ["a", "b", "x"], "A fork of the fork")
     view = scene.changes({})
-    same(view.said("fork"), ["a", "b", "x"], "The fork, through changes")
+    same(view.texts("fork"), ["a", "b", "x"], "The fork, through changes")
 
 
 def an_erased_message_can_be_added_anew(store: Store) -> None:
@@ -325,11 +325,11 @@ def a_message_can_be_taken_from_its_branch_and_erased_in_one_write(store: Store)
     on = segment((two,))
     change = ChangeBranch(replace(main, segment=on.id), on)
     scene.write(change, RemoveMessages((one,)))
-    same(scene.said(), ["two"], "The branch")
+    same(scene.texts(), ["two"], "The branch")
 
 
 def messages_may_be_added_and_appended_in_one_write(store: Store) -> None:
-    scene, made, on = StoreFixture(store), messages("one", "two"), segment()
+    scene, records, on = StoreFixture(store), messages("one", "two"), segment()
     main = branch("main", on)
-    scene.write(AddMessages(tuple(made)), AddBranch(main, on), Append(main.id, ids(made)))
-    same(scene.said(), ["one", "two"], "The branch")
+    scene.write(AddMessages(tuple(records)), AddBranch(main, on), Append(main.id, ids(records)))
+    same(scene.texts(), ["one", "two"], "The branch")

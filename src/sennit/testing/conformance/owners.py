@@ -1,4 +1,4 @@
-"""Owners: what belongs to another does not exist, whichever way one asks."""
+"""Owners: data of another owner is invisible to every method."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def a_session_of_another_owner_is_not_found(store: Store) -> None:
 def sessions_of_another_owner_are_not_listed(store: Store) -> None:
     store.create_session(OWNER, session(key="secret"))
     for contains in (None, "secret"):
-        found = store.list_sessions(STRANGER, contains=contains, before=None, limit=10)
-        same(found, [], "Sessions listed for someone else")
+        actual = store.list_sessions(STRANGER, contains=contains, before=None, limit=10)
+        same(actual, [], "Sessions listed for someone else")
 
 
 def a_session_of_another_owner_is_not_deleted(store: Store) -> None:
     scene = StoreFixture(store)
     scene.branch("main", "one")
     same(store.delete_session(STRANGER, scene.id), False, "Deleting another owner's session")
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
 
 
 def a_session_of_another_owner_is_not_loaded(store: Store) -> None:
@@ -66,7 +66,7 @@ def a_session_of_another_owner_is_not_written_to(store: Store) -> None:
             lambda change=change: store.write(STRANGER, scene.id, [change]),
             "Writing to another owner's session",
         )
-    same(scene.said(), ["one"], "The branch")
+    same(scene.texts(), ["one"], "The branch")
     same(len(scene.load().messages), 1, "Messages in the session")
 
 
@@ -74,8 +74,8 @@ def messages_of_another_owner_are_not_searched(store: Store) -> None:
     scene = StoreFixture(store)
     scene.branch("main", "a secret parrot")
     for uid in (None, scene.id):
-        found = store.search(STRANGER, "parrot", session=uid, limit=10)
-        same(found, [], "Messages found by someone else")
+        actual = store.search(STRANGER, "parrot", session=uid, limit=10)
+        same(actual, [], "Messages found by someone else")
 
 
 def a_branch_of_another_owner_is_not_leased(store: Store) -> None:
@@ -131,9 +131,9 @@ def owners_may_have_sessions_of_one_id(store: Store) -> None:
     theirs = StoreFixture(store, STRANGER, mine.id)
     mine.branch("main", "mine")
     theirs.branch("main", "theirs")
-    same((mine.said(), theirs.said()), (["mine"], ["theirs"]), "The two branches")
+    same((mine.texts(), theirs.texts()), (["mine"], ["theirs"]), "The two branches")
     store.delete_session(STRANGER, mine.id)
-    same(mine.said(), ["mine"], "The branch after the other was deleted")
+    same(mine.texts(), ["mine"], "The branch after the other was deleted")
 
 
 def owners_may_have_messages_of_one_id(store: Store) -> None:
@@ -168,5 +168,5 @@ def owners_differ_by_tenant_kind_and_name(store: Store) -> None:
     for n, owner in enumerate(owners):
         store.create_session(owner, session(key=f"of {n}"))
     for n, owner in enumerate(owners):
-        found = store.list_sessions(owner, contains=None, before=None, limit=100)
-        same([record.key for record in found], [f"of {n}"], f"Sessions of {owner}")
+        actual = store.list_sessions(owner, contains=None, before=None, limit=100)
+        same([record.key for record in actual], [f"of {n}"], f"Sessions of {owner}")

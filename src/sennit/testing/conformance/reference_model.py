@@ -1,8 +1,8 @@
-"""A plain model: hundreds of random writes, and the store must agree with dicts and lists.
+"""A reference model: after random writes the store must agree with dicts and lists.
 
-The order of things is drawn from a seed, so that a failure comes again. After the writes the loaded
-session is compared with the model; on the way, observers who refresh now and then by `changes`
-must end up with the very same histories as one who loads.
+The writes are drawn from a seed, so that failures are reproducible. After the writes the loaded
+session is compared with the model; observers that refresh through `changes` in between must see the
+same histories as a full load.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class _Model:
     scene: StoreFixture
     random: Random
     erases: bool = False
-    """Whether messages that branches show are erased too, which `changes` does not tell."""
+    """Whether messages on branches are erased too, which `changes` does not report."""
     messages: dict[UUID, MessageRecord] = field(default_factory=dict[UUID, MessageRecord])
     branches: dict[UUID, BranchRecord] = field(default_factory=dict[UUID, BranchRecord])
     histories: dict[UUID, list[UUID]] = field(default_factory=dict[UUID, list[UUID]])
     named: int = 0
 
     def step(self) -> None:
-        """Make one random write, here and in the store."""
+        """Apply one random write to the model and to the store."""
         if not self.branches:
             return self.add_branch()
         likely: list[tuple[Callable[[], None], int]] = [
@@ -81,7 +81,7 @@ class _Model:
         return self.random.choices(steps, weights)[0]()
 
     def check(self, view: View, *, loaded: bool) -> None:
-        """Fail unless a view shows what the model holds."""
+        """Assert that a view equals the model."""
         same(view.branches, self._listed(), "The branches")
         for uid, record in self.branches.items():
             same(view.history(uid), self.histories[uid], f"The history of {record.name!r}")
@@ -91,7 +91,7 @@ class _Model:
             self.check_found()
 
     def check_found(self) -> None:
-        """Fail unless a search finds what stands on a branch, and only that."""
+        """Assert that a search finds exactly the messages on branches."""
         store, home = self.scene.store, self.scene.id
         hits = store.search(self.scene.owner, "message", session=home, limit=_ALL)
         same({hit.message for hit in hits}, self._shown(), "What is found")
@@ -110,8 +110,8 @@ class _Model:
         return shown | {record.system for record in self.branches.values() if record.system}
 
     def append_new(self) -> None:
-        made = [self._message() for _ in range(self.random.randint(1, 4))]
-        self._append(self._any(), ids(made), AddMessages(tuple(made)))
+        records = [self._message() for _ in range(self.random.randint(1, 4))]
+        self._append(self._any(), ids(records), AddMessages(tuple(records)))
 
     def append_old(self) -> None:
         record = self._any()
@@ -126,8 +126,8 @@ class _Model:
             self.scene.write(Append(record.id, tuple(history[at : at + 3])))
 
     def add_branch(self) -> None:
-        made = [self._message() for _ in range(self.random.randint(0, 3))]
-        self._put(segment(ids(made)), list(ids(made)), AddMessages(tuple(made)))
+        records = [self._message() for _ in range(self.random.randint(0, 3))]
+        self._put(segment(ids(records)), list(ids(records)), AddMessages(tuple(records)))
 
     def fork(self) -> None:
         source = self._any()
@@ -203,11 +203,13 @@ class _Model:
             history = self.histories[record.id]
             if gone.isdisjoint((*history, record.system)):
                 continue
-            found = stored[record.id]
-            assert found.version > record.version, "A branch lost a message, not its version."
+            current = stored[record.id]
+            assert current.version > record.version, "A branch lost a message, not its version."
             self.histories[record.id] = [uid for uid in history if uid not in gone]
             system = None if record.system in gone else record.system
-            self._keep(replace(record, system=system, length=found.length, version=found.version))
+            self._keep(
+                replace(record, system=system, length=current.length, version=current.version)
+            )
 
     def _any(self) -> BranchRecord:
         return self.random.choice(list(self.branches.values()))
@@ -242,14 +244,14 @@ class _Model:
 
 
 class _Observer:
-    """Someone who loaded once and refreshes by what has changed since."""
+    """A reader that loads once and then refreshes incrementally."""
 
     def __init__(self, scene: StoreFixture) -> None:
         self.scene = scene
         self.snapshot = scene.store.load(scene.owner, scene.id)
 
     def refresh_or_load(self) -> View:
-        """Refresh, unless a branch is gone or has another version: then load."""
+        """Refresh incrementally, or reload if a branch is gone or has another version."""
         new = self.scene.store.changes(self.scene.owner, self.scene.id, {})
         versions = {record.id: record.version for record in new.branches}
         if any(versions.get(one.id) != one.version for one in self.snapshot.branches):
@@ -257,7 +259,7 @@ class _Observer:
         return self.refresh()
 
     def refresh(self) -> View:
-        """Take in what is new; gives all that is known then."""
+        """Apply the changes; return the complete view."""
         old = {part.id: part for part in self.snapshot.segments}
         known = {uid: len(part.entries) for uid, part in old.items()}
         new = self.scene.store.changes(self.scene.owner, self.scene.id, known)

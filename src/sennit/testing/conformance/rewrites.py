@@ -1,4 +1,4 @@
-"""Rewrites that take over the entries of other segments instead of naming them again."""
+"""Rewrites that reuse the entries of other segments instead of listing them again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sennit.testing.conformance.fixtures import StoreFixture, branch, raises, sa
 
 
 class _Braid:
-    """A branch "main" that says "abc", and then "de" in a segment of its own."""
+    """A branch "main" with "abc" in one segment and "de" in a segment on top of it."""
 
     def __init__(self, store: Store) -> None:
         self.scene = scene = StoreFixture(store)
@@ -28,7 +28,7 @@ class _Braid:
         return self.scene.stored(self.scene.load().named("main").id)
 
     def rewrite(self, texts: str, **fields: object) -> ChangeBranch:
-        """Say `texts` before what the upper segment says, which is taken over."""
+        """Return a rewrite that puts `texts` before the entries of the upper segment."""
         below = segment([self.ids[text] for text in texts])
         above = SegmentRecord(new_id(), below.id, len(texts), (), self.upper)
         above = replace(above, **fields)  # pyright: ignore[reportArgumentType]
@@ -39,12 +39,12 @@ def a_rewrite_takes_over_what_comes_after_it(store: Store) -> None:
     braid = _Braid(store)
     change = braid.rewrite("ca")
     braid.scene.write(change)
-    same(braid.scene.said(), list("cade"), "The branch")
+    same(braid.scene.texts(), list("cade"), "The branch")
     same(braid.main.segment, change.above[0].id, "The segment it ends with")
     same(braid.main.length, 2, "How many entries that has")
     same(len(braid.scene.load().segments), 2, "Segments")
     braid.scene.append(braid.main.id, "f")
-    same(braid.scene.said(), list("cadef"), "The branch, with one more")
+    same(braid.scene.texts(), list("cadef"), "The branch, with one more")
 
 
 def a_fork_keeps_what_a_rewrite_takes_over(store: Store) -> None:
@@ -55,9 +55,9 @@ def a_fork_keeps_what_a_rewrite_takes_over(store: Store) -> None:
     braid.scene.append(braid.main.id, "f")
     braid.scene.append(fork.id, "g")
     braid.scene.append(part.id, "h")
-    same(braid.scene.said(), list("bdef"), "The branch")
-    same(braid.scene.said("fork"), list("abcdeg"), "A fork of all of it")
-    same(braid.scene.said("part"), list("abcdh"), "A fork of a part of it")
+    same(braid.scene.texts(), list("bdef"), "The branch")
+    same(braid.scene.texts("fork"), list("abcdeg"), "A fork of all of it")
+    same(braid.scene.texts("part"), list("abcdh"), "A fork of a part of it")
 
 
 def one_may_be_taken_over_again_and_again(store: Store) -> None:
@@ -66,7 +66,7 @@ def one_may_be_taken_over_again_and_again(store: Store) -> None:
         change = braid.rewrite(texts)
         braid.scene.write(change)
         braid.upper = change.above[0].id
-        same(braid.scene.said(), list(texts + "de"), "The branch")
+        same(braid.scene.texts(), list(texts + "de"), "The branch")
     same(len(braid.scene.load().segments), 2, "Segments")
 
 
@@ -76,7 +76,7 @@ def a_rewrite_that_takes_over_is_made_once(store: Store) -> None:
     braid.scene.write(change)
     version = braid.main.version
     braid.scene.write(change)
-    same(braid.scene.said(), list("bde"), "The branch")
+    same(braid.scene.texts(), list("bde"), "The branch")
     same(braid.main.version, version, "Its version")
 
 
@@ -85,7 +85,7 @@ def a_rewrite_that_takes_over_is_refused_if_the_branch_has_grown(store: Store) -
     change = braid.rewrite("b")
     braid.scene.append(braid.main.id, "f")
     raises(ConflictError, lambda: braid.scene.write(change), "A rewrite that missed an append")
-    same(braid.scene.said(), list("abcdef"), "The branch")
+    same(braid.scene.texts(), list("abcdef"), "The branch")
 
 
 def what_cannot_be_taken_over_changes_nothing(store: Store) -> None:
@@ -119,18 +119,18 @@ def a_message_is_erased_from_what_was_taken_over(store: Store) -> None:
     braid.scene.write(braid.rewrite("ba"))
     late = braid.scene.fork(braid.main.id, "late", at=3)
     braid.scene.append(late.id, "x")
-    found = braid.scene.load().messages
-    braid.scene.forget(found[braid.ids["b"]], found[braid.ids["d"]])
-    same(braid.scene.said(), list("ae"), "The branch")
-    same(braid.scene.said("fork"), list("ac"), "A fork from before")
-    same(braid.scene.said("late"), list("ax"), "A fork from after")
+    records = braid.scene.load().messages
+    braid.scene.forget(records[braid.ids["b"]], records[braid.ids["d"]])
+    same(braid.scene.texts(), list("ae"), "The branch")
+    same(braid.scene.texts("fork"), list("ac"), "A fork from before")
+    same(braid.scene.texts("late"), list("ax"), "A fork from after")
     braid.scene.append(fork.id, "y")
-    same(braid.scene.said("fork"), list("acy"), "A fork from before, with one more")
+    same(braid.scene.texts("fork"), list("acy"), "A fork from before, with one more")
 
 
 def others_find_what_was_taken_over(store: Store) -> None:
     braid = _Braid(store)
-    known = {uid: len(one.entries) for uid, one in braid.scene.load().segments.items()}
+    known = {uid: len(part.entries) for uid, part in braid.scene.load().segments.items()}
     braid.scene.write(braid.rewrite("b"))
     view = braid.scene.changes(known)
-    same(view.said("main"), list("bde"), "The branch, through changes")
+    same(view.texts("main"), list("bde"), "The branch, through changes")

@@ -1,4 +1,4 @@
-"""Size: long branches, deep chains of forks, many of everything, and no recursion."""
+"""Scale: long branches, deep chains of forks and many sessions, without recursion."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _DEEP = 1_100  # deeper than Python lets calls be nested
 
 
 def _long(scene: StoreFixture) -> list[MessageRecord]:
-    made, on = messages(*map(str, range(_LONG))), segment()
+    records, on = messages(*map(str, range(_LONG))), segment()
     main = branch("main", on)
-    scene.write(AddMessages(tuple(made)), AddBranch(main, on), Append(main.id, ids(made)))
-    return made
+    scene.write(AddMessages(tuple(records)), AddBranch(main, on), Append(main.id, ids(records)))
+    return records
 
 
 def _chain(scene: StoreFixture) -> None:
-    """Forks of forks, each with one message of its own."""
+    """Create a chain of forks, each with one message of its own."""
     changes: list[Change] = []
     base = None
     for n in range(_DEEP):
@@ -51,37 +51,38 @@ def _chain(scene: StoreFixture) -> None:
 
 def a_branch_of_ten_thousand_messages_comes_back(store: Store) -> None:
     scene = StoreFixture(store)
-    made = _long(scene)
+    records = _long(scene)
     view = scene.load()
-    same(view.history(view.named("main").id), list(ids(made)), "The branch")
+    same(view.history(view.named("main").id), list(ids(records)), "The branch")
 
 
 def a_long_branch_is_found_again_when_its_append_is_repeated(store: Store) -> None:
     scene = StoreFixture(store)
-    made = _long(scene)
+    records = _long(scene)
     main = scene.load().named("main")
-    heads = scene.write(Append(main.id, ids(made[-1000:])))
+    heads = scene.write(Append(main.id, ids(records[-1000:])))
     same(heads[0].length, _LONG - 1000, "Where the repeated append stands")
 
 
 def of_a_long_branch_only_the_end_is_new(store: Store) -> None:
     scene = StoreFixture(store)
-    made = _long(scene)
+    records = _long(scene)
     main = scene.load().named("main")
     new = scene.changes({main.segment: _LONG - 2})
-    same(list(new.messages), list(ids(made[-2:])), "The messages given")
+    same(list(new.messages), list(ids(records[-2:])), "The messages given")
 
 
 def a_thousand_single_appends_all_land(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main")
-    made = messages(*map(str, range(1000)))
+    records = messages(*map(str, range(1000)))
     writes = [
-        Write(OWNER, scene.id, (AddMessages((one,)), Append(main.id, (one.id,)))) for one in made
+        Write(OWNER, scene.id, (AddMessages((record,)), Append(main.id, (record.id,))))
+        for record in records
     ]
     for at in range(0, 1000, 100):
         store.write_many(writes[at : at + 100])
-    same(scene.load().history(main.id), list(ids(made)), "The branch")
+    same(scene.load().history(main.id), list(ids(records)), "The branch")
 
 
 def a_chain_of_forks_deeper_than_the_stack_loads(store: Store) -> None:
@@ -89,7 +90,7 @@ def a_chain_of_forks_deeper_than_the_stack_loads(store: Store) -> None:
     _chain(scene)
     view = scene.load()
     same(len(view.branches), _DEEP, "Branches")
-    same(view.said(f"fork {_DEEP - 1}"), [f"{n}" for n in range(_DEEP)], "The last fork")
+    same(view.texts(f"fork {_DEEP - 1}"), [f"{n}" for n in range(_DEEP)], "The last fork")
     same(len(scene.changes({}).segments), _DEEP, "Segments given as changes")
 
 
@@ -121,9 +122,9 @@ def a_chain_of_forks_stands_when_all_but_the_last_are_removed(store: Store) -> N
 
 def a_thousand_messages_can_be_erased_at_once(store: Store) -> None:
     scene = StoreFixture(store)
-    made = scene.say(*map(str, range(1001)))
-    scene.forget(*made[:1000])
-    same(list(scene.load().messages), [made[1000].id], "Messages left")
+    records = scene.say(*map(str, range(1001)))
+    scene.forget(*records[:1000])
+    same(list(scene.load().messages), [records[1000].id], "Messages left")
 
 
 def a_session_may_have_a_thousand_branches(store: Store) -> None:
@@ -136,6 +137,6 @@ def a_session_may_have_a_thousand_branches(store: Store) -> None:
 def an_owner_may_have_hundreds_of_sessions(store: Store) -> None:
     for n in range(300):
         store.create_session(OWNER, session(key=f"chat {n}"))
-    found = store.list_sessions(OWNER, contains="chat", before=None, limit=1000)
-    same(len(found), 300, "Sessions listed")
-    same(len({record.id for record in found}), 300, "Sessions listed, each once")
+    listed = store.list_sessions(OWNER, contains="chat", before=None, limit=1000)
+    same(len(listed), 300, "Sessions listed")
+    same(len({record.id for record in listed}), 300, "Sessions listed, each once")

@@ -1,4 +1,4 @@
-"""Search: every message at once, by its words, and none that is gone."""
+"""Search: messages are found by their words at once, and never after erasure."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def signs_in_a_question_are_only_text(store: Store) -> None:
 def operators_in_a_question_are_only_words(store: Store) -> None:
     one = StoreFixture(store).speak("the parrot sleeps")[0]
     for text in ("parrot AND", "OR parrot", "NOT parrot", "NEAR parrot", "said: parrot", "a & b |"):
-        found = _found(store, text)
-        assert found <= {one.id}, f"Found something odd for {text!r}: {found!r}"
+        actual = _found(store, text)
+        assert actual <= {one.id}, f"Found something odd for {text!r}: {actual!r}"
 
 
 def a_search_can_be_kept_to_one_session(store: Store) -> None:
@@ -265,8 +265,10 @@ def places_lead_to_messages_in_their_order(store: Store) -> None:
     scene.speak("a parrot", "a parrot and a parrot")
     places = [hit.place for hit in store.hits(OWNER, TextQuery(("parrot",)))]
     for wanted in (places, places[::-1]):
-        found = store.at_places(OWNER, wanted)
-        same([one.place for one in found], wanted, "Places in the order they were asked for")
+        stored = store.at_places(OWNER, wanted)
+        same(
+            [message.place for message in stored], wanted, "Places in the order they were asked for"
+        )
     same(store.at_places(OWNER, []), [], "Nothing asked for")
 
 

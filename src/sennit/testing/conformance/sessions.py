@@ -1,4 +1,4 @@
-"""Sessions: created once, found by id, listed by page, deleted for good."""
+"""Sessions: created once, found by id, listed in pages, deleted permanently."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def a_session_may_be_described_otherwise(store: Store) -> None:
     told = {"title": "Bö'b\n", "tags": [1, None, {"a": True}]}
     with clock.using(lambda: (before.updated + 5) * 1000):
         scene.write(DescribeSession(told))
-    found = store.find_session(OWNER, scene.id)
-    same(found, replace(before, metadata=told, updated=before.updated + 5), "The session found")
-    same(store.load(OWNER, scene.id).session, found, "The session loaded")
-    same(store.changes(OWNER, scene.id, {}).session, found, "The session with what is new")
-    same(_listed(store), [found], "The sessions listed")
+    stored = store.find_session(OWNER, scene.id)
+    same(stored, replace(before, metadata=told, updated=before.updated + 5), "The session found")
+    same(store.load(OWNER, scene.id).session, stored, "The session loaded")
+    same(store.changes(OWNER, scene.id, {}).session, stored, "The session with what is new")
+    same(_listed(store), [stored], "The sessions listed")
 
 
 def a_description_in_a_refused_write_changes_nothing(store: Store) -> None:
@@ -100,7 +100,7 @@ def creating_a_session_twice_keeps_what_is_in_it(store: Store) -> None:
     scene = StoreFixture(store)
     scene.branch("main", "one", "two")
     StoreFixture(store, uid=scene.id)
-    same(scene.said(), ["one", "two"], "The branch after creating its session again")
+    same(scene.texts(), ["one", "two"], "The branch after creating its session again")
 
 
 def a_session_without_a_key_stays_without_one(store: Store) -> None:
@@ -111,9 +111,9 @@ def a_session_without_a_key_stays_without_one(store: Store) -> None:
 
 def an_empty_key_is_not_the_same_as_none(store: Store) -> None:
     record = store.create_session(OWNER, session(key=""))
-    found = store.find_session(OWNER, record.id)
-    assert found is not None
-    same(found.key, "", "An empty key")
+    stored = store.find_session(OWNER, record.id)
+    assert stored is not None
+    same(stored.key, "", "An empty key")
 
 
 def metadata_of_a_session_comes_back_as_it_was(store: Store) -> None:
@@ -124,9 +124,9 @@ def metadata_of_a_session_comes_back_as_it_was(store: Store) -> None:
         "'; DROP TABLE sessions; --": "",
     }
     record = store.create_session(OWNER, session(metadata=metadata))
-    found = store.find_session(OWNER, record.id)
-    assert found is not None
-    same(found.metadata, metadata, "Metadata")
+    stored = store.find_session(OWNER, record.id)
+    assert stored is not None
+    same(stored.metadata, metadata, "Metadata")
 
 
 def metadata_that_is_no_json_is_refused_or_kept(store: Store) -> None:
@@ -155,14 +155,14 @@ def a_key_that_is_no_unicode_is_refused_or_kept(store: Store) -> None:
 
 
 def changing_a_session_record_in_hand_changes_nothing_in_the_store(store: Store) -> None:
-    given = session(metadata={"list": [1]})
-    created = store.create_session(OWNER, given)
-    found = store.find_session(OWNER, given.id)
-    assert found is not None
-    for record in (given, created, found, *_listed(store)):
+    original = session(metadata={"list": [1]})
+    created = store.create_session(OWNER, original)
+    stored = store.find_session(OWNER, original.id)
+    assert stored is not None
+    for record in (original, created, stored, *_listed(store)):
         record.metadata["list"].append(2)
         record.metadata["new"] = True
-    again = store.find_session(OWNER, given.id)
+    again = store.find_session(OWNER, original.id)
     assert again is not None
     same(again.metadata, {"list": [1]}, "Metadata after records in hand were changed")
 
@@ -179,8 +179,12 @@ def sessions_are_listed_the_last_changed_first(store: Store) -> None:
 
 
 def sessions_changed_at_one_moment_are_listed_by_id_downwards(store: Store) -> None:
-    made = [store.create_session(OWNER, session()).id for _ in range(5)]
-    same([one.id for one in _listed(store)], sorted(made, reverse=True), "Order of the list")
+    session_ids = [store.create_session(OWNER, session()).id for _ in range(5)]
+    same(
+        [record.id for record in _listed(store)],
+        sorted(session_ids, reverse=True),
+        "Order of the list",
+    )
 
 
 def a_limit_is_kept(store: Store) -> None:
@@ -240,8 +244,8 @@ def the_filter_and_pages_work_together(store: Store) -> None:
         store.create_session(OWNER, session(key=f"{'even' if n % 2 == 0 else 'odd'} {n}"))
     first = _listed(store, "even", limit=3)
     rest = _listed(store, "even", (first[-1].updated, first[-1].id), limit=3)
-    found = {record.key for record in [*first, *rest]}
-    same(found, {f"even {n}" for n in range(0, 10, 2)}, "Filtered keys on two pages")
+    stored = {record.key for record in [*first, *rest]}
+    same(stored, {f"even {n}" for n in range(0, 10, 2)}, "Filtered keys on two pages")
 
 
 def a_session_without_a_key_passes_no_filter(store: Store) -> None:
@@ -324,7 +328,7 @@ def deleting_a_session_leaves_the_others(store: Store) -> None:
     for scene in (gone, stays):
         scene.branch("main", "hello")
     store.delete_session(OWNER, gone.id)
-    same(stays.said(), ["hello"], "The other session")
+    same(stays.texts(), ["hello"], "The other session")
 
 
 def a_session_created_anew_after_deletion_is_empty(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Starts of tool calls: counted for all branches together, each recorded by one writer alone."""
+"""Tool call starts: counted across branches, each recorded by exactly one writer."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sennit.testing.conformance.fixtures import (
     STRANGER,
     LeaseFixture,
     StoreFixture,
+    deltas,
     empty,
     ids,
     message,
     raises,
     same,
-    told,
 )
 
 
 class _Called:
-    """Two branches that are held, in a session with two messages that ask for tool calls."""
+    """Two leased branches in a session with two tool call requests."""
 
     def __init__(self, store: Store) -> None:
         self.scene, self.store = StoreFixture(store), store
@@ -43,7 +43,7 @@ class _Called:
     def starting(
         self, notes: LeaseFixture, run: RunRecord, seq: int, message: UUID, known: int | None
     ) -> AddEvents:
-        events = tuple(told(run, seq, about=message))
+        events = tuple(deltas(run, seq, about=message))
         return AddEvents(notes.branch, events, notes.token, (CallStart(message, known),))
 
     def start(self, seq: int, known: int | None = 0) -> None:
@@ -102,10 +102,10 @@ def a_start_repeated_counts_once(store: Store) -> None:
 
 def a_start_may_be_written_with_the_message_that_asks_for_it(store: Store) -> None:
     called = _Called(store)
-    made, branch = message("pay eve"), called.main.branch
-    starting = called.starting(called.main, called.here, 1, made.id, 0)
-    called.scene.write(AddMessages((made,)), Append(branch, (made.id,)), starting)
-    same(called.starts(), {made.id: 1}, "Starts")
+    request, branch = message("pay eve"), called.main.branch
+    starting = called.starting(called.main, called.here, 1, request.id, 0)
+    called.scene.write(AddMessages((request,)), Append(branch, (request.id,)), starting)
+    same(called.starts(), {request.id: 1}, "Starts")
 
 
 def starts_stay_when_the_branch_goes_on_which_they_were_made(store: Store) -> None:
