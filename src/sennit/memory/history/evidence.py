@@ -30,7 +30,7 @@ from sennit.stores.search.tokenizer import speaker
 if TYPE_CHECKING:
     from sennit.memory.history.history import EvidenceSource
 
-SourceT = TypeVar("Named", "EvidenceSource", profile.FactSource)
+SourceT = TypeVar("SourceT", "EvidenceSource", profile.FactSource)
 
 
 @dataclass(frozen=True, slots=True)
