@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
+from sennit import SessionOptions
 from tests.torture.crashes import share
 from tests.torture.ground import opened
 from tests.torture.nursery import Nursery
@@ -58,6 +59,23 @@ def test_a_call_that_was_done_behind_a_slower_one_keeps_its_result(
         assert world is not None
         assert asyncio.run(world.go_on()).success
         assert world.transcript == rehearsal.transcript
+        assert world.done == ["book"]
+
+
+def test_a_fork_takes_the_result_of_a_call_that_was_done_behind_a_slower_one(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    rehearsal = rehearse(killing.address, tmp_path, "a call that is done behind a slower one")
+    with opened(killing.address) as client:
+        world = killing.left_at(client, rehearsal, ("journal.after: tool.result_buffered", 1))
+        assert world is not None
+        fork = world.session.fork(world.branch, resources=True)
+        request = world.conversation.request
+        tools = list(request.tools.values())
+        conversation = world.session.conversation(fork, model=request.model, tools=tools)
+        assert conversation.run(SessionOptions(allow_parallel_tools=True)).success
+        assert "booked" in [str(one.content.to_dict().get("result")) for one in fork.messages]
         assert world.done == ["book"]
 
 

@@ -33,6 +33,7 @@ from sennit.turns.events import (
     ToolResultBuffered,
     ToolStarted,
     from_record,
+    is_stored_as,
 )
 from sennit.turns.result import SPECIAL
 
@@ -193,6 +194,6 @@ def _read_states(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
 def _read_states_after(runs: RunRepository, wanted: set[UUID], after: int) -> ToolCallStates:
     states = ToolCallStates()
     for record in runs.all_events(after):
-        if record.message in wanted or loads(record.body)[0] == ToolResultBuffered.kind:
+        if record.message in wanted or is_stored_as(record, ToolResultBuffered):
             states.apply(from_record(record, runs.message))
     return states
