@@ -88,7 +88,7 @@ def test_a_tool_over_mcp_stores_no_more_than_the_quota(tmp_path: Path) -> None:
         assert say(ada, branch, "x" * 6000).status_code == 201
         session = branch.split("/")[3]
         given = {"session": session, "role": "user", "text": "x"}
-        assert "may store 5,000 bytes" in called(ada, "add_message", given)
+        assert "the quota of 5,000 bytes" in called(ada, "add_message", given)
         assert "x" * 100 in called(ada, "read_session", {"session": session})
 
 
@@ -104,7 +104,7 @@ def test_a_body_over_mcp_without_a_length_counts_too(tmp_path: Path) -> None:
             pieces = iter([json.dumps({**asked, "params": params}).encode()])
             told.append(ada.post("/mcp", content=pieces, headers=headers).text)
         assert "version" in told[0]
-        assert "may store 5,000 bytes" in told[-1]
+        assert "the quota of 5,000 bytes" in told[-1]
 
 
 def test_metadata_and_what_runs_were_asked_with_count_as_stored(tmp_path: Path) -> None:
