@@ -125,7 +125,9 @@ def test_a_call_that_was_passed_by_can_no_longer_be_decided(
     scene.model.finish()
     studio.hears("As you like.")
     for _ in range(2):
-        expect(studio.page.locator(".card")).to_contain_text("Not run: the conversation continued without it")
+        expect(studio.page.locator(".card")).to_contain_text(
+            "Not run: the conversation continued without it"
+        )
         expect(studio.page.get_by_role("button", name="Approve")).to_have_count(0)
         studio.page.reload()
         studio.sees("As you like.")
