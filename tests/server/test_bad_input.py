@@ -275,4 +275,4 @@ def test_a_client_that_is_gone_stops_nothing(server: Running) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     with server.http.stream("GET", started["events"]) as answer:
-        assert b"event: end" in answer.read()
+        assert b"event: run.ended" in answer.read()

@@ -33,7 +33,7 @@ async def numbers_on(
     async for line in reader:
         if line.startswith(b"id: "):
             found.append(int(line[4:]))
-        elif silent and line == b"event: text\n":
+        elif silent and line == b"event: text.delta\n":
             silent = False
             began()
     writer.close()
@@ -101,7 +101,7 @@ def test_whoever_does_not_read_holds_nobody_up_and_misses_nothing(tmp_path: Path
         slow.settimeout(30)
         heard = b""
         with slow:
-            while b"event: end\n" not in heard:
+            while b"event: run.ended\n" not in heard:
                 piece = slow.recv(65536)
                 assert piece, "the stream broke off"
                 heard += piece

@@ -70,7 +70,7 @@ def use(session: Session, what: str, tool: Callable[..., Any] = tie) -> None:
 
 def rows() -> list[tuple[str, str, Literal["yes", "no"]]]:
     """The cells of the table: what was given to the branch, what is used, and if it may be."""
-    lines = PAGE.read_text(encoding="utf-8").split("| given to the branch |")[1].splitlines()
+    lines = PAGE.read_text(encoding="utf-8").split("| granted to the branch |")[1].splitlines()
     header = [cell.strip() for cell in lines[0].strip("|").split("|")]
     found: list[Any] = []
     for line in lines[2:]:

@@ -44,7 +44,7 @@ def test_sessions_last_changed_before_the_date_are_deleted(client: Client) -> No
     assert {one.key for one in client.sessions()} == {"new", "revived"}
     assert not client.search_messages("old")
     assert client.expire(NOON) == 0
-    assert client.expire(NOON + timedelta(microseconds=1)) == 2
+    assert client.expire(NOON + timedelta(milliseconds=1)) == 2
 
 
 def test_an_expired_session_can_be_opened_anew(client: Client) -> None:

@@ -172,7 +172,7 @@ CASES = {
         [
             "user Go.",
             "call add",
-            "error Not run: the arguments are not valid JSON (This is not JSON: Input data was "
+            "error Not run: the arguments are not valid JSON (Invalid JSON: Input data was "
             "truncated.). Ask again with the whole call.",
             "call add",
             "result 3",

@@ -228,7 +228,7 @@ def test_what_cannot_be_written_leaves_the_branch_as_it_was(tmp_path: Path) -> N
     broken = faults.raising(OSError("the disk is gone"))
     with faults.record("sqlite.*"), talk(tmp_path) as there:
         before = there.said
-        with faults.arm(COMMITS, broken, at=4):
+        with faults.arm(COMMITS, broken, at=3):
             result = replace_above(there)
         assert result.stop_reason == "error"
         assert there.said == before

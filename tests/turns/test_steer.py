@@ -54,7 +54,7 @@ def test_who_awaits_it_on_the_loop_of_the_run_goes_on_when_it_is_kept() -> None:
 
 def test_a_running_loop_takes_it_in_before_it_asks_again() -> None:
     talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Three feet.", chunk=3)
-    assert asyncio.run(steered_at(talk, "run")).success
+    assert asyncio.run(steered_at(talk, "tool.started")).success
     assert talk.said == [
         "user Go.", "call add", "result 3", "user In feet, please.", "says Three feet."
     ]  # fmt: skip
@@ -62,16 +62,16 @@ def test_a_running_loop_takes_it_in_before_it_asks_again() -> None:
 
 def test_what_is_said_while_the_model_answers_is_answered_too() -> None:
     talk = Talk("Ninety centimetres.", "Three feet.", chunk=3)
-    assert asyncio.run(steered_at(talk, "text")).success
+    assert asyncio.run(steered_at(talk, "text.delta")).success
     assert talk.said[-2:] == ["user In feet, please.", "says Three feet."]
 
 
 def test_what_comes_too_late_for_the_run_stays_on_the_branch() -> None:
     talk = Talk("Ninety centimetres.", chunk=3)
-    asyncio.run(steered_at(talk, "text", SessionOptions(max_turns=1)))
+    asyncio.run(steered_at(talk, "text.delta", SessionOptions(max_turns=1)))
     assert talk.said[-1] == "user In feet, please."
     again = Talk("Ninety centimetres.", chunk=3)
-    asyncio.run(steered_at(again, "end"))
+    asyncio.run(steered_at(again, "run.ended"))
     assert again.said == ["user Go.", "says Ninety centimetres.", "user In feet, please."]
 
 

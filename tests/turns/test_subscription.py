@@ -147,7 +147,7 @@ def test_following_goes_on_with_the_next_run() -> None:
                 await task
             return heard
 
-    assert asyncio.run(watch()).count("start") == 2
+    assert asyncio.run(watch()).count("run.started") == 2
 
 
 def test_following_misses_nothing_after_a_run_that_lost_its_branch(tmp_path: Path) -> None:

@@ -339,7 +339,7 @@ def test_a_stream_ends_with_its_token(tmp_path: Path, change: str) -> None:
             if change == "revoked":
                 started = bob.post(f"{his}/runs", json={"text": "Hi", "memory": False})
                 assert started.status_code == 202
-                assert any(line == "event: start" for line in heard)
+                assert any(line == "event: run.started" for line in heard)
 
 
 def test_a_streamed_answer_ends_with_its_token(tmp_path: Path) -> None:

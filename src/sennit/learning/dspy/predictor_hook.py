@@ -208,8 +208,9 @@ def attach_history(program: Any, field: str, *, strict: bool) -> None:
     With `strict`, raises ValidationError if the field exists with a type that is not a history.
     """
     for name, predictor in program.named_predictors():
-        if not isinstance(predictor, HistoryAwarePredictor):
-            predictor.__class__ = _history_aware(predictor.__class__)
+        kind = type(predictor)
+        if not issubclass(kind, HistoryAwarePredictor):
+            predictor.__class__ = _history_aware(kind)
         predictor.__dict__[_NODE_ATTRIBUTE] = name
         predictor.signature = _with_history_field(predictor.signature, field, strict)
 

@@ -196,14 +196,14 @@ class _ChatBuilder:
                 if says(text):
                     self._chat.append({"role": "user", "content": text})
             return
-        content = InstructionContent.restored(loads(body)["content"])
+        content = InstructionContent.from_record(loads(body)["content"])
         if not content.empty:
             self._end_turn()
             self._awaits_structured_answer = as_history(content) is not content
             self._chat += asked_message(as_history(content))
 
     def _system(self, body: bytes) -> None:
-        content = SystemContent.restored(loads(body)["content"])
+        content = SystemContent.from_record(loads(body)["content"])
         if not content.empty:
             self._end_turn()
             self._chat += asked_message(content)
