@@ -39,6 +39,10 @@ def test_a_summary_has_the_documented_form() -> None:
     assert text.splitlines()[2].startswith("**One-line overview**: embeddings, ")
 
 
+def test_a_summary_without_a_topic_is_called_a_conversation() -> None:
+    assert "**One-line overview**: Conversation: " in markdown(summary(user("Hi!")))
+
+
 def test_a_summary_tells_what_was_asked_done_and_left_open() -> None:
     made = summary(*TALK)
     assert made.request == "How do I configure `embeddings` in the Zephyr client?"

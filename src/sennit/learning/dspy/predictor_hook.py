@@ -208,9 +208,8 @@ def attach_history(program: Any, field: str, *, strict: bool) -> None:
     With `strict`, raises ValidationError if the field exists with a type that is not a history.
     """
     for name, predictor in program.named_predictors():
-        kind = type(predictor)
-        if not issubclass(kind, HistoryAwarePredictor):
-            predictor.__class__ = _history_aware(kind)
+        if HistoryAwarePredictor not in predictor.__class__.__mro__:
+            predictor.__class__ = _history_aware(predictor.__class__)
         predictor.__dict__[_NODE_ATTRIBUTE] = name
         predictor.signature = _with_history_field(predictor.signature, field, strict)
 

@@ -51,7 +51,7 @@ def summary_by_rules(conversation: Utterances) -> Summary:
     intent = next(iter(intents or (turn.gist for turn in assistant_turns if turn.gist)), _NO_INTENT)
     result = assistant_turns[-1].gist if assistant_turns else "No answer yet"
     return Summary(
-        topic=", ".join(concepts[:3]) or "Utterances",
+        topic=", ".join(concepts[:3]) or "Conversation",
         intent=_truncate(intent, 90),
         result=_truncate(result or "No answer yet", 60),
         status=f"{len(pending)} pending" if pending else "Done" if assistant_turns else "Open",
@@ -91,7 +91,7 @@ def summary_from(answer: dict[str, Any], conversation: Utterances) -> Summary:
         return bool(stems) and all(word in spoken_stems for word in stems)
 
     return Summary(
-        topic=_safe(answer["topic"]) or "Utterances",
+        topic=_safe(answer["topic"]) or "Conversation",
         intent=_safe(answer["intent"]) or _NO_INTENT,
         result=_safe(answer["result"]) or "No answer yet",
         status=_safe(answer["status"]) or "Open",
