@@ -312,7 +312,7 @@ def test_a_window_of_a_conversation_is_enough_to_go_on(client: Client) -> None:
 def test_an_unknown_conversation_or_entry_is_none_or_said_to_be_missing(client: Client) -> None:
     store = SennitConversationStore(client)
     assert ran(store.load("nothing")) is None
-    with pytest.raises(LookupError, match="no entry 'nothing'"):
+    with pytest.raises(LookupError, match="Entry 'nothing' does not exist"):
         ran(store.read_entry("nothing"))
     with pytest.raises(UserError, match="not in the store"):
         ran(store.fork("nothing"))

@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_the_commit_open_and_says_so(tmp_path: Path) -> None:
         with faults.arm("sqlite.before: INSERT INTO files", full):
             result = client.session("chat").commit()
         assert result.status == "failed"
-        assert "no room left" in result.reasons[0]
+        assert "no space left" in result.reasons[0]
         assert client.get_task(result.task_id or "").status == "pending"
         assert client.session("chat").commit().status == "committed"
         assert memories(client)
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_at_once_archives_nothing(tmp_path: Path) -> None:
         full = faults.raising(OSError("database or disk is full"))
         with (
             faults.arm("sqlite.before: INSERT INTO commits", full),
-            pytest.raises(StoreError, match="no room left"),
+            pytest.raises(StoreError, match="no space left"),
         ):
             client.session("chat").commit()
         assert len(client.session("chat").current()) == 2 * len(TALK)

@@ -205,7 +205,7 @@ def test_the_only_model_a_branch_may_use_need_not_be_named() -> None:
 def test_parameters_go_by_name_or_together_but_not_twice() -> None:
     session = session_with(ScriptedModel(["a"], "gpt4"))
     assert result_of(session, "generate", params={"messages": "Hi"}, imodel="gpt4").text == "a"
-    with pytest.raises(ValidationError, match="'generate' was given imodel twice"):
+    with pytest.raises(ValidationError, match="'generate' got imodel twice"):
         conduct(session, "generate", params={"imodel": "gpt4"}, imodel="gpt4")
 
 

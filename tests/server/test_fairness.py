@@ -107,7 +107,7 @@ def test_a_snippet_of_a_text_that_is_split_piece_by_piece_is_the_same(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = tokenizer.snippet(text, ["rye"])
-    monkeypatch.setattr(tokenizer, "_LONG", -1)
+    monkeypatch.setattr(tokenizer, "_LAZY_SPLIT_LENGTH", -1)
     assert tokenizer.snippet(text, ["rye"]) == at_once
 
 

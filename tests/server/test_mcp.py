@@ -124,7 +124,7 @@ def test_over_stdio_it_can_be_kept_from_changing_anything(store: Path) -> None:
 
     names, why = asyncio.run(talk())
     assert names == READING
-    assert why == "write_file needs a token with the scope 'write'."
+    assert why == "'write_file' needs a token with the scope 'write'."
 
 
 def asked(url: str, work: Callable[[McpClient], Awaitable[Any]], token: str | None = None) -> Any:

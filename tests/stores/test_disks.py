@@ -29,7 +29,7 @@ def test_a_full_disk_loses_nothing_and_the_store_goes_on_when_there_is_room(
     assert full["kept"], "What was refused was half done."
     assert full["readable"]
     for said in (full["said"], *full["refused"].values()):
-        assert "no room left on its disk; free some" in said or "not full" in said
+        assert "no space left on its disk; free some" in said or "not full" in said
     assert freed == {"goes on": True, "same": True, "found": 5, "findings": [], "lost": 0}
     if kind == "sqlite" and how != "limit":
         # Which of the two it is depends on whether the journal had been emptied before.

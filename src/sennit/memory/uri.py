@@ -91,7 +91,7 @@ class Uri:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is in the tenant's shared space."""
+        """True if it is in the tenant's shared space."""
         return self.scope in _WITH_SHARED and self.names[:1] == (SHARED,)
 
     def is_within(self, folder: Uri) -> bool:

@@ -100,7 +100,7 @@ def test_arguments_without_names_are_kept_under_their_names() -> None:
         session("q1", tone="warm")
         awaited: Any = dspy.asyncify(session)
         asyncio.run(awaited("q2", "dry"))
-        with pytest.raises(TypeError, match="twice"):
+        with pytest.raises(TypeError, match="pass them once"):
             session("q", question="q")
         with pytest.raises(TypeError, match="got 3"):
             session("q", "dry", "more")

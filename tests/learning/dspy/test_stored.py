@@ -495,7 +495,7 @@ def test_an_awaited_call_waits_for_whoever_has_the_turns_in_hand_beside_the_loop
     held, release, in_time = threading.Event(), threading.Event(), list[bool]()
 
     def hold(log: Any) -> None:
-        with log._guard:
+        with log._lock:
             held.set()
             in_time.append(release.wait(10))
 

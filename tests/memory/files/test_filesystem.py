@@ -127,7 +127,7 @@ def test_a_move_overwrites_nothing_and_goes_not_into_itself(client: Client) -> N
 def test_only_what_was_the_profile_moves_to_its_place(client: Client) -> None:
     profile = "viking://user/memories/profile.md"
     client.fs.write(NOTE, "I keep bees.")
-    with pytest.raises(ValidationError, match="line by line"):
+    with pytest.raises(ValidationError, match="one fact per line"):
         client.fs.mv(NOTE, profile)
     talk(client.session("chat"), "My name is Ada.")
     client.session("chat").commit()

@@ -464,7 +464,7 @@ def test_every_kind_of_result_becomes_plain_data(answer: Any, value: Any) -> Non
 
 
 def test_a_failure_without_words_is_a_failure() -> None:
-    with pytest.raises(ToolError, match="not why"):
+    with pytest.raises(ToolError, match="without a message"):
         result_of({"isError": True})
 
 

@@ -186,12 +186,12 @@ class NormalizedClause:
 
     @property
     def habit(self) -> bool:
-        """Whether it says how often."""
+        """True if it says how often."""
         return _HABIT.search(self.clause) is not None
 
     @property
     def dated(self) -> bool:
-        """Whether it says when."""
+        """True if it says when."""
         return is_dated(self.clause)
 
 

@@ -56,7 +56,7 @@ class Category(StrEnum):
 
     @property
     def mergeable(self) -> bool:
-        """Whether two may become one; events and solved problems stay as they were."""
+        """True if two may become one; events and solved problems stay as they were."""
         return self not in (Category.EVENTS, Category.CASES)
 
 

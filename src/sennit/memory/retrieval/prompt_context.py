@@ -181,7 +181,7 @@ def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
 
 @dataclass(frozen=True, slots=True)
 class _Recall:
-    """What to recall for a prompt."""
+    """The parts of memory to recall for a prompt."""
 
     memory: Memory
     session: SessionCore
