@@ -27,7 +27,7 @@ class Instant:
     name = "instant"
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         return Reply((ReplyText(ANSWER),), "stop", Usage(20, 40))

@@ -79,7 +79,7 @@ def index_bytes(path: Path) -> Result:
 def find_time(path: Path) -> Result:
     """Questions as people ask them, over all messages."""
     asked = [one.text for talk in conversations("dev") for one in talk.questions][:_QUESTIONS]
-    queries = [" OR ".join(f'"{word}"' for word in tokenizer.asked(text)) for text in asked]
+    queries = [" OR ".join(f'"{word}"' for word in tokenizer.query_words(text)) for text in asked]
     with sennit.open(path) as client, sqlite3.connect(path) as bare:
         ours, floor = _in_turns(
             lambda: [client.find(text) for text in asked],

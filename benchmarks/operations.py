@@ -26,7 +26,7 @@ class Instant:
     name = "a model that answers at once"
     window = None
     streams = False
-    shapes_output = False
+    supports_output_schema = False
 
     def __init__(self) -> None:
         self._reply = Reply((ReplyText(_ANSWER),), "stop", Usage(100, 80), self.name)

@@ -41,7 +41,7 @@ class Instant:
     name = "instant"
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         return Reply((ReplyText(" ".join(_WORDS)),), "stop", Usage(50, 10))

@@ -41,7 +41,7 @@ class Instant:
     name = "instant"
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     def __init__(self, deltas: int = DELTAS) -> None:
         self._asked, self._deltas = 0, deltas

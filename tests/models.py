@@ -58,7 +58,7 @@ class Patient:
 
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     def __init__(self, step: Callable[[], Any] = lambda: asyncio.sleep(1), steps: int = 3) -> None:
         self.name = "patient"

@@ -12,7 +12,7 @@ NOON = 1_700_000_000_000_000
 
 def note_something(session: Session) -> None:
     """Note two runs on the first branch, with four events, one of them about its last message."""
-    keeper = session._keeper
+    keeper = session._repository
     assert keeper is not None
     branch = next(iter(session.branches))
     home = keeper.owner, keeper.session

@@ -151,7 +151,7 @@ class Talker:
 
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     def __init__(self, name: str = "talker", gate: Gate | None = None, words: int = 0) -> None:
         self.name, self.gate, self.words = name, gate, words

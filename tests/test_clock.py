@@ -76,25 +76,25 @@ def test_a_moment_outside_the_years_1_to_9999_of_utc_is_refused(moment: datetime
 
 
 def test_another_source_holds_inside_the_block_only() -> None:
-    with clock.using(lambda: 1_234_567_891):
+    with clock.wall_clock_from(lambda: 1_234_567_891):
         assert clock.now_ns() == 1_234_567_891
         assert clock.now_us() == 1_234_567
-        with clock.using(lambda: 0):
+        with clock.wall_clock_from(lambda: 0):
             assert clock.now_us() == 0
         assert clock.now_us() == 1_234_567
     assert clock.now_us() > 1_700_000_000_000_000
 
 
 def test_the_source_comes_back_after_an_error() -> None:
-    with pytest.raises(RuntimeError), clock.using(lambda: 0):
+    with pytest.raises(RuntimeError), clock.wall_clock_from(lambda: 0):
         raise RuntimeError
     assert clock.now_us() != 0
 
 
 def test_seconds_can_be_counted_by_another_source_inside_a_block() -> None:
-    with clock.ticking(lambda: 5.0):
+    with clock.monotonic_clock_from(lambda: 5.0):
         assert clock.monotonic() == 5
-        with clock.ticking(lambda: 6.0):
+        with clock.monotonic_clock_from(lambda: 6.0):
             assert clock.monotonic() == 6
         assert clock.monotonic() == 5
     assert clock.monotonic() <= clock.monotonic()

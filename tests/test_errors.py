@@ -17,7 +17,7 @@ from sennit.errors import (
     OutOfRangeError,
     SennitError,
     ValidationError,
-    shown,
+    short_repr,
 )
 
 ALL = [
@@ -82,12 +82,12 @@ def nested(depth: int) -> list[Any]:
 
 
 def test_a_value_shows_as_its_repr_cut_short() -> None:
-    assert shown("x") == "'x'"
-    assert shown("x" * 1000).endswith("… (str)")
-    assert len(shown("x" * 1000)) < 150
+    assert short_repr("x") == "'x'"
+    assert short_repr("x" * 1000).endswith("… (str)")
+    assert len(short_repr("x" * 1000)) < 150
 
 
 @pytest.mark.parametrize("value", [Unshowable(), nested(100_000), 10**5000], ids=type)
 def test_a_value_that_cannot_be_shown_does_not_hide_the_error(value: Any) -> None:
-    assert type(value).__name__ in shown(value)
-    assert len(shown(value)) < 150
+    assert type(value).__name__ in short_repr(value)
+    assert len(short_repr(value)) < 150

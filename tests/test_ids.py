@@ -31,7 +31,7 @@ def test_an_id_is_a_uuid_of_version_7() -> None:
 
 
 def test_an_id_begins_with_the_milliseconds_of_its_time(fresh_ids: None) -> None:
-    with clock.using(lambda: 1_700_000_000_123_456_789):
+    with clock.wall_clock_from(lambda: 1_700_000_000_123_456_789):
         made = new_id()
     assert made.int >> 80 == 1_700_000_000_123
 
@@ -44,7 +44,7 @@ def test_ids_grow_within_a_thread() -> None:
 
 def test_ids_grow_while_the_clock_stands_still_or_goes_back(fresh_ids: None) -> None:
     times = iter([5_000_000, 5_000_000, 3_000_000, 5_000_000, 0])
-    with clock.using(lambda: next(times)):
+    with clock.wall_clock_from(lambda: next(times)):
         made = [new_id() for _ in range(5)]
     assert made == sorted(made)
     assert len(set(made)) == 5
@@ -66,7 +66,7 @@ def test_seeding_random_does_not_make_ids_repeat(fresh_ids: None) -> None:
         ids._latest = 0
         return new_id()
 
-    with clock.using(lambda: 1_000_000):
+    with clock.wall_clock_from(lambda: 1_000_000):
         assert made_after_seeding() != made_after_seeding()
 
 

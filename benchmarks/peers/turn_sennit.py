@@ -20,7 +20,7 @@ class Instant:
     name = "instant"
     window = None
     streams = False
-    shapes_output = False
+    supports_output_schema = False
 
     async def ask(self, request: ModelRequest) -> Reply:
         if request.messages[-1]["role"] == "tool":

@@ -21,7 +21,7 @@ _MAX_NAME_CHARS = 40
 
 
 @contextmanager
-def whole(path: Path) -> Generator[Path]:
+def atomic_write(path: Path) -> Generator[Path]:
     """Yield a temporary path for a file or folder that is renamed to `path` when the block
     succeeds.
 

@@ -25,12 +25,12 @@ def cancellable() -> Generator[Event]:
         _current_event.reset(token)
 
 
-def requested() -> Event | None:
+def cancellation_event() -> Event | None:
     """Return the event that cancels this work; None if it is not cancellable."""
     return _current_event.get()
 
 
-def check() -> None:
+def raise_if_cancelled() -> None:
     """Raise CancelledError if this work was cancelled."""
     event = _current_event.get()
     if event is not None and event.is_set():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -53,15 +53,18 @@ def to_datetime(microseconds: int) -> datetime:
 def from_datetime(moment: datetime) -> int:
     """Return microseconds since the epoch; raises ValidationError for a naive datetime."""
     if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"Expected a datetime, got {shown(moment)}.")
+        raise InvalidTypeError(f"Expected a datetime, got {short_repr(moment)}.")
     if moment.tzinfo is None:
         raise ValidationError(
-            f"{shown(moment)} has no time zone; use an aware datetime such as datetime.now(UTC)."
+            f"{short_repr(moment)} has no time zone; use an aware datetime such as "
+            "datetime.now(UTC)."
         )
     try:
         utc = moment.astimezone(UTC)
     except OverflowError:
-        raise ValidationError(f"{shown(moment)} is outside the years 1 to 9999 of UTC.") from None
+        raise ValidationError(
+            f"{short_repr(moment)} is outside the years 1 to 9999 of UTC."
+        ) from None
     return (utc - _EPOCH) // _MICROSECOND
 
 
@@ -78,11 +81,11 @@ def from_iso(moment: object) -> datetime:
             return parsed
     except ValueError:
         pass
-    raise ValidationError(f"Expected an ISO 8601 time with a zone, got {shown(moment)}.")
+    raise ValidationError(f"Expected an ISO 8601 time with a zone, got {short_repr(moment)}.")
 
 
 @contextmanager
-def using(source: Callable[[], int]) -> Generator[None]:
+def wall_clock_from(source: Callable[[], int]) -> Generator[None]:
     """Read the time from `source` (nanoseconds since the epoch) inside the block."""
     global _wall_clock
     previous, _wall_clock = _wall_clock, source
@@ -93,7 +96,7 @@ def using(source: Callable[[], int]) -> Generator[None]:
 
 
 @contextmanager
-def ticking(ticks: Callable[[], float]) -> Generator[None]:
+def monotonic_clock_from(ticks: Callable[[], float]) -> Generator[None]:
     """Read the monotonic time from `ticks` inside the block."""
     global _monotonic_clock
     previous, _monotonic_clock = _monotonic_clock, ticks

@@ -32,7 +32,7 @@ from uuid import UUID
 _MAX_REPR = 100  # characters
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return `repr(value)`, truncated, for an error message; never raises."""
     try:
         # Sliced first: the repr of a long text is longer still, and mostly discarded.

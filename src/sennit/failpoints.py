@@ -24,7 +24,7 @@ def reach(point: str) -> None:
         _listener(point)
 
 
-def in_use() -> bool:
+def has_listener() -> bool:
     """Return whether a listener is installed, so that costly failpoints can be skipped."""
     return _listener is not None
 

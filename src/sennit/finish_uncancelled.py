@@ -35,7 +35,7 @@ def _done_future(task: Future[_T]) -> Future[None]:
     return done
 
 
-def is_leaving() -> bool:
+def is_cancelling() -> bool:
     """Return whether this task is being cancelled; False if a callee raised CancelledError."""
     task = current_task()
     return task is not None and task.cancelling() > 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
 _create_lock = Lock()
 
@@ -44,18 +44,20 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(f"A path is a string or a pathlib.Path, got {shown(path)}.")
+        raise InvalidTypeError(f"A path is a string or a pathlib.Path, got {short_repr(path)}.")
     try:
         if b"\0" in os.fsencode(text):
-            raise ValidationError(f"The path {shown(text)} contains a NUL character; remove it.")
+            raise ValidationError(
+                f"The path {short_repr(text)} contains a NUL character; remove it."
+            )
         return Path(text).expanduser()
     except UnicodeEncodeError as error:
         raise ValidationError(
-            f"The path {shown(text)} contains {text[error.start]!r}, which is not allowed in "
+            f"The path {short_repr(text)} contains {text[error.start]!r}, which is not allowed in "
             f"file names; choose another."
         ) from error
     except RuntimeError as error:
         raise ValidationError(
-            f"The path {shown(text)} begins with an unknown home directory; write the full path, "
-            f"or begin with './' if the name itself begins with '~'."
+            f"The path {short_repr(text)} begins with an unknown home directory; write the full "
+            f"path, or begin with './' if the name itself begins with '~'."
         ) from error

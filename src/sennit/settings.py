@@ -7,7 +7,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 
 
 def default_url() -> str:
@@ -38,5 +38,5 @@ def retention() -> timedelta:
     except ValueError:
         days = math.nan
     if not 0 <= days <= 36_500:
-        raise ValidationError(f"SENNIT_RETENTION_DAYS is a number of days, got {shown(text)}.")
+        raise ValidationError(f"SENNIT_RETENTION_DAYS is a number of days, got {short_repr(text)}.")
     return timedelta(days=days)

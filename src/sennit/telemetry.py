@@ -131,7 +131,7 @@ class Span:
     def __init__(self, notes: dict[str, Any]) -> None:
         self.notes = notes
 
-    def note(self, notes: Mapping[str, Any]) -> None:
+    def set_attributes(self, notes: Mapping[str, Any]) -> None:
         """Add attributes, except those that are None or empty."""
         self.notes.update((name, value) for name, value in notes.items() if value not in (None, ""))
 
@@ -141,10 +141,10 @@ class Span:
 
 
 @contextmanager
-def watching(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Span]:
+def traced(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Span]:
     """Trace the block as a span and a log line; an exception is recorded by its kind alone."""
     span = Span(kind.notes)
-    span.note(notes)
+    span.set_attributes(notes)
     began = perf_counter()
     with _span(kind, subject, span):
         try:

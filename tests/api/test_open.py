@@ -105,7 +105,7 @@ def test_a_store_is_closed_again_where_its_client_is_refused(
         opened.append(SQLiteStore(tmp_path / "a.db"))
         return opened[0]
 
-    monkeypatch.setattr("sennit.api.open.store_at", noted)
+    monkeypatch.setattr("sennit.api.open.open_store", noted)
     with pytest.raises(ValidationError):
         sennit.open("a.db", user="")
     with pytest.raises(StoreError, match="is closed"):

@@ -35,7 +35,7 @@ class Hanging:
 
     def __init__(self, model: ScriptedModel) -> None:
         self.name, self.window = model.name, model.window
-        self.streams, self.shapes_output = True, False
+        self.streams, self.supports_output_schema = True, False
         self._model = model
 
     async def ask(self, request: ModelRequest) -> Reply:

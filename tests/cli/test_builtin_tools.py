@@ -57,7 +57,7 @@ def test_the_calculator_does_nothing_but_arithmetic(expression: str) -> None:
 
 
 def test_the_time_is_that_of_the_clock() -> None:
-    with clock.using(lambda: 1_000_000_000_000_000_000):
+    with clock.wall_clock_from(lambda: 1_000_000_000_000_000_000):
         told = current_time()
     assert datetime.strptime(told, "%A, %Y-%m-%d %H:%M:%S %z").timestamp() == 1_000_000_000
 

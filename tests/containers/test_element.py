@@ -48,7 +48,7 @@ def test_an_id_of_another_type_is_refused_by_name(junk: object):
 
 
 def test_the_creation_time_is_read_from_the_clock_and_shown_in_utc():
-    with clock.using(lambda: 1_700_000_000_123_456_789):
+    with clock.wall_clock_from(lambda: 1_700_000_000_123_456_789):
         element = Element()
     assert element.created_at == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
     assert element.created_at.tzinfo is UTC

@@ -432,7 +432,7 @@ def test_a_system_message_renders_below_its_time() -> None:
         system_datetime=True,
     )
     at_ten = int(datetime(2025, 11, 24, 10, tzinfo=UTC).timestamp()) * 10**9
-    with clock.using(lambda: at_ten):
+    with clock.wall_clock_from(lambda: at_ten):
         assert content.rendered == "System Time: 2025-11-24T10:00:00+00:00\n\nYou are helpful"
 
     content = SystemContent.create(
@@ -1533,9 +1533,9 @@ def test_a_rendering_with_the_current_time_is_never_cached() -> None:
     """SPEC §1 · Contents"""
     content = SystemContent(system_datetime=True)
 
-    with clock.using(lambda: 0):
+    with clock.wall_clock_from(lambda: 0):
         assert content.rendered == "System Time: 1970-01-01T00:00:00+00:00"
-    with clock.using(lambda: 10**9):
+    with clock.wall_clock_from(lambda: 10**9):
         assert content.rendered == "System Time: 1970-01-01T00:00:01+00:00"
 
 

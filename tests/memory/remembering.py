@@ -49,7 +49,7 @@ def said_on(client: Client, day: datetime, session: str, *said: str) -> str:
     """Say something on a day, and commit it; gives the commit's id."""
     moment = clock.from_datetime(day) * 1000
     ticks = iter(range(10**9))
-    with clock.using(lambda: moment + next(ticks) * 1000):
+    with clock.wall_clock_from(lambda: moment + next(ticks) * 1000):
         talk(client.session(session), *said)
         return client.session(session).commit().task_id or ""
 

@@ -115,5 +115,5 @@ def test_commits_move_with_a_session_that_was_lost(
 
 def test_what_cannot_be_read_is_told_of(client: Client, stored: tuple[Store, Harm]) -> None:
     stored[1]("UPDATE sennit.versions SET info = '[' WHERE number = 2")
-    found = {(one.kind, one.mendable, one.count) for one in client.doctor(repair=True)}
+    found = {(one.kind, one.repairable, one.count) for one in client.doctor(repair=True)}
     assert found - {("rows", True, 1)} == {("columns", False, 1)}  # SQLite has checksums of rows

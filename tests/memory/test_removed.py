@@ -237,7 +237,7 @@ def test_a_forgotten_memory_is_not_told_and_not_shown_as_used(client: Client) ->
 
 
 def removed_at(client: Client, moment: int, remove: Callable[[Branch], Any]) -> None:
-    with clock.using(lambda: moment):
+    with clock.wall_clock_from(lambda: moment):
         remove(client.session("chat").default_branch)
 
 

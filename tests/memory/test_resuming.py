@@ -23,7 +23,7 @@ pytest_plugins = ("tests.durable",)
 
 def later(seconds: float) -> AbstractContextManager[None]:
     """Inside the block it is later than it is."""
-    return clock.using(lambda: time.time_ns() + int(seconds * 1e9))
+    return clock.wall_clock_from(lambda: time.time_ns() + int(seconds * 1e9))
 
 
 @pytest.mark.parametrize("step", ["archived", "thought", "write"])

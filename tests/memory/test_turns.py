@@ -130,7 +130,7 @@ def test_a_memory_that_fails_is_a_warning_and_the_turn_goes_on(
     def broken(*_: Any) -> None:
         raise StoreError("The disk is gone.")
 
-    monkeypatch.setattr(client.memory.realm.store, "find_file", broken)
+    monkeypatch.setattr(client.memory.scope.store, "find_file", broken)
     talk = turn(session, "Who am I?", "No idea.")
     events = ask(client, talk)
     assert any(

@@ -174,7 +174,7 @@ def test_copies_and_pickles_are_equal_and_render_alike(content: MessageContent, 
         and how != "copy"
     ):
         return  # a lambda cannot be pickled
-    with clock.using(lambda: 0):
+    with clock.wall_clock_from(lambda: 0):
         said = content.rendered
         if isinstance(how, str):
             copied = getattr(copy, how)(content)
@@ -305,7 +305,7 @@ def test_a_factory_is_asked_at_every_rendering() -> None:
 def test_true_is_the_time_of_rendering_and_stays_true_when_stored() -> None:
     content = SystemContent("x", system_datetime=True)
     for second in (0, 61):
-        with clock.using(lambda now=second * 10**9: now):
+        with clock.wall_clock_from(lambda now=second * 10**9: now):
             time = datetime.fromtimestamp(second, UTC).isoformat()
             assert content.rendered == f"System Time: {time}\n\nx"
     assert content.to_dict()["system_datetime"] is True

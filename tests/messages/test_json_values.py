@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from sennit import SennitError
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.messages.json_values import MAX_DEPTH, plain, plain_dict, plain_list, text
+from sennit.messages.json_values import MAX_DEPTH, plain, plain_dict, plain_list, validate_text
 from tests.strategies import json_values, same, texts
 
 UID = UUID("0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80")
@@ -216,7 +216,9 @@ def test_the_same_list_twice_is_no_cycle_and_becomes_two_lists() -> None:
     assert copied[0] is not copied[1]
 
 
-@pytest.mark.parametrize("check", [plain_dict, plain_list, text], ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check", [plain_dict, plain_list, validate_text], ids=lambda check: check.__name__
+)
 @pytest.mark.parametrize("value", [None, 5, b"x", object(), Colour.RED], ids=named)
 def test_a_wrong_type_is_refused_by_name_and_value(check: Callable[..., Any], value: Any) -> None:
     with pytest.raises(InvalidTypeError, match="metadata must be a") as caught:
@@ -231,7 +233,7 @@ def test_a_string_is_no_list_and_a_list_is_no_dict() -> None:
         plain_dict([("a", 1)], "arguments")
 
 
-@pytest.mark.parametrize("check", [plain_dict, text], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [plain_dict, validate_text], ids=lambda check: check.__name__)
 @pytest.mark.parametrize("value", [nested(100_000), 10**5000], ids=["deep", "long"])
 def test_a_wrong_type_that_cannot_even_be_shown_is_refused_too(
     check: Callable[..., Any], value: Any
@@ -263,6 +265,6 @@ def test_a_long_key_above_many_lists_is_read_in_linear_time() -> None:
 
 @given(texts)
 def test_text_stays_as_it_is(value: str) -> None:
-    assert text(value, "it") == value
-    assert type(text(Loud(value), "it")) is str
-    assert text(Loud(value), "it") == value
+    assert validate_text(value, "it") == value
+    assert type(validate_text(Loud(value), "it")) is str
+    assert validate_text(Loud(value), "it") == value

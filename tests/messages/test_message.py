@@ -104,7 +104,7 @@ def test_without_the_classes_it_encodes_and_renders_identically(message: Message
     written = message.to_json()
     back = Message.from_json(written.encode())
     assert back.to_json() == written
-    with clock.using(lambda: 0):
+    with clock.wall_clock_from(lambda: 0):
         assert back.rendered == message.rendered
         assert back.chat_msg == message.chat_msg
 
@@ -119,7 +119,7 @@ def test_any_message_survives_copying_and_pickling(message: Message, how: Any) -
         copied = pickle.loads(pickle.dumps(message, how))
     assert copied == message
     assert said(copied) == said(message)
-    with clock.using(lambda: 0):
+    with clock.wall_clock_from(lambda: 0):
         assert copied.rendered == message.rendered
     with pytest.raises(TypeError):
         copied.metadata["new"] = 1
@@ -425,7 +425,7 @@ def assert_sound_or_refused(read: Callable[[], Message]) -> None:
         return
     written = message.to_json()
     assert Message.from_json(written).to_json() == written
-    with clock.using(lambda: 0):
+    with clock.wall_clock_from(lambda: 0):
         assert Message.from_json(written).rendered == message.rendered
 
 
@@ -550,7 +550,7 @@ def test_the_stand_in_would_have_been_noticed(tmp_path: Path) -> None:
 def test_a_kept_message_is_read_when_someone_looks() -> None:
     message = Message(InstructionContent("x", ["a"]), sender="ada", metadata={"n": 1})
     body = json.dumps(message.to_record()).encode()
-    kept = Message.kept(message.id, 1_000_000, body)
+    kept = Message.from_stored(message.id, 1_000_000, body)
     assert kept == message
     assert copy.deepcopy(kept).to_dict() == kept.to_dict()
     assert kept.content == message.content
@@ -572,6 +572,6 @@ def test_a_kept_message_is_read_when_someone_looks() -> None:
     ],
 )
 def test_a_kept_message_that_is_not_sound_says_so_when_read(body: bytes) -> None:
-    message = Message.kept(Message(InstructionContent()).id, 1, body)
+    message = Message.from_stored(Message(InstructionContent()).id, 1, body)
     with pytest.raises(SennitError):
         message.content  # noqa: B018

@@ -120,7 +120,7 @@ def test_a_line_of_jsonl_looks_like_this() -> None:
 
 
 def test_a_group_has_an_id_a_role_a_time_and_its_messages() -> None:
-    with clock.using(lambda: 1_700_000_000_123_456_789):
+    with clock.wall_clock_from(lambda: 1_700_000_000_123_456_789):
         group = split("user", "Hello", sender="alice")
     assert group.id.startswith("msg_")
     assert group.role == "user"

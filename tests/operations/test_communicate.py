@@ -211,7 +211,7 @@ def test_a_value_of_the_form_is_given_and_the_reply_stored_as_it_was_said(
     form: Any, shapes: bool
 ) -> None:
     reply = 'Sure: {"value": 3,}'
-    model = ScriptedModel([reply], shapes_output=shapes)
+    model = ScriptedModel([reply], supports_output_schema=shapes)
     session = session_with(model)
 
     value = result_of(session, "communicate", instruction="Count", response_model=form)
@@ -225,7 +225,7 @@ def test_a_value_of_the_form_is_given_and_the_reply_stored_as_it_was_said(
 
 def test_a_model_that_can_be_held_to_a_schema_is_and_others_are_not() -> None:
     for shapes in (True, False):
-        model = ScriptedModel(['{"value": 3}'], shapes_output=shapes)
+        model = ScriptedModel(['{"value": 3}'], supports_output_schema=shapes)
         result_of(session_with(model), "communicate", instruction="Count", response_model=Answer)
         output = model.requests[0].output
         if shapes:
@@ -240,7 +240,7 @@ def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> Non
             raise ModelError("This schema is too much for me.", kind="bad_request")
         return "Three!" if len(request.messages) == 1 else '{"value": 3}'
 
-    model = ScriptedModel([picky] * 3, shapes_output=True)
+    model = ScriptedModel([picky] * 3, supports_output_schema=True)
     session = session_with(model)
     value = result_of(session, "communicate", instruction="Count", response_model=Answer)
     assert value == Answer(value=3)
@@ -249,7 +249,9 @@ def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> Non
 
 
 def test_a_request_that_is_refused_with_and_without_a_schema_is_the_models_error() -> None:
-    model = ScriptedModel([failure("bad_request"), failure("bad_request")], shapes_output=True)
+    model = ScriptedModel(
+        [failure("bad_request"), failure("bad_request")], supports_output_schema=True
+    )
     with pytest.raises(ModelError):
         result_of(session_with(model), "communicate", instruction="Count", response_model=Answer)
     model.assert_complete()
@@ -257,7 +259,7 @@ def test_a_request_that_is_refused_with_and_without_a_schema_is_the_models_error
 
 @pytest.mark.parametrize("kind", ["auth", "rate_limit", "context", "network"])
 def test_other_trouble_is_no_reason_to_ask_without_the_schema(kind: ModelErrorKind) -> None:
-    model = ScriptedModel([failure(kind)], shapes_output=True)
+    model = ScriptedModel([failure(kind)], supports_output_schema=True)
     with pytest.raises(ModelError) as caught:
         result_of(session_with(model), "communicate", instruction="Count", response_model=Answer)
     assert caught.value.kind == kind

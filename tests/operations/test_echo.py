@@ -16,7 +16,7 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema, model_schema
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.typescript import example
-from sennit.operations.output_validation import fitted
+from sennit.operations.output_validation import validate_output
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 
@@ -99,7 +99,7 @@ def test_no_prompt_holds_an_answer_to_itself(
     content = InstructionContent(instruction="Answer.", response_model=wanted)
     prompt = str(to_model_messages([Message(content)])[-1]["content"])
     with pytest.raises(OutputError):
-        fitted(around.replace("{}", prompt), wanted)
+        validate_output(around.replace("{}", prompt), wanted)
     value = json.loads(example(model_schema(wanted)))
-    taken = fitted(json.dumps(value), wanted)
+    taken = validate_output(json.dumps(value), wanted)
     assert (taken if as_schema else taken.model_dump(mode="json")) == value

@@ -68,7 +68,7 @@ def test_tools_are_offered_and_their_calls_come_back_unrun(tools: Any) -> None:
 
 @pytest.mark.parametrize("shapes", [True, False])
 def test_a_response_model_is_asked_for_where_the_model_can_be_held_to_it(shapes: bool) -> None:
-    model = ScriptedModel(["not checked"], shapes_output=shapes)
+    model = ScriptedModel(["not checked"], supports_output_schema=shapes)
     session = session_with(model)
     reply = result_of(session, "generate", messages="Hi", response_model=Answer)
     assert reply.text == "not checked"

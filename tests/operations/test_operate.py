@@ -82,15 +82,19 @@ def test_the_instruction_may_be_a_message_with_context() -> None:
         result_of(session, "operate", instruction=said)
 
 
-@pytest.mark.parametrize("shapes_output", [True, False])
-def test_an_answer_in_a_form_is_checked_and_asked_for_in_every_turn(shapes_output: bool) -> None:
-    model = ScriptedModel([["Hm.", SUM], 'So: {"value": 3,}'], shapes_output=shapes_output)
+@pytest.mark.parametrize("supports_output_schema", [True, False])
+def test_an_answer_in_a_form_is_checked_and_asked_for_in_every_turn(
+    supports_output_schema: bool,
+) -> None:
+    model = ScriptedModel(
+        [["Hm.", SUM], 'So: {"value": 3,}'], supports_output_schema=supports_output_schema
+    )
     session = session_with(model, add)
     given = {"instruction": "1 + 2?", "tools": ["add"], "response_model": Answer}
     assert result_of(session, "operate", **given) == Answer(value=3)
     for request in model.requests:
         assert "interface Answer" in request.messages[0]["content"]
-        assert (request.output is not None) is shapes_output
+        assert (request.output is not None) is supports_output_schema
 
 
 def test_an_answer_that_does_not_fit_is_mended_in_the_same_run() -> None:
@@ -114,7 +118,7 @@ def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> Non
             raise ModelError("This schema is too much for me.", kind="bad_request")
         return [SUM] if len(request.messages) == 1 else '{"value": 3}'
 
-    model = ScriptedModel([picky] * 3, shapes_output=True)
+    model = ScriptedModel([picky] * 3, supports_output_schema=True)
     session = session_with(model, add)
     value = result_of(
         session, "operate", instruction="1 + 2?", tools=["add"], response_model=Answer
@@ -126,7 +130,9 @@ def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> Non
 
 
 def test_a_request_that_is_refused_with_and_without_a_schema_is_the_models_error() -> None:
-    model = ScriptedModel([failure("bad_request"), failure("bad_request")], shapes_output=True)
+    model = ScriptedModel(
+        [failure("bad_request"), failure("bad_request")], supports_output_schema=True
+    )
     with pytest.raises(ModelError):
         result_of(session_with(model), "operate", instruction="Count", response_model=Answer)
     model.assert_complete()
@@ -297,7 +303,7 @@ def test_calls_left_over_from_before_are_passed_over() -> None:
 
 def test_a_summary_made_on_the_way_is_not_held_to_the_form_of_the_answer() -> None:
     model = ScriptedModel(
-        ["Earlier they spoke of rope.", '{"value": 3}'], shapes_output=True, window=200
+        ["Earlier they spoke of rope.", '{"value": 3}'], supports_output_schema=True, window=200
     )
     session = session_with(model)
     for text in ("rope " * 120, "more rope " * 80):

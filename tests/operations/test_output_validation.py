@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from sennit import OutputError
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output_validation import fitted, problems_with
+from sennit.operations.output_validation import problems_with, validate_output
 from tests.json_values import json_values
 
 
@@ -185,9 +185,9 @@ def test_only_the_first_few_problems_are_told(form: Any) -> None:
 
 def test_the_first_value_that_fits_is_taken_and_the_last_one_that_does_not_is_told_of() -> None:
     text = 'First {"x": 1}, then {"value": 2}, then {"value": 3}'
-    assert fitted(text, Tree) == Tree(value=2)
+    assert validate_output(text, Tree) == Tree(value=2)
     with pytest.raises(OutputError) as caught:
-        fitted('First {"x": 1}, then {"value": "two"}', Tree)
+        validate_output('First {"x": 1}, then {"value": "two"}', Tree)
     (problem,) = caught.value.problems
     assert problem.startswith("value: Input should be a valid integer")
 

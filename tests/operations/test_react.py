@@ -45,7 +45,7 @@ def test_a_message_keeps_who_said_it() -> None:
 
 
 def test_the_form_is_that_of_the_answer_and_leaves_words_for_reasons() -> None:
-    model = ScriptedModel([step(1), "Two, I think.", '{"value": 2}'], shapes_output=True)
+    model = ScriptedModel([step(1), "Two, I think.", '{"value": 2}'], supports_output_schema=True)
     session = session_with(model, add)
     given = {"instruction": "Count", "tools": ["add"], "response_model": Answer}
     assert result_of(session, "react", **given) == Answer(value=2)

@@ -260,7 +260,7 @@ def test_an_error_nobody_foresaw_is_told_without_a_traceback(
     def broken(**_: object) -> None:
         raise RuntimeError(said)
 
-    monkeypatch.setattr(server.state.owners.local().client, "sessions", broken)
+    monkeypatch.setattr(server.state.callers.local().client, "sessions", broken)
     answer = server.get("/api/sessions")
     assert "secret words" not in refused(answer, 500, "internal")
     assert "RuntimeError" in caplog.text

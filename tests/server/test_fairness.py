@@ -128,10 +128,10 @@ def test_grep_finds_the_same_however_little_it_searches_at_once(
 
 
 def test_the_words_of_a_question_are_those_of_its_beginning() -> None:
-    long = "knot " * tokenizer.LONGEST_QUESTION
-    assert tokenizer.asked(f"{long} anchor") == ["knot"]
+    long = "knot " * tokenizer.MAX_QUERY_LENGTH
+    assert tokenizer.query_words(f"{long} anchor") == ["knot"]
     (query,) = plan_by_rules(f"{long} anchor")
-    assert len(query.text) == tokenizer.LONGEST_QUESTION
+    assert len(query.text) == tokenizer.MAX_QUERY_LENGTH
     carried = plan_by_rules("And that one?", [f"Anchor. {long} bowline"])
     assert any("anchor" in one.text for one in carried)
     assert all("bowline" not in one.text for one in carried)

@@ -18,7 +18,7 @@ import pytest
 
 from sennit.memory.retrieval.prompt_context import SHARED_PREFIX
 from sennit.server.http.endpoint import Endpoint
-from sennit.server.http.tokens import SCOPES, USUAL_SCOPES, add_token, new_token
+from sennit.server.http.tokens import DEFAULT_SCOPES, SCOPES, add_token, new_token
 from sennit.server.mcp.tools import TOOLS
 from sennit.server.settings import Limits
 from sennit.services.models.request import ModelRequest
@@ -293,7 +293,7 @@ def test_no_tool_leads_to_what_another_user_said(users: Users, kind: str) -> Non
 
 
 def test_tokens_have_no_scope_that_reaches_others_unless_it_was_asked_for() -> None:
-    assert "admin" not in USUAL_SCOPES
+    assert "admin" not in DEFAULT_SCOPES
 
 
 @pytest.fixture
@@ -302,8 +302,8 @@ def sharing(tmp_path: Path) -> Iterator[tuple[Running, Listener, dict[str, str]]
     tokens, model = tmp_path / "tokens.json", Listener()
     secrets = {
         "admin": token(tokens, ("acme", "root", "assistant")),
-        "ada": token(tokens, ("acme", "ada", "assistant"), *USUAL_SCOPES),
-        "other": token(tokens, ("globex", "ada", "assistant"), *USUAL_SCOPES),
+        "ada": token(tokens, ("acme", "ada", "assistant"), *DEFAULT_SCOPES),
+        "other": token(tokens, ("globex", "ada", "assistant"), *DEFAULT_SCOPES),
         "closed": token(tokens, ("initech", "ada", "assistant")),
     }
     with serving(

@@ -181,7 +181,7 @@ def test_langchain_gets_an_answer_in_a_form() -> None:
         "required": ["name"],
         "additionalProperties": False,
     }
-    with served('{"name": "bowline"}', shapes_output=True) as chat:
+    with served('{"name": "bowline"}', supports_output_schema=True) as chat:
         model = ChatOpenAI(base_url=f"{chat.server.url}/v1", api_key="none", model="sage")
         shaped = model.with_structured_output(schema, method="json_schema")
         assert shaped.invoke("Name a knot.") == {"name": "bowline"}

@@ -137,7 +137,7 @@ def test_a_recursive_form_is_had_from_anthropic_which_does_not_take_its_schema(
     model = iModel(
         "anthropic:claude-opus-5", base_url=server.url, api_key=KEY, name="m", max_tokens=100
     )
-    assert model.shapes_output
+    assert model.supports_output_schema
     session = session_with(model, capabilities=[Tree])
     value = result_of(session, "communicate", instruction="Grow", response_model=Tree)
     assert value == Tree(name="oak", branches=[Tree(name="twig")])

@@ -10,7 +10,7 @@ import pytest
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
-from sennit.services.models.params import PARAMS, checked_params
+from sennit.services.models.params import PARAMS, check_params
 from sennit.services.models.providers.model import ProviderModel, connect
 from sennit.services.models.request import ModelRequest
 from tests.services.asking import asked, folded, request, streamed
@@ -153,7 +153,7 @@ def test_a_tool_s_schema_is_not_changed_by_sending_it(
 def test_the_form_of_the_answer_is_asked_for_natively(
     server: WireServer, openai: ProviderModel, google: ProviderModel
 ) -> None:
-    assert openai.shapes_output
+    assert openai.supports_output_schema
     form = sent(server, openai, request(output=PERSON))["response_format"]
     assert form["type"] == "json_schema"
     assert form["json_schema"]["name"] == "Person_X"
@@ -166,11 +166,11 @@ def test_anthropic_is_held_to_a_form_where_it_can_be(
     server: WireServer, anthropic: ProviderModel
 ) -> None:
     new = connect("anthropic:claude-opus-5", base_url=server.url, api_key=KEY)
-    assert new.shapes_output
+    assert new.supports_output_schema
     body = sent(server, new, request(output=PERSON, params={"max_tokens": 100}))
     assert body["output_config"]["format"]["type"] == "json_schema"
     old = connect("anthropic:claude-3-haiku", base_url=server.url, api_key=KEY)
-    assert not old.shapes_output
+    assert not old.supports_output_schema
     with pytest.raises(ValidationError, match="does not support structured output"):
         asked(old, request(output=PERSON))
 
@@ -339,16 +339,16 @@ def test_a_param_nobody_knows_is_refused_with_those_that_exist(openai: ProviderM
 )
 def test_a_value_of_the_wrong_kind_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=name):
-        checked_params({name: value})
+        check_params({name: value})
 
 
 def test_none_means_not_set_and_one_text_to_stop_at_is_a_list() -> None:
-    assert checked_params({"seed": None, "stop": "x"}) == {"stop": ["x"]}
+    assert check_params({"seed": None, "stop": "x"}) == {"stop": ["x"]}
 
 
 def test_a_header_of_the_wrong_kind_is_not_shown() -> None:
     with pytest.raises(InvalidTypeError) as caught:
-        checked_params({"extra_headers": {"authorization": ["secret"]}})
+        check_params({"extra_headers": {"authorization": ["secret"]}})
     assert "secret" not in str(caught.value)
 
 

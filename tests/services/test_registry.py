@@ -45,7 +45,7 @@ class Echo:
 
     window = None
     streams = False
-    shapes_output = True
+    supports_output_schema = True
 
     def __init__(self, name: str = "test:echo") -> None:
         self.name = name

@@ -154,7 +154,7 @@ def test_a_loop_that_ends_before_its_write_is_made_takes_no_other_loop_with_it(
 ) -> None:
     session = sennit.open(tmp_path / "sennit.db").session("chat")
     session.add_message("user", "first")
-    store: Any = session._keeper.store  # type: ignore[union-attr]
+    store: Any = session._repository.store  # type: ignore[union-attr]
 
     async def leave() -> None:
         task = asyncio.create_task(session.aadd_message("user", "left behind"))

@@ -251,7 +251,7 @@ def test_a_session_is_read_again_only_after_a_write(
     for _ in range(3):
         two.refresh()
     assert len(reads) == 1
-    with clock.using(lambda: 0):  # the clock was set back
+    with clock.wall_clock_from(lambda: 0):  # the clock was set back
         one.add_message("user", "Again")
     two.refresh()
     assert said(two.default_branch) == ["Hello", "Again"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import sennit
 from sennit import SennitError
-from sennit.stores.database_url import shown_address, without_secrets
+from sennit.stores.database_url import redact_url, without_secrets
 
 CANARY = "Canary7"
 _SIGNS = st.text(st.sampled_from("@:/?#[]%&=+,;!$'()* \t~.-_aZ09é"), max_size=6)
@@ -42,7 +42,7 @@ def test_no_error_tells_a_password_whatever_signs_are_in_it(
     told = "".join(traceback.format_exception(caught.value, chain=True))
     said = [line for line in told.splitlines() if "test_addresses.py" not in line]
     assert CANARY not in "\n".join(said)
-    assert CANARY not in shown_address(url)
+    assert CANARY not in redact_url(url)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_no_error_tells_a_password_whatever_signs_are_in_it(
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert shown_address(url) == f"postgresql://{shown}"
+    assert redact_url(url) == f"postgresql://{shown}"
 
 
 def test_an_unescaped_sign_in_a_password_is_refused_with_the_way_out() -> None:

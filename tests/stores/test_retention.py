@@ -25,7 +25,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def at(moment: datetime, client: Client, key: str, text: str = "said in {key}") -> None:
-    with clock.using(lambda: clock.from_datetime(moment) * 1000):
+    with clock.wall_clock_from(lambda: clock.from_datetime(moment) * 1000):
         client.session(key).add_message("user", text.format(key=key))
 
 

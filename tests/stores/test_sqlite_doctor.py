@@ -128,7 +128,7 @@ def test_a_file_that_sqlite_finds_damaged_is_told_of_and_not_touched(
         stream.write(b"\xff" * 200)
     store = SQLiteStore(path)
     for found in (examine(store), repair(store)):
-        assert [(one.kind, one.mendable) for one in found] == [("file", False)]
+        assert [(one.kind, one.repairable) for one in found] == [("file", False)]
     store.close()
 
 

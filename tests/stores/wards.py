@@ -107,7 +107,7 @@ def mended(client: Client, kind: str) -> None:
     other = texts(fresh(client).session("other"), "top")
     found = {finding.kind: finding for finding in client.doctor()}
     assert kind in found
-    assert found[kind].mendable
+    assert found[kind].repairable
     assert found[kind].count >= len(found[kind].rows) > 0
     assert kind in {finding.kind for finding in client.doctor(repair=True)}
     assert client.doctor() == []

@@ -116,7 +116,7 @@ class Case:
 
         async def interrupt() -> None:
             state = self.server.state
-            running = state.runs.on(await state.owners.local().branch(self.session, self.branch))
+            running = state.runs.on(await state.callers.local().branch(self.session, self.branch))
             assert running is not None
             running.suspend()
 

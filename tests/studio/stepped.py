@@ -16,7 +16,7 @@ class SteppedModel:
 
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     def __init__(self, name: str = "stepped") -> None:
         self.name = name

@@ -59,7 +59,7 @@ def replaying(seed: int) -> Generator[None]:
     ids._random.seed(seed)
     ids._latest = 0
     try:
-        with clock.using(lambda: NOON + seed * 10**9):
+        with clock.wall_clock_from(lambda: NOON + seed * 10**9):
             yield
     finally:
         ids._random.seed()
@@ -297,7 +297,7 @@ ACTS = {
         Act("remove a branch", lambda _, session: session.remove_branch("main")),
         Act("delete a session", lambda client, _: client.delete_session("chat")),
         Act("search", lambda client, _: client.search_messages("knot"), steps=0),
-        Act("embed", lambda c, _: VectorIndex(c.memory.realm, WordEmbedder()).embed(), steps=0),
+        Act("embed", lambda c, _: VectorIndex(c.memory.scope, WordEmbedder()).embed(), steps=0),
         Act("write a group", _write_group),
         Act("write a group with a refused one", _write_group_with_a_refused_one),
         Act("write a group of runs", _write_group_of_runs),

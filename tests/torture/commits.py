@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sennit
-from sennit.api.worker import work as serve
+from sennit.api.worker import run_worker as serve
 from sennit.memory import memory as _memory
 from sennit.memory.commit import job_handler as _served
 from sennit.memory.commit.result import CommitResult
@@ -48,7 +48,7 @@ def work(job: Job, say: Say) -> None:
         drain=not job.get("waits", False), concurrency=job.get("concurrency", 1)
     )
     with _fate(job):
-        serve(job["url"], serving, model=model if "answers" in job else None, told=told)
+        serve(job["url"], serving, model=model if "answers" in job else None, on_result=told)
 
 
 def commit(job: Job, say: Say) -> None:

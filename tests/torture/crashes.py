@@ -92,7 +92,7 @@ def state(client: Client) -> State:
 
 def everything(client: Client) -> tuple[list[SessionDump], list[StoredFile]]:
     """All sessions and files; from PostgreSQL in one snapshot, as each question takes its time."""
-    store, realm = client._store, client.memory.realm
+    store, realm = client._store, client.memory.scope
     if isinstance(store, PostgresStore):
         return store.with_everything(lambda sessions, files: (list(sessions), list(files)))
     sessions = [

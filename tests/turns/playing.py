@@ -50,7 +50,7 @@ class Speaker:
     name = "scripted"
     window = None
     streams = True
-    shapes_output = False
+    supports_output_schema = False
 
     def __init__(self, replies: list[list[Delta | Exception]]) -> None:
         self._replies = iter(replies)

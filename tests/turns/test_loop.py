@@ -309,7 +309,7 @@ def test_a_budget_of_seconds_is_looked_at_before_each_call(
         return 5
 
     talk = Talk(calls, tools=[wait])
-    with clock.ticking(lambda: seconds):
+    with clock.monotonic_clock_from(lambda: seconds):
         result = talk.run(SessionOptions(budget=Budget(seconds=4)))
     assert (result.stop_reason, result.messages[0].code) == ("budget", "budget_seconds")
     assert talk.said[1:] == said

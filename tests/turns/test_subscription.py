@@ -17,7 +17,7 @@ from sennit.stores.records.sessions import EventRecord, PutRun, RunRecord
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.branch_lease import revoke_lease
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
-from sennit.turns.subscription import Subscription, is_under_way
+from sennit.turns.subscription import Subscription, has_active_run
 from tests.talking import PLAIN, Talk, add, in_short
 
 pytest_plugins = ("tests.durable",)
@@ -188,9 +188,9 @@ def test_a_run_of_another_machine_is_over_when_its_lease_has_expired(address: st
 
         async def watch() -> list[AnyEvent]:
             await runs.write((), [PutRun(run, lease.token)])
-            assert is_under_way(runs)
+            assert has_active_run(runs)
             runs.renew(lease, 0)
-            assert not is_under_way(runs)
+            assert not has_active_run(runs)
             async with Subscription(runs, 0) as joined:
                 return [one async for one in joined]
 

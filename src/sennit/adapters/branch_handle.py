@@ -46,7 +46,7 @@ class BranchHandle:
         with branch.session.lock:
             first = first_message_index(branch)
             start = first if last is None else max(first, len(branch) - last)
-            return branch.items_of(branch.session.messages, start)
+            return branch.messages_from(branch.session.messages, start)
 
     def add(self, messages: Sequence[Message]) -> None:
         """Append messages to the branch, all or none."""

@@ -24,7 +24,7 @@ from sennit.messages.content import (
     MessageContent,
     MessageRole,
 )
-from sennit.messages.json_values import plain, readable
+from sennit.messages.json_values import plain, replace_invalid
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.prompt.tool_chat import to_model_messages
 
@@ -142,16 +142,18 @@ def instruction(text: str, images: Iterable[str] = ()) -> InstructionContent:
     """Return a user's message as an instruction; only images with an HTTP URL are included."""
     urls = [url for url in images if url.startswith(("http://", "https://"))]
     if not urls:
-        return InstructionContent(instruction=readable(text))
+        return InstructionContent(instruction=replace_invalid(text))
     try:
-        return InstructionContent(instruction=readable(text), images=urls)
+        return InstructionContent(instruction=replace_invalid(text), images=urls)
     except ValidationError:  # a URL that is not safe to fetch; the original has it
-        return InstructionContent(instruction=readable(text))
+        return InstructionContent(instruction=replace_invalid(text))
 
 
 def answer(text: str, reasoning: str = "") -> AssistantResponseContent:
     """Return a model's message as an assistant response."""
-    return AssistantResponseContent.create(readable(text), readable(reasoning) or None)
+    return AssistantResponseContent.create(
+        replace_invalid(text), replace_invalid(reasoning) or None
+    )
 
 
 def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestContent:
@@ -160,22 +162,22 @@ def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestCon
         try:
             arguments = json.loads(arguments or "{}")
         except ValueError:
-            arguments = {"unreadable": readable(arguments)}
+            arguments = {"unreadable": replace_invalid(arguments)}
     storable = to_storable(arguments)
     if not isinstance(storable, dict):
         storable = {"value": storable}
-    storable_id = None if call_id is None else readable(call_id)
+    storable_id = None if call_id is None else replace_invalid(call_id)
     return ActionRequestContent.create(
-        readable(function), cast("dict[str, Any]", storable), storable_id
+        replace_invalid(function), cast("dict[str, Any]", storable), storable_id
     )
 
 
 def result(call_id: str, value: Any, *, failed: bool = False) -> ActionResponseContent:
     """Return a tool result as an action response."""
-    request_id = readable(call_id)
+    request_id = replace_invalid(call_id)
     if failed:
         text = value if isinstance(value, str) else json.dumps(to_storable(value))
-        return ActionResponseContent(request_id=request_id, error=readable(text))
+        return ActionResponseContent(request_id=request_id, error=replace_invalid(text))
     return ActionResponseContent(request_id=request_id, result=to_storable(value))
 
 
@@ -184,7 +186,7 @@ def to_storable(value: Any) -> Any:
     try:
         return plain(value, "value")
     except ValidationError:
-        return readable(json.dumps(value, default=str))
+        return replace_invalid(json.dumps(value, default=str))
 
 
 def sender_of_role(role: str) -> SenderRecipient | None:

@@ -50,7 +50,7 @@ class RecordLog:
             is_reset = is_reset or (
                 self._read_count > 0 and branch[self._read_count - 1] != self._last_id
             )
-            messages = branch.items_of(session.messages, 0 if is_reset else self._read_count)
+            messages = branch.messages_from(session.messages, 0 if is_reset else self._read_count)
             last = branch[length - 1] if length else None
             self._session, self._read_count, self._last_id = session, length, last
             return is_reset, messages

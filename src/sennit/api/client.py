@@ -18,7 +18,7 @@ from sennit.api.lazy_memory import LazyMemory
 from sennit.api.own_store import DEFAULT
 from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.paths import local_path
 from sennit.sessions.async_method import async_method
 from sennit.sessions.client import ClientCore
@@ -27,10 +27,10 @@ from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import Owner, SessionRecord
-from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
+from sennit.stores.retention import check_retention, cutoff_us, purge, purge_if_possible
 
 if TYPE_CHECKING:
-    from sennit.learning.export import Exported, ExportOptions, SessionSource, TrainingLines
+    from sennit.learning.export import ExportOptions, ExportResult, SessionSource, TrainingLines
     from sennit.memory.commit.result import CommitResult
     from sennit.memory.files.filesystem import FileSystem
     from sennit.memory.history.forget import ForgetResult, UndoResult
@@ -44,12 +44,13 @@ if TYPE_CHECKING:
     from sennit.stores.transfer.export_import import ExportSummary, ImportSummary, Progress
 
 
-def checked_embedder(embedder: Any) -> Embedder | None:
+def validate_embedder(embedder: Any) -> Embedder | None:
     """Return `embedder` if it can embed or is None; raises InvalidTypeError."""
     embeds = hasattr(embedder, "name") and callable(getattr(embedder, "embed", None))
     if embedder is not None and (isinstance(embedder, type) or not embeds):
         raise InvalidTypeError(
-            f"embedder must have a name and embed(texts), as MiniLM() has, got {shown(embedder)}."
+            "embedder must have a name and embed(texts), as MiniLM() has, got "
+            f"{short_repr(embedder)}."
         )
     return embedder
 
@@ -78,9 +79,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         `group` is the group committer that clients of one store share: see
         `sennit.api.client_pool`.
         """
-        self._retention = checked_retention(
-            settings.retention() if retention is None else retention
-        )
+        self._retention = check_retention(settings.retention() if retention is None else retention)
         self._closing = False
         super().__init__(
             store,
@@ -92,7 +91,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             group=group,
         )
         self._shared_space = shared_space
-        self._embedder = checked_embedder(embedder)
+        self._embedder = validate_embedder(embedder)
         self._memory = LazyMemory(self._create_memory)
         self._own_operations = None if operations is None else operation_registry(operations)
 
@@ -125,7 +124,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """Sessions, memories, skills and resources as a file system."""
         from sennit.memory.files.filesystem import FileSystem
 
-        return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
+        return FileSystem(self.memory.scope, lambda uid: self.session(uid, create=False))
 
     def get_task(self, task_id: str | UUID) -> CommitResult:
         """Return the progress of a commit by the `task_id` of its result; raises NotFoundError."""
@@ -160,7 +159,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """
         from sennit.memory.history.forget import forget
 
-        scope = self.memory.realm
+        scope = self.memory.scope
         return forget(scope, super().delete_session, user=user, uri=uri, session=session)
 
     def delete_session(self, session_id: str | UUID) -> bool:
@@ -174,7 +173,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         self._memory.close()
         if not self._shares and not self._closing:
             self._closing = True
-            purge_if_possible(self._store, self._owner, due(self._retention), self.lose)
+            purge_if_possible(self._store, self._owner, cutoff_us(self._retention), self.lose)
         super().close()
 
     def export(
@@ -200,7 +199,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             sessions = [sessions]
         if not isinstance(sessions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
-                f"sessions are keys or ids, one or a list of them, got {shown(sessions)}."
+                f"sessions are keys or ids, one or a list of them, got {short_repr(sessions)}."
             )
         return [self.session_info(session).id for session in sessions]
 
@@ -220,7 +219,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         options: ExportOptions | None = None,
         sessions: str | UUID | Iterable[str | UUID] | None = None,
         progress: Progress | None = None,
-    ) -> Exported:
+    ) -> ExportResult:
         """Write sessions, by default all, as training data: ".parquet", or else JSON Lines.
 
         Raises ExistsError if a file exists, NotFoundError for an unknown session.
@@ -295,7 +294,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         By default those whose retention time is over. Closing a client does this too, so only
         long-running programs need to call it.
         """
-        before = due(self._retention) if older_than is None else clock.from_datetime(older_than)
+        before = (
+            cutoff_us(self._retention) if older_than is None else clock.from_datetime(older_than)
+        )
         return purge(self._store, self._owner, before, self.lose)
 
     def lose(self, owner: Owner, session: UUID, messages: Sequence[UUID]) -> None:
@@ -307,7 +308,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         repository = super()._keeper(session, new)
-        repository.erases = not self._retention
+        repository.erases_removed = not self._retention
         return repository
 
     def find(
@@ -330,7 +331,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """
         from sennit.memory.retrieval.find import find, where
 
-        scope = self.memory.realm
+        scope = self.memory.scope
         limits = where(scope, target_uri, category=category, since=since, until=until, at=at)
         vectors = self.memory.vectors
         return find(scope, query, limits, limit=limit, explain=explain, vectors=vectors)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from sennit import settings
-from sennit.api.client import Client, checked_embedder
+from sennit.api.client import Client, validate_embedder
 from sennit.api.own_store import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import Owner
-from sennit.stores.retention import checked_retention, due, purge_if_possible
+from sennit.stores.retention import check_retention, cutoff_us, purge_if_possible
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -43,7 +43,7 @@ class ClientPool(Closing):
         embedder: Embedder | None = None,
         shared_spaces: Iterable[str] = (),
         retention: timedelta | None = None,
-        most: int = 1000,
+        max_clients: int = 1000,
     ) -> None:
         """Cache up to `most` clients; evicted ones are created again on demand.
 
@@ -51,10 +51,12 @@ class ClientPool(Closing):
         """
         self._shared_spaces = frozenset(shared_spaces)
         self.services = services or ServiceRegistry()
-        self._store, self._embedder, self._max_clients = store, checked_embedder(embedder), most
-        self._retention = checked_retention(
-            settings.retention() if retention is None else retention
+        self._store, self._embedder, self._max_clients = (
+            store,
+            validate_embedder(embedder),
+            max_clients,
         )
+        self._retention = check_retention(settings.retention() if retention is None else retention)
         self._group = GroupCommitter(store)
         self._lock = Lock()
         self._clients: OrderedDict[_Owner, Client] = OrderedDict()
@@ -101,7 +103,7 @@ class ClientPool(Closing):
             for client in clients:
                 client.lose(owner, session, messages)
 
-        purge_if_possible(self._store, None, due(self._retention), on_erased)
+        purge_if_possible(self._store, None, cutoff_us(self._retention), on_erased)
 
     def close(self) -> None:
         """Finish the running work of all clients, then close the store."""

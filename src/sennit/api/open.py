@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from sennit.api.store_url import store_at
+from sennit.api.store_url import open_store
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -47,7 +47,7 @@ def open(
     """
     from sennit.api.client import Client
 
-    store = store_at(url, durability)
+    store = open_store(url, durability)
     try:
         return Client(
             store,

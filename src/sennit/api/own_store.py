@@ -10,8 +10,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from sennit.api.store_url import store_at
-from sennit.errors import InvalidTypeError, shown
+from sennit.api.store_url import open_store
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.messages.content import MessageRole
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import SenderRecipient
@@ -62,9 +62,9 @@ class OwnStore:
 
 def _open_store(store: Any) -> Store:
     if isinstance(store, str | PathLike):
-        return store_at(cast("str | PathLike[str]", store))
+        return open_store(cast("str | PathLike[str]", store))
     if isinstance(store, type) or not hasattr(store, "find_session"):
-        raise InvalidTypeError(f"store must be a Store or a store URL, got {shown(store)}.")
+        raise InvalidTypeError(f"store must be a Store or a store URL, got {short_repr(store)}.")
     return store
 
 

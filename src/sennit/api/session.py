@@ -17,16 +17,16 @@ from sennit.api.lazy_memory import LazyMemory
 from sennit.api.own_store import OwnStore
 from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
-from sennit.errors import ExistsError, InvalidTypeError, shown
+from sennit.errors import ExistsError, InvalidTypeError, short_repr
 from sennit.messages.message import Message, SenderRecipient
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branches import DEFAULT_BRANCH
-from sennit.sessions.grants import NEVER_GIVEN
+from sennit.sessions.grants import UNFENCED
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
 
 if TYPE_CHECKING:
     from sennit.containers.element import Ref
-    from sennit.learning.examples import Example, Metric, Which
+    from sennit.learning.examples import BranchSelection, Example, Metric
     from sennit.learning.labels import Label, Thumb
     from sennit.learning.preferences import Preference
     from sennit.memory.commit.result import CommitResult
@@ -98,19 +98,19 @@ class Session(SessionCore, Closing, AsyncClosing):
         try:
             self._keep(own_store.load_or_create(self), own_store.repository(self.id))
             if conversations is not None:
-                self._import_conversations(conversations)
+                self._import_into_new(conversations)
         except BaseException:
             own_store.close()
             raise
         return own_store
 
-    def _import_conversations(self, conversations: Flow[Message, Any]) -> None:
+    def _import_into_new(self, conversations: Flow[Message, Any]) -> None:
         if len(self.messages) or len(self.branches):
             raise ExistsError(
                 f"Session {self.id} already exists in the store, with {len(self.messages)} "
                 f"messages; open it without conversations= and add messages to it."
             )
-        self._take_over(conversations)
+        self._import_conversations(conversations)
 
     def close(self) -> None:
         """Release the `store` the session was created with, and close it if it was given as a URL.
@@ -207,7 +207,7 @@ class Session(SessionCore, Closing, AsyncClosing):
             return self.get_branch(branch)
         main = self.get_branch(DEFAULT_BRANCH, None)
         if main is None:
-            NEVER_GIVEN.check(DEFAULT_BRANCH, draft.needs)
+            UNFENCED.check(DEFAULT_BRANCH, draft.needs)
             main = self.default_branch
         return main
 
@@ -217,9 +217,9 @@ class Session(SessionCore, Closing, AsyncClosing):
         return self._memory.get()
 
     def _create_memory(self) -> Memory:
-        from sennit.memory.memory import memory_of
+        from sennit.memory.memory import session_memory
 
-        return memory_of(self)
+        return session_memory(self)
 
     def share_memory(self, memory: LazyMemory) -> None:
         """Use a memory shared with other sessions; called by the client."""
@@ -227,7 +227,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
         if self._memory.existing is not None:
-            self._memory.existing.noticed(self, messages, branches)
+            self._memory.existing.count_messages(self, messages, branches)
 
     def remove_messages(
         self, messages: Iterable[Ref | MessageGroup], *, forget: bool = True
@@ -237,25 +237,25 @@ class Session(SessionCore, Closing, AsyncClosing):
         Memories with other sources stay; with `forget=False` all of them do.
         Raises NotFoundError, and removes none then.
         """
-        if self.keeper is None:  # without a store there are no memories
+        if self.repository is None:  # without a store there are no memories
             return super().remove_messages(messages)
         with self.lock:
-            removed = self._found(messages)
+            removed = self._resolve_messages(messages)
         if not removed:
             return removed
         erase = partial(super().remove_messages, removed)
         if not self._is_committed():
             erase()
             if not self._is_committed():
-                self.keeper.store.scrub()
+                self.repository.store.scrub()
                 return removed
             erase = removed.copy  # already erased; a commit came in between
         return self.memory.remove_messages(self, removed, erase, forget=forget)
 
     def _is_committed(self) -> bool:
         """Return whether the session may have memories, according to the store."""
-        return self.keeper is not None and bool(
-            self.archives.number or self.keeper.archived(after=0)
+        return self.repository is not None and bool(
+            self.archives.number or self.repository.archived(after=0)
         )
 
     def used(
@@ -350,7 +350,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     def to_examples(
         self,
-        branches: Which = None,
+        branches: BranchSelection = None,
         *,
         min_score: float | None = None,
         strict_trajectory: bool = False,
@@ -367,7 +367,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         return examples(self, branches, keep)
 
     def score(
-        self, metric: Metric, branches: Which = None, *, by: str | None = None
+        self, metric: Metric, branches: BranchSelection = None, *, by: str | None = None
     ) -> list[Example]:
         """Score each example once with a metric, and label the replies with the scores.
 
@@ -378,7 +378,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         return score(self, metric, branches, by=by)
 
     def to_preferences(
-        self, branches: Which = None, *, by: str | None = None, min_margin: float = 0.0
+        self, branches: BranchSelection = None, *, by: str | None = None, min_margin: float = 0.0
     ) -> list[Preference]:
         """Return pairs of the best reply to each prompt and each reply scored lower."""
         from sennit.learning.preferences import preferences
@@ -415,5 +415,7 @@ def operation_registry(operations: Any) -> OperationRegistry:
     if operations is None:
         return OperationRegistry()
     if not isinstance(operations, OperationRegistry):
-        raise InvalidTypeError(f"operations must be an OperationRegistry, got {shown(operations)}.")
+        raise InvalidTypeError(
+            f"operations must be an OperationRegistry, got {short_repr(operations)}."
+        )
     return operations

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sennit import settings
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.paths import local_path, make_private_folder
 from sennit.stores.database_url import is_database
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _CONNECTION_PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
 
 
-def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
+def open_store(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
     """Open the store at a URL; see `sennit.open`."""
     address = _parse_address(settings.default_url() if url is None else url)
     if durability != "full" and (address == ":memory:" or "://" in address):
         raise ValidationError(
-            f"durability={shown(durability)} applies only to SQLite files, not to "
+            f"durability={short_repr(durability)} applies only to SQLite files, not to "
             f"{_redacted(address)}."
         )
     if address == ":memory:":
@@ -66,7 +66,8 @@ def _parse_address(value: object) -> str:
     address = fspath(cast("PathLike[Any]", value)) if isinstance(value, PathLike) else value
     if not isinstance(address, str):
         raise InvalidTypeError(
-            f"A store is the path of a file, 'postgresql://…' or ':memory:', got {shown(address)}."
+            "A store is the path of a file, 'postgresql://…' or ':memory:', got "
+            f"{short_repr(address)}."
         )
     if "\0" in address:
         raise ValidationError(

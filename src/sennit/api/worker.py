@@ -6,7 +6,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from sennit.api.store_url import store_at
+from sennit.api.store_url import open_store
 from sennit.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sennit.stores.job_queue import WorkerOptions
 
 
-def work(
+def run_worker(
     url: str | PathLike[str] | None = None,
-    serving: WorkerOptions | None = None,
+    options: WorkerOptions | None = None,
     *,
     model: Callable[[], Model] | None = None,
-    told: Callable[[CommitResult], object] = lambda _: None,
-    begun: Callable[[], object] = lambda: None,
+    on_result: Callable[[CommitResult], object] = lambda _: None,
+    on_start: Callable[[], object] = lambda: None,
 ) -> None:
     """Finish commits of all users of a PostgreSQL store, until SIGTERM or SIGINT.
 
@@ -34,14 +34,14 @@ def work(
     from sennit.memory.commit.job_handler import CommitJobHandler
     from sennit.stores.job_queue import StoreWithWorkers, WorkerOptions
 
-    store = store_at(url)
+    store = open_store(url)
     try:
         if not isinstance(store, StoreWithWorkers):
             raise ValidationError(
                 "Workers need a PostgreSQL store; on other stores, the program that commits "
                 "finishes its commits, or client.finish_commits() does."
             )
-        begun()
-        store.serve(CommitJobHandler(store, model, told), serving or WorkerOptions())
+        on_start()
+        store.serve(CommitJobHandler(store, model, on_result), options or WorkerOptions())
     finally:
         store.close()

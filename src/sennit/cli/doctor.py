@@ -17,7 +17,7 @@ from sennit.cli.sessions import print_json
 from sennit.cli.targets import JsonOption, StoreOption, is_missing
 from sennit.cli.text import clean
 from sennit.errors import SennitError
-from sennit.stores.database_url import shown_address
+from sennit.stores.database_url import redact_url
 
 if TYPE_CHECKING:
     from sennit.stores.doctor.checks import Finding
@@ -58,7 +58,7 @@ def doctor(
         "python": sys.version.split()[0],
         "extras": ", ".join(extra for extra, module in _EXTRAS.items() if find_spec(module)),
         "local model": _local_model(),
-        "store": f"{shown_address(address)} ({store_report.status})",
+        "store": f"{redact_url(address)} ({store_report.status})",
     }
     if as_json:
         findings = [asdict(finding) for finding in store_report.findings]
@@ -82,7 +82,7 @@ def _check_store(address: str, *, repair: bool) -> _StoreReport:
         return _StoreReport(str(error), healthy=False)
     if not findings:
         return _StoreReport("ok", notes=notes)
-    if repair and all(finding.mendable for finding in findings):
+    if repair and all(finding.repairable for finding in findings):
         return _StoreReport("repaired", findings=findings, notes=notes)
     advice = "restore a backup" if repair else "sennit doctor --repair repairs what can be repaired"
     return _StoreReport(f"damaged; {advice}", healthy=False, findings=findings, notes=notes)
@@ -101,7 +101,7 @@ def _print(report: dict[str, str], store_report: _StoreReport) -> None:
     for note in store_report.notes:
         typer.echo(f"{'note':<12} {clean(note)}")
     for finding in store_report.findings:
-        suffix = "" if finding.mendable else " (cannot be repaired)"
+        suffix = "" if finding.repairable else " (cannot be repaired)"
         typer.echo(
             f"- {clean(finding.said)} {finding.count}×: {clean(', '.join(finding.rows))}{suffix}"
         )

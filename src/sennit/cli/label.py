@@ -18,7 +18,7 @@ from sennit.cli.targets import (
 )
 from sennit.cli.text import clean, message_text, one_line
 from sennit.clock import from_datetime, to_iso
-from sennit.errors import NotFoundError, ValidationError, shown
+from sennit.errors import NotFoundError, ValidationError, short_repr
 from sennit.learning.labels import Label
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
@@ -95,7 +95,7 @@ def _parse_score(verdict: str) -> float:
     try:
         return float(verdict)
     except ValueError:
-        message = f"A label is up, down, none or a number, got {shown(clean(verdict))}."
+        message = f"A label is up, down, none or a number, got {short_repr(clean(verdict))}."
         raise ValidationError(message) from None
 
 
@@ -105,7 +105,9 @@ def _find_message(session: Session, id: str) -> Message:
     except ValueError:
         message = None
     if message is None:
-        text = f"There is no message {shown(clean(id))}; run sennit show --json to list the ids."
+        text = (
+            f"There is no message {short_repr(clean(id))}; run sennit show --json to list the ids."
+        )
         raise NotFoundError(text)
     return message
 

@@ -100,10 +100,10 @@ def serve(
     store: StoreOption = None,
 ) -> None:
     """Start the HTTP server: REST API, event streams, OpenAI-compatible API, MCP, web page."""
-    from sennit.server.http.tokens import default_file
+    from sennit.server.http.tokens import default_token_file
     from sennit.server.run import listen
     from sennit.server.run import serve as run
-    from sennit.server.settings import ServerSettings, limits_named
+    from sennit.server.settings import ServerSettings, parse_limits
 
     names = model or ["local"]
     settings = ServerSettings(
@@ -113,12 +113,12 @@ def serve(
         models=tuple(iModel(name, base_url=base_url) for name in names),
         tools=load_tools(tool or (), ask),
         servers=mcp_servers(mcp or (), ask),
-        tokens=default_file() if tokens is None else tokens,
+        tokens=default_token_file() if tokens is None else tokens,
         allow_hosts=tuple(allow_host or ()),
         memory=memory,
         shared_spaces=tuple(shared_space or ()),
         retention=None if retention_days is None else timedelta(days=retention_days),
-        limits=limits_named(limit or (), rate=rate or None),
+        limits=parse_limits(limit or (), rate=rate or None),
     )
     for name in names:
         check_model(name)

@@ -38,10 +38,10 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a token and print it; it cannot be shown again."""
-    from sennit.server.http.tokens import USUAL_SCOPES, add_token, new_token
+    from sennit.server.http.tokens import DEFAULT_SCOPES, add_token, new_token
 
     secret, entry = new_token(
-        user=user, tenant=tenant, agent=agent, scopes=scope or USUAL_SCOPES, note=note
+        user=user, tenant=tenant, agent=agent, scopes=scope or DEFAULT_SCOPES, note=note
     )
     path = _token_file(tokens)
     first = not path.exists()
@@ -92,6 +92,6 @@ def revoke(
 
 
 def _token_file(path: Path | None) -> Path:
-    from sennit.server.http.tokens import default_file
+    from sennit.server.http.tokens import default_token_file
 
-    return default_file() if path is None else path
+    return default_token_file() if path is None else path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sennit.api.worker import work
+from sennit.api.worker import run_worker
 from sennit.cli.memory import ModelOption
 from sennit.cli.targets import JsonOption, StoreOption
 from sennit.cli.text import clean, pluralize
@@ -37,12 +37,12 @@ def worker(
     """Finish background commits of all users of a PostgreSQL store."""
     _log_to_stderr()
     done = _CommitPrinter(as_json=as_json)
-    work(
+    run_worker(
         store,
         WorkerOptions(concurrency=concurrency, drain=drain),
         model=None if model is None else partial(iModel, model),
-        told=done,
-        begun=lambda: typer.echo(
+        on_result=done,
+        on_start=lambda: typer.echo(
             f"Worker started, {concurrency} at a time; stop it with SIGTERM or Ctrl-C.", err=True
         ),
     )

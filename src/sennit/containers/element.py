@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 from sennit.clock import from_datetime, from_iso, now_us, to_datetime
-from sennit.errors import CodecError, InvalidTypeError, ValidationError, shown
+from sennit.errors import CodecError, InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 
 _KEYS = frozenset({"id", "created_at", "metadata"})
@@ -82,7 +82,7 @@ class Element:
                 f"A {cls.__name__} cannot be created from a dict; use its constructor."
             )
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CodecError(f"A stored element is a dict, got {shown(data)}.")
+            raise CodecError(f"A stored element is a dict, got {short_repr(data)}.")
         for key, kind in _KINDS.items():
             if key in data:
                 return kind.from_dict(data)
@@ -154,7 +154,7 @@ def checked_name(name: object) -> str | None:
     if name is None:
         return None
     if not isinstance(name, str):
-        raise InvalidTypeError(f"A name must be a string or None, got {shown(name)}.")
+        raise InvalidTypeError(f"A name must be a string or None, got {short_repr(name)}.")
     if not name:
         raise ValidationError("A name must not be empty; leave it out (None) for no name.")
     return name
@@ -164,17 +164,20 @@ def _as_uuid(value: object) -> UUID:
     if isinstance(value, UUID):
         return value
     if not isinstance(value, str):
-        raise InvalidTypeError(f"Expected a UUID or a UUID string as id, got {shown(value)}.")
+        raise InvalidTypeError(f"Expected a UUID or a UUID string as id, got {short_repr(value)}.")
     try:
         return UUID(value)
     except ValueError:
         raise ValidationError(
-            f"{shown(value)} is not a UUID; use one like '0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80'."
+            f"{short_repr(value)} is not a UUID; use one like "
+            "'0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80'."
         ) from None
 
 
 def read_only(metadata: object) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping):
-        raise InvalidTypeError(f"Metadata must be a mapping such as a dict, got {shown(metadata)}.")
+        raise InvalidTypeError(
+            f"Metadata must be a mapping such as a dict, got {short_repr(metadata)}."
+        )
     copied = dict(cast(Mapping[str, Any], metadata))
     return MappingProxyType(copied) if copied else NO_METADATA

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from sennit.containers.element import Element, Ref, key_of, uid_of
 from sennit.containers.progression import Progression
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, shown
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, short_repr
 
 T = TypeVar("T", bound=Element)
 D = TypeVar("D")
@@ -249,7 +249,7 @@ class Pile(Element, Generic[T]):
 
     def _validate(self, items: Iterable[T]) -> dict[int, T]:
         if not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(f"Expected an iterable of items, got {shown(items)}.")
+            raise InvalidTypeError(f"Expected an iterable of items, got {short_repr(items)}.")
         fresh: dict[int, T] = {}
         for item in items:
             if not isinstance(item, self._item_type):

@@ -33,7 +33,7 @@ from sennit.errors import (
     NotFoundError,
     OutOfRangeError,
     ValidationError,
-    shown,
+    short_repr,
 )
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class Progression(Element):
         try:
             return range(len(self))[key]
         except (TypeError, ValueError) as error:
-            raise InvalidTypeError(f"{shown(key)} is not a valid slice: {error}.") from error
+            raise InvalidTypeError(f"{short_repr(key)} is not a valid slice: {error}.") from error
 
     def _position(self, index: SupportsIndex) -> int:
         wanted = index if type(index) is int else _as_index(index)
@@ -333,7 +333,7 @@ class Progression(Element):
         if 0 <= position < length:
             return position
         way_out = f"use {-length} to {length - 1}" if length else "it is empty"
-        given = shown(wanted)
+        given = short_repr(wanted)
         raise OutOfRangeError(f"Index {given} is out of range for length {length}; {way_out}.")
 
     def _reset(self) -> None:

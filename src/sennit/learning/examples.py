@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.learning.exchanges import (
     Exchange,
     branch_exchanges,
@@ -26,7 +26,7 @@ from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import BranchRef, SessionCore
 
-Which: TypeAlias = BranchRef | Iterable[BranchRef] | None
+BranchSelection: TypeAlias = BranchRef | Iterable[BranchRef] | None
 """Branches to learn from: one, several, or (None) all leaves.
 
 All leaves excludes branches with the turns of single predictors of a DSPy program.
@@ -122,7 +122,7 @@ class Filter:
 
 
 def examples(
-    session: SessionCore, branches: Which = None, keep: Filter | None = None
+    session: SessionCore, branches: BranchSelection = None, keep: Filter | None = None
 ) -> list[Example]:
     """Return the answered instructions of branches, each once, in order; raises NotFoundError."""
     keep = keep or Filter()
@@ -154,7 +154,7 @@ def _with_labels(exchange: Exchange, labels: dict[Any, list[Label]]) -> Example:
     return Example(exchange, tuple(x for uid in exchange.answer_ids for x in labels.get(uid, ())))
 
 
-def resolve_branches(session: SessionCore, which: Which) -> list[Branch]:
+def resolve_branches(session: SessionCore, which: BranchSelection) -> list[Branch]:
     """Return the selected branches; raises NotFoundError for a missing one."""
     if which is None:
         return program_branches(leaves(session.branches))
@@ -164,7 +164,7 @@ def resolve_branches(session: SessionCore, which: Which) -> list[Branch]:
 
 
 def score(
-    session: SessionCore, metric: Metric, branches: Which = None, *, by: str | None = None
+    session: SessionCore, metric: Metric, branches: BranchSelection = None, *, by: str | None = None
 ) -> list[Example]:
     """Score each example once with a metric, and label the answers with the scores.
 
@@ -188,7 +188,7 @@ def merge_examples(*groups: Iterable[Example]) -> list[Example]:
         for example in group:
             if not isinstance(example, Example):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValidationError(
-                    f"merge_examples takes lists of Example, got {shown(example)}."
+                    f"merge_examples takes lists of Example, got {short_repr(example)}."
                 )
             exchange = example.exchange
             key = (exchange.session.id, *exchange.prompt_key, exchange.answer_ids)

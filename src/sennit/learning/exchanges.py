@@ -135,7 +135,7 @@ def leaves(branches: Iterable[_S]) -> list[_S]:
 
 def _last_segment(tail: Segment) -> tuple[Segment, int]:
     """Return the segment with the last message of a history, and the history's length."""
-    return (tail.holder(tail.total - 1) if tail.total else tail), tail.total
+    return (tail.segment_at(tail.total - 1) if tail.total else tail), tail.total
 
 
 def _record_bases(segment: Segment, built_on: dict[UUID, int]) -> None:
@@ -169,8 +169,8 @@ def _exchanges_from(branch: Branch, first: int) -> Iterator[Exchange]:
     system_id = None if system is None else system.id
     for begin, end in _spans(messages):
         if start + end > first:
-            segment = tail.holder(start + begin)
-            segment.hold(start + begin + 1)
+            segment = tail.segment_at(start + begin)
+            segment.mark_shared(start + begin + 1)
             yield Exchange(
                 session, branch.name, system_id, segment, ids[begin], tuple(ids[begin + 1 : end])
             )

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.containers.element import Ref, uid_of
-from sennit.errors import ValidationError, shown
-from sennit.messages.json_values import text
+from sennit.errors import ValidationError, short_repr
+from sennit.messages.json_values import validate_text
 from sennit.sessions.labels import SessionLabels
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.sessions import LabelRecord, judge_name
@@ -40,7 +40,7 @@ class Label:
     @classmethod
     def of(cls, message: Ref, score: Any, *, by: str) -> Label:
         """Return a label created now; raises ValidationError if the score is not finite."""
-        if not text(by, "by"):
+        if not validate_text(by, "by"):
             raise ValidationError("A label needs a judge: by='alice', or the name of a metric.")
         judge_name(by)
         number = finite_score(score)
@@ -54,7 +54,7 @@ def finite_score(score: Any) -> float:
     except OverflowError:  # an int too large for a float
         number = math.inf
     if not math.isfinite(number):
-        raise ValidationError(f"A score must be a finite number, got {shown(score)}.")
+        raise ValidationError(f"A score must be a finite number, got {short_repr(score)}.")
     return number
 
 
@@ -70,7 +70,7 @@ def label(
     if (score is None) == (thumb is None):
         raise ValidationError("Pass either a score or a thumb.")
     if thumb is not None and thumb not in _THUMB_SCORES:
-        raise ValidationError(f"thumb must be 'up' or 'down', got {shown(thumb)}.")
+        raise ValidationError(f"thumb must be 'up' or 'down', got {short_repr(thumb)}.")
     new_label = Label.of(message, score if thumb is None else _THUMB_SCORES[thumb], by=by)
     label_many(session, [new_label])
     return new_label

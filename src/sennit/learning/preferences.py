@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sennit.errors import ValidationError, shown
-from sennit.learning.examples import Example, Filter, Which, examples
+from sennit.errors import ValidationError, short_repr
+from sennit.learning.examples import BranchSelection, Example, Filter, examples
 from sennit.learning.exchanges import Exchange, program_branches
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
@@ -67,7 +67,7 @@ class AnswerComparison:
 
 def preferences(
     session: SessionCore,
-    branches: Which = None,
+    branches: BranchSelection = None,
     *,
     by: str | None = None,
     min_margin: float = 0.0,
@@ -82,14 +82,14 @@ def preferences(
 
 def compare(
     session: SessionCore,
-    branches: Which = None,
+    branches: BranchSelection = None,
     *,
     by: str | None = None,
     min_margin: float = 0.0,
 ) -> AnswerComparison:
     """Pair the answers as `preferences` does, and count those without a pair."""
     if not min_margin >= 0:
-        raise ValidationError(f"min_margin must be at least 0, got {shown(min_margin)}.")
+        raise ValidationError(f"min_margin must be at least 0, got {short_repr(min_margin)}.")
     selected = program_branches(session.branches) if branches is None else branches
     all_examples = examples(session, selected, Filter(by=by))
     scored = [example for example in all_examples if example.score is not None]
@@ -136,7 +136,7 @@ class _PromptDigests:
     def _history_digest(self, last_segment: Segment, length: int) -> bytes:
         """Return the digest of the first `length` messages of a history."""
         missing: list[tuple[Segment, int]] = []
-        segment: Segment | None = last_segment.holder(length - 1)
+        segment: Segment | None = last_segment.segment_at(length - 1)
         while segment is not None:
             missing.append((segment, length - segment.offset))
             if len(self._digests.get(segment.id, ())) > missing[-1][1]:

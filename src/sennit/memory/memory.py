@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit import clock, failpoints
-from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, shown
+from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, short_repr
 from sennit.memory.commit.archive import (
     archive,
     current_messages,
@@ -47,7 +47,7 @@ from sennit.memory.retrieval.query_planner import SearchResult, plan, plan_by_ru
 from sennit.memory.retrieval.vector_index import VectorIndex
 from sennit.memory.scope import MemoryScope
 from sennit.messages.content import MessageRole
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.services.models.protocol import Model
@@ -75,7 +75,7 @@ class Memory(MemoryReader):
         """`session` opens one of the user's sessions by id."""
         super().__init__(scope)
         self._session = session
-        self.realm = scope
+        self.scope = scope
         self.vectors = None if embedder is None else VectorIndex(scope, embedder)
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
@@ -102,8 +102,8 @@ class Memory(MemoryReader):
         """Commit branches that have been idle since before this process started."""
         if self._counter is None or self._counter.policy is not policy:
             return
-        records = self.realm.store.list_sessions(
-            self.realm.user, contains=None, before=None, limit=_CATCH_UP_SESSIONS
+        records = self.scope.store.list_sessions(
+            self.scope.user, contains=None, before=None, limit=_CATCH_UP_SESSIONS
         )
         for record in reversed(records):  # oldest first: later statements supersede earlier ones
             if clock.now_us() - record.updated < (policy.idle or 0) * 1_000_000:
@@ -113,7 +113,7 @@ class Memory(MemoryReader):
                 for branch in list(session.branches):
                     self._auto_commit(session, branch, policy)
 
-    def noticed(
+    def count_messages(
         self, session: SessionCore, messages: Sequence[Message], branches: Sequence[Branch]
     ) -> None:
         """Count new messages on branches; a commit that is due runs on the background worker."""
@@ -163,8 +163,8 @@ class Memory(MemoryReader):
         self._resume()
         target = _find_branch(session, branch)
         repository = _repository(session)
-        here = wait or not repository.store.is_served()
-        body = new_commit_body(self.realm.agent_name, here=here, model=self._model is not None)
+        here = wait or not repository.store.has_workers()
+        body = new_commit_body(self.scope.agent_name, here=here, model=self._model is not None)
         record = None if target is None else archive(session, repository, target, recent, body)
         failpoints.reach("memory.commit: archived")
         commit_ids = [
@@ -193,9 +193,9 @@ class Memory(MemoryReader):
         """
         if self._resumed:
             return
-        open_commits = self.realm.store.open_commits(self.realm.user)
+        open_commits = self.scope.store.open_commits(self.scope.user)
         self._resumed = True
-        if not open_commits or self.realm.store.is_served():
+        if not open_commits or self.scope.store.has_workers():
             return
         for _, uid in open_commits:
             with suppress(NotFoundError):  # deleted in the meantime
@@ -239,13 +239,13 @@ class Memory(MemoryReader):
                 self._finalizer.requeue(commit, reason)
                 raise
 
-    def give_up(self, commit: UUID, reason: str) -> CommitResult:
+    def mark_failed(self, commit: UUID, reason: str) -> CommitResult:
         """Mark a commit as failed."""
         return self._finalizer.fail(commit, reason)
 
     def finish_all(self) -> list[CommitResult]:
         """Finish all open commits of this user, such as those a crash has left."""
-        return [self.finish(uid) for _, uid in self.realm.store.open_commits(self.realm.user)]
+        return [self.finish(uid) for _, uid in self.scope.store.open_commits(self.scope.user)]
 
     def task(self, task_id: str | UUID) -> CommitResult:
         """Return the progress of a commit; raises NotFoundError."""
@@ -266,7 +266,7 @@ class Memory(MemoryReader):
 
     def commits(self, session: SessionCore) -> list[CommitStatus]:
         """Return the commits of a session with their decisions, newest first."""
-        records = self.realm.store.commits(self.realm.user, session.id).commits
+        records = self.scope.store.commits(self.scope.user, session.id).commits
         return [commit_status(session.id, record) for record in reversed(records)]
 
     def committed(self, task_id: str | UUID) -> CommitStatus:
@@ -280,7 +280,7 @@ class Memory(MemoryReader):
     def undo(self, task_id: str | UUID) -> UndoResult:
         """Undo what a commit has written; see `Client.undo_commit`."""
         with self._finish_lock:
-            return undo(self.realm, commit_id(task_id))
+            return undo(self.scope, commit_id(task_id))
 
     def remove_messages(
         self,
@@ -295,14 +295,14 @@ class Memory(MemoryReader):
         See `Session.remove_messages`.
         """
         ids = [message.id for message in messages]
-        return removal.remove(self.realm, session.id, ids, erase, forget=forget)
+        return removal.remove(self.scope, session.id, ids, erase, forget=forget)
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int
     ) -> SearchResult:
         """Plan queries for a question and run them; see `Client.search`."""
         self._refuse_running_loop()
-        query = text(query, "the text to search for")
+        query = validate_text(query, "the text to search for")
         messages = [] if session is None else self.current(session, branch)
         texts = [
             part.text
@@ -315,8 +315,8 @@ class Memory(MemoryReader):
             if self._model is None
             else asyncio.run(plan(query, texts, self._model, self._prompts))
         )
-        filters = where(self.realm, without=frozenset(message.id for message in messages))
-        return search(self.realm, queries, filters, limit=limit, vectors=self.vectors)
+        filters = where(self.scope, without=frozenset(message.id for message in messages))
+        return search(self.scope, queries, filters, limit=limit, vectors=self.vectors)
 
     def _extract(self, archived: ArchivedMessages) -> Digest:
         if self._model is None:
@@ -359,7 +359,7 @@ def _find_branch(session: SessionCore, branch: BranchRef | None) -> Branch | Non
 
 
 def _repository(session: SessionCore) -> SessionRepository:
-    repository = session.keeper
+    repository = session.repository
     if repository is None:
         raise StoreError(
             "A session without a store cannot be committed; open it with "
@@ -368,7 +368,7 @@ def _repository(session: SessionCore) -> SessionRepository:
     return repository
 
 
-def memory_of(session: SessionCore) -> Memory:
+def session_memory(session: SessionCore) -> Memory:
     """Return the memory of a session without a client; raises StoreError if it has no store."""
     repository, agent = _repository(session), session.agent
     name = agent.value if isinstance(agent, MessageRole) else str(agent)
@@ -383,5 +383,5 @@ def commit_id(value: Any) -> UUID:
         return UUID(value)
     except (ValueError, TypeError, AttributeError):
         raise ValidationError(
-            f"A commit id is the task_id of its result; got {shown(value)}."
+            f"A commit id is the task_id of its result; got {short_repr(value)}."
         ) from None

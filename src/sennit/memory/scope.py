@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit.errors import AccessError, ValidationError
 from sennit.memory.extraction.values import Category
 from sennit.memory.uri import SHARED, Scope, Uri
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.stores.base import Store
 from sennit.stores.records.files import FileRecord
 from sennit.stores.records.sessions import Owner
@@ -116,7 +116,7 @@ class MemoryScope:
         """Return the id of the user's session with a key or id; raises ValidationError."""
         if isinstance(name, UUID):
             return name
-        key = text(name, "session")
+        key = validate_text(name, "session")
         try:
             return UUID(key)
         except ValueError:

@@ -23,8 +23,8 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from sennit.errors import ValidationError, shown
-from sennit.messages.json_values import text
+from sennit.errors import ValidationError, short_repr
+from sennit.messages.json_values import validate_text
 
 Scope: TypeAlias = Literal["session", "user", "agent", "resources"]
 
@@ -53,15 +53,17 @@ class Uri:
         """Parse a URI, or return one that is parsed; raises ValidationError."""
         if isinstance(uri, Uri):
             return uri
-        raw = text(uri, "A URI")
+        raw = validate_text(uri, "A URI")
         if not raw.startswith(SCHEME):
             raise ValidationError(
-                f"A URI begins with {SCHEME!r}, like 'viking://user/memories'; got {shown(raw)}."
+                f"A URI begins with {SCHEME!r}, like 'viking://user/memories'; got "
+                f"{short_repr(raw)}."
             )
         scope, *names = raw[len(SCHEME) :].removesuffix("/").split("/")
         if scope not in SCOPES:
             raise ValidationError(
-                f"A URI has one of the scopes {list(SCOPES)}, got {shown(scope)} in {shown(raw)}."
+                f"A URI has one of the scopes {list(SCOPES)}, got {short_repr(scope)} in "
+                f"{short_repr(raw)}."
             )
         if len(names) > _MAX_DEPTH:
             raise ValidationError(f"A URI has at most {_MAX_DEPTH} names, got {len(names)}.")
@@ -105,7 +107,7 @@ def checked_name(name: str, where: str) -> str:
     reason = _name_error(name)
     if reason is not None:
         raise ValidationError(
-            f"{shown(name)} in {shown(where)} is not a valid file name: {reason}."
+            f"{short_repr(name)} in {short_repr(where)} is not a valid file name: {reason}."
         )
     return name
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sennit.errors import CodecError, shown
+from sennit.errors import CodecError, short_repr
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -40,7 +40,7 @@ def dumps(value: Any, most: int | None = None) -> bytes:
 def loads(data: bytes | str) -> Any:
     """Decode JSON bytes or text; raises CodecError if it is invalid."""
     if not isinstance(data, (bytes, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CodecError(f"JSON is text or bytes, got {shown(data)}.")
+        raise CodecError(f"JSON is text or bytes, got {short_repr(data)}.")
     try:
         data = data.encode() if isinstance(data, str) else data
     except UnicodeError as error:

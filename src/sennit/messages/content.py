@@ -21,7 +21,7 @@ from sennit.messages.content_base import (
     Rendered,
     register,
 )
-from sennit.messages.json_values import plain, text
+from sennit.messages.json_values import plain, validate_text
 from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.messages.validators import Check
@@ -117,7 +117,7 @@ class SystemContent(MessageContent):
 
     def _time(self) -> str:
         if self.datetime_factory is not Unset:
-            return text(self.datetime_factory(), "what datetime_factory returned")
+            return validate_text(self.datetime_factory(), "what datetime_factory returned")
         if self.system_datetime is True:
             return clock.to_datetime(clock.now_us()).isoformat()
         return self.system_datetime or ""
@@ -352,6 +352,6 @@ def _restore_schema(stored: Any, models: Mapping[str, type[BaseModel]]) -> Any:
         return stored
     record = cast("dict[str, Any]", stored)
     if record.keys() == {"model", "schema"}:
-        name = text(record["model"], "model")
+        name = validate_text(record["model"], "model")
         return models.get(name) or ModelSchema(name, record["schema"])
     return record["schema"] if record.keys() == {"schema"} else record

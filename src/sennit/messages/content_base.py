@@ -13,7 +13,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.codec import dumps
 from sennit.messages.content_registry import (
     BUILT_IN,
@@ -176,7 +176,7 @@ class MessageContent:
         """
         for value, what in ((data, "fields"), (models or {}, "models")):
             if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidTypeError(f"{what} must be a dict by name, got {shown(value)}.")
+                raise InvalidTypeError(f"{what} must be a dict by name, got {short_repr(value)}.")
         kind = _kind_of(data) if cls is MessageContent else cls
         if "checks" not in kind.__dict__:
             complete(kind, MessageContent)
@@ -225,7 +225,8 @@ class MessageContent:
             raise _unknown_fields_error(type(self), unknown)
         if copy_containers not in tuple(_COPIES):
             raise ValidationError(
-                f"copy_containers must be one of {sorted(_COPIES)}, got {shown(copy_containers)}."
+                f"copy_containers must be one of {sorted(_COPIES)}, got "
+                f"{short_repr(copy_containers)}."
             )
         copier = _COPIES[copy_containers]
         values: dict[str, Any] = {}

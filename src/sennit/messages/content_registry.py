@@ -14,7 +14,7 @@ from functools import wraps
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from sennit.errors import ExistsError, InvalidTypeError, ValidationError, shown
+from sennit.errors import ExistsError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.json_values import plain
 from sennit.messages.unset import Unset
 
@@ -52,7 +52,7 @@ def _register(kind: type[MessageContent]) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValidationError(
             f"kind of {kind.__name__} must be a name such as 'note' or 'acme.note', got "
-            f"{shown(name)}."
+            f"{short_repr(name)}."
         )
     existing = CONTENT_KINDS.get(name)
     if name in BUILT_IN or (existing is not None and not _is_redefined(existing, kind)):

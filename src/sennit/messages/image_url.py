@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
 _REFUSED = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
 
@@ -19,7 +19,7 @@ def check_image_url(url: str) -> str:
     from urllib.parse import urlsplit  # most conversations have no images
 
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"Image URL must be a string, got {shown(url)}.")
+        raise InvalidTypeError(f"Image URL must be a string, got {short_repr(url)}.")
     if match := _REFUSED.search(url):
         raise ValidationError(
             f"Image URL must not contain NUL, control characters, spaces, backslashes or lone "

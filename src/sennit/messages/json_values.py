@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import Any, cast
 from uuid import UUID
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.unset import Unset
 
 MAX_DEPTH = 100
@@ -28,11 +28,11 @@ _MAX_KEY_CHARS = 40  # of a path, which is built for every entry
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
-def text(value: Any, name: str) -> str:
+def validate_text(value: Any, name: str) -> str:
     """Return a string that every store accepts; raises ValidationError naming `name`."""
     if type(value) is not str:
         if not isinstance(value, str):
-            raise InvalidTypeError(f"{name} must be a string, got {shown(value)}.")
+            raise InvalidTypeError(f"{name} must be a string, got {short_repr(value)}.")
         value = str.__str__(value)
     if "\0" in value:
         raise ValidationError(
@@ -49,7 +49,7 @@ def text(value: Any, name: str) -> str:
     return value
 
 
-def readable(value: str) -> str:
+def replace_invalid(value: str) -> str:
     """Return text that every store accepts, with invalid characters replaced by U+FFFD."""
     if "\0" in value:
         value = value.replace("\0", "�")
@@ -67,14 +67,14 @@ def plain(value: Any, name: str) -> Any:
 def plain_dict(value: Any, name: str) -> dict[str, Any]:
     """Do as `plain` does, for a value that must be a mapping."""
     if not isinstance(value, Mapping):
-        raise InvalidTypeError(f"{name} must be a dict, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a dict, got {short_repr(value)}.")
     return _dict(cast("Mapping[Any, Any]", value), name, 0)
 
 
 def plain_list(value: Any, name: str) -> list[Any]:
     """Do as `plain` does, for a value that must be a list or tuple."""
     if not isinstance(value, (list, tuple)):
-        raise InvalidTypeError(f"{name} must be a list, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a list, got {short_repr(value)}.")
     return _list(cast("list[Any]", value), name, 0)
 
 
@@ -82,7 +82,7 @@ def _plain(value: Any, path: str, key: str, depth: int) -> Any:
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is str:
         # Nearly all text is ASCII; the path is only built if needed.
-        return value if _is_simple(value) else text(value, path + key)
+        return value if _is_simple(value) else validate_text(value, path + key)
     if value is None or kind is bool:
         return value
     if kind is int:
@@ -105,7 +105,7 @@ def _integer(value: int, path: str) -> int:
 def _number(value: float, path: str) -> float:
     if not isfinite(value):
         raise ValidationError(
-            f"{path} is {shown(value)}, which JSON cannot represent; use None or a string."
+            f"{path} is {short_repr(value)}, which JSON cannot represent; use None or a string."
         )
     return value
 
@@ -123,7 +123,7 @@ def _dict(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
     for key, item in value.items():
         name = key if type(key) is str and _is_simple(key) else _key(key, path)
         if name in copied:
-            raise ValidationError(f"{path} has two keys that are both {shown(name)} in JSON.")
+            raise ValidationError(f"{path} has two keys that are both {short_repr(name)} in JSON.")
         if type(item) is str and _is_simple(item):
             copied[name] = item
         else:
@@ -144,8 +144,8 @@ def _key(key: Any, path: str) -> str:
     if isinstance(key, Enum):
         return _key(key.value, path)
     if isinstance(key, str):
-        return text(key, f"a key of {path}")
-    raise InvalidTypeError(f"{path} has the key {shown(key)}; keys must be strings.")
+        return validate_text(key, f"a key of {path}")
+    raise InvalidTypeError(f"{path} has the key {short_repr(key)}; keys must be strings.")
 
 
 def _convert(value: Any, path: str, depth: int) -> Any:
@@ -197,6 +197,6 @@ def _too_deep(path: str) -> ValidationError:
 
 def _unsupported(value: Any, path: str) -> InvalidTypeError:
     return InvalidTypeError(
-        f"{path} is {shown(value)}, which cannot be stored; use text, numbers, lists, dicts, "
+        f"{path} is {short_repr(value)}, which cannot be stored; use text, numbers, lists, dicts, "
         f"dataclasses or pydantic models."
     )

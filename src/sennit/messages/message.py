@@ -16,12 +16,12 @@ import msgspec
 
 from sennit import clock
 from sennit.containers.element import NO_METADATA, Element, read_only
-from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError, shown
+from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError, short_repr
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
 from sennit.messages.content_registry import BUILT_IN
-from sennit.messages.json_values import plain_dict, text
+from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.opaque_content import content_of, stored_type
 
 if TYPE_CHECKING:
@@ -170,14 +170,14 @@ class Message(Element, key="content"):
         unknown, and ValidationError if a value is invalid.
         """
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CodecError(f"A stored message is a dict, got {shown(data)}.")
+            raise CodecError(f"A stored message is a dict, got {short_repr(data)}.")
         if wrong := (data.keys() - _KEYS) | ({"id", "created_at", "type", "content"} - data.keys()):
             raise CodecError(
                 f"A stored message has wrong or missing keys: {sorted(map(str, wrong))}."
             )
         if not isinstance(data["content"], Mapping):
             raise CodecError(
-                f"The content of a stored message is a dict, got {shown(data['content'])}."
+                f"The content of a stored message is a dict, got {short_repr(data['content'])}."
             )
         return cls(
             content_of(
@@ -188,7 +188,7 @@ class Message(Element, key="content"):
             ),
             sender=data.get("sender"),
             recipient=data.get("recipient"),
-            id=text(data["id"], "id"),
+            id=validate_text(data["id"], "id"),
             created_at=clock.from_iso(data["created_at"]),
             metadata=data.get("metadata"),
         )
@@ -221,7 +221,7 @@ class Message(Element, key="content"):
         return message
 
     @classmethod
-    def kept(cls, id: UUID, created: int, body: bytes) -> Message:
+    def from_stored(cls, id: UUID, created: int, body: bytes) -> Message:
         """Return a stored message from its id, microseconds and the JSON of its `to_record`.
 
         The body is decoded on first access, so a long session opens fast; a corrupt one raises
@@ -298,7 +298,7 @@ def _content_from(content: Any) -> MessageContent:
         return MessageContent.from_dict(cast("Mapping[str, Any]", content))
     raise InvalidTypeError(
         f"content must be one of the five contents, an instance of your own content type, or a "
-        f"dict of the fields of one of the five, got {shown(content)}. For plain text use "
+        f"dict of the fields of one of the five, got {short_repr(content)}. For plain text use "
         f"InstructionContent(instruction=...)."
     )
 
@@ -311,10 +311,10 @@ def party(value: Any, name: str) -> SenderRecipient:
     if isinstance(value, (MessageRole, UUID)):
         return value
     if not isinstance(value, str):
-        raise InvalidTypeError(f"{name} must be a role, a UUID or a name, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a role, a UUID or a name, got {short_repr(value)}.")
     if value in _ROLES:
         return _ROLES[value]
-    return UUID(value) if _UUID.fullmatch(value) else text(value, name)
+    return UUID(value) if _UUID.fullmatch(value) else validate_text(value, name)
 
 
 def _party_text(party: SenderRecipient) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sennit.errors import CodecError, ValidationError, shown
+from sennit.errors import CodecError, ValidationError, short_repr
 from sennit.messages.content_base import MessageContent, MessageRole
 from sennit.messages.content_registry import BUILT_IN, CONTENT_KINDS, freeze
-from sennit.messages.json_values import plain_dict, text
+from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ _ROLES = {role.value: role for role in MessageRole}
 
 
 def _check_name(value: Any, name: str) -> str:
-    if not (kind_name := text(value, name)) or kind_name in BUILT_IN:
+    if not (kind_name := validate_text(value, name)) or kind_name in BUILT_IN:
         raise ValidationError(
-            f"{name} must be the name of a content of your own, got {shown(value)}."
+            f"{name} must be the name of a content of your own, got {short_repr(value)}."
         )
     return kind_name
 
@@ -35,7 +35,9 @@ def _check_name(value: Any, name: str) -> str:
 def _check_role(value: Any, name: str) -> MessageRole:
     if isinstance(value, str) and value in _ROLES:
         return _ROLES[value]
-    raise ValidationError(f"{name} must be one of {MessageRole.allowed()}, got {shown(value)}.")
+    raise ValidationError(
+        f"{name} must be one of {MessageRole.allowed()}, got {short_repr(value)}."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,13 @@ def content_of(
     """
     if not isinstance(name, str) or (name in BUILT_IN) is not (role is None):
         raise CodecError(
-            f"Unknown content type {shown(name)} with the role {shown(role)}; built in are "
-            f"{sorted(BUILT_IN)}, and any other is stored with its role."
+            f"Unknown content type {short_repr(name)} with the role {short_repr(role)}; built in "
+            f"are {sorted(BUILT_IN)}, and any other is stored with its role."
         )
     if name in BUILT_IN:
         return CONTENT_KINDS[name].from_dict(fields, models)
     if not name or not isinstance(role, str) or role not in _ROLES:
-        raise CodecError(f"A stored {shown(name)} cannot have the role {shown(role)}.")
+        raise CodecError(f"A stored {short_repr(name)} cannot have the role {short_repr(role)}.")
     if (kind := CONTENT_KINDS.get(name)) is not None:
         try:
             return kind.from_dict(fields, models)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from sennit.errors import CodecError, ValidationError, shown
+from sennit.errors import CodecError, ValidationError, short_repr
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionResponseContent
 from sennit.messages.message import Message, SenderRecipient
@@ -46,7 +46,7 @@ def chat_role(chat: Mapping[str, Any]) -> str:
         return "tool"
     if not isinstance(role, str) or role not in _ROLES:
         roles = ", ".join(map(repr, (*_ROLES, "tool")))
-        raise ValidationError(f"A chat message has a role, one of {roles}; got {shown(chat)}.")
+        raise ValidationError(f"A chat message has a role, one of {roles}; got {short_repr(chat)}.")
     return _ROLES[role]
 
 
@@ -63,8 +63,8 @@ def from_chat(chat: Mapping[str, Any], *, sender: SenderRecipient | None = None)
         return _tool_result(chat)
     if {"content", "refusal"} <= present:
         raise ValidationError(
-            f"An answer has a content or a refusal, got both: {shown(chat['content'])} and "
-            f"{shown(chat['refusal'])}."
+            f"An answer has a content or a refusal, got both: {short_repr(chat['content'])} and "
+            f"{short_repr(chat['refusal'])}."
         )
     texts = _content_parts(chat["refusal"] if "refusal" in present else chat.get("content"))
     parts = [*texts, *map(_tool_call_part, chat.get("tool_calls") or ())]
@@ -90,7 +90,7 @@ def _content_parts(content: Any) -> Iterable[Part]:
         return [TextPart(content)]
     if not isinstance(content, list):
         raise ValidationError(
-            f"The content of a chat message is text or a list of parts, got {shown(content)}."
+            f"The content of a chat message is text or a list of parts, got {short_repr(content)}."
         )
     return [_part(item) for item in cast("list[Any]", content)]
 
@@ -107,7 +107,8 @@ def _part(part: Any) -> Part:
             return ImagePart(url, cast("Any", more.get("detail") or "auto"))
         case _:
             raise ValidationError(
-                f"A part of a chat message is a text, a refusal or an image_url, got {shown(part)}."
+                "A part of a chat message is a text, a refusal or an image_url, got "
+                f"{short_repr(part)}."
             )
 
 
@@ -121,5 +122,6 @@ def _tool_call_part(call: Any) -> ToolPart:
             return ToolPart(name, parsed, tool_id=id)
         case _:
             raise ValidationError(
-                f"A tool call has an id and a function with name and arguments, got {shown(call)}."
+                "A tool call has an id and a function with name and arguments, got "
+                f"{short_repr(call)}."
             )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from sennit.errors import InvalidTypeError, shown
-from sennit.messages.json_values import plain_dict, text
+from sennit.errors import InvalidTypeError, short_repr
+from sennit.messages.json_values import plain_dict, validate_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -27,7 +27,7 @@ class ModelSchema:
     schema: dict[str, Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", text(self.name, "schema name"))
+        object.__setattr__(self, "name", validate_text(self.name, "schema name"))
         object.__setattr__(self, "schema", plain_dict(self.schema, "schema"))
 
     def __hash__(self) -> int:
@@ -56,7 +56,7 @@ def as_model(value: Any, name: str) -> Model:
         schema = cast("Mapping[str, Any]", value)
         return ModelSchema(str(schema.get("title") or "Output"), dict(schema))
     raise InvalidTypeError(
-        f"{name} must be a pydantic model class or a JSON schema, got {shown(value)}."
+        f"{name} must be a pydantic model class or a JSON schema, got {short_repr(value)}."
     )
 
 

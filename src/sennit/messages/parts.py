@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, cast
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import CodecError, InvalidTypeError, ValidationError, shown
+from sennit.errors import CodecError, InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
@@ -32,7 +32,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.image_url import check_image_url
-from sennit.messages.json_values import plain, plain_dict, text
+from sennit.messages.json_values import plain, plain_dict, validate_text
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import MaybeUnset, Unset
 
@@ -48,7 +48,7 @@ class TextPart:
     text: str
 
     def __post_init__(self) -> None:
-        _set(self, "text", text(self.text, "TextPart.text"))
+        _set(self, "text", validate_text(self.text, "TextPart.text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class ContextPart:
     abstract: str = ""
 
     def __post_init__(self) -> None:
-        _set(self, "uri", text(self.uri, "ContextPart.uri"))
+        _set(self, "uri", validate_text(self.uri, "ContextPart.uri"))
         if not self.uri:
             raise ValidationError("ContextPart.uri must not be empty.")
-        _set(self, "abstract", text(self.abstract, "ContextPart.abstract"))
+        _set(self, "abstract", validate_text(self.abstract, "ContextPart.abstract"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,16 @@ class ToolPart:
     tool_id: str | None = None
 
     def __post_init__(self) -> None:
-        _set(self, "name", text(self.name, "ToolPart.name"))
+        _set(self, "name", validate_text(self.name, "ToolPart.name"))
         _set(self, "input", plain_dict(self.input, "ToolPart.input"))
         if self.output is not Unset:
             _set(self, "output", plain(self.output, "ToolPart.output"))
         if self.error is None:
             _set(self, "error", Unset)
         elif self.error is not Unset:
-            _set(self, "error", text(self.error, "ToolPart.error"))
+            _set(self, "error", validate_text(self.error, "ToolPart.error"))
         if self.tool_id is not None:
-            _set(self, "tool_id", text(self.tool_id, "ToolPart.tool_id"))
+            _set(self, "tool_id", validate_text(self.tool_id, "ToolPart.tool_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ImagePart:
         _set(self, "url", check_image_url(self.url))
         if self.detail not in ("low", "high", "auto"):
             raise ValidationError(
-                f"ImagePart.detail must be 'low', 'high' or 'auto', got {shown(self.detail)}."
+                f"ImagePart.detail must be 'low', 'high' or 'auto', got {short_repr(self.detail)}."
             )
 
 
@@ -159,7 +159,7 @@ class MessageGroup:
             raise CodecError("A group is a JSON object with id, role, parts and created_at.")
         stored = cast("dict[str, Any]", data)
         if not isinstance(stored["parts"], list):
-            raise CodecError(f"The parts of a group are a list, got {shown(stored['parts'])}.")
+            raise CodecError(f"The parts of a group are a list, got {short_repr(stored['parts'])}.")
         parts = [part_from_dict(part) for part in cast("list[Any]", stored["parts"])]
         return split(
             stored["role"],
@@ -183,13 +183,13 @@ def part_to_dict(part: Part) -> dict[str, Any]:
 def part_from_dict(data: object) -> Part:
     """Return the part that `part_to_dict` wrote; raises CodecError if it is invalid."""
     if not isinstance(data, dict):
-        raise CodecError(f"A part is a JSON object, got {shown(data)}.")
+        raise CodecError(f"A part is a JSON object, got {short_repr(data)}.")
     fields = dict(cast("dict[str, Any]", data))
     kind = _PARTS.get(str(fields.pop("type", None)))
     if kind is None:
-        raise CodecError(f"Unknown part type in {shown(fields)}; known are {sorted(_PARTS)}.")
+        raise CodecError(f"Unknown part type in {short_repr(fields)}; known are {sorted(_PARTS)}.")
     if wrong := fields.keys() - set(kind.__slots__):
-        raise CodecError(f"A {kind.__name__} has no field {', '.join(map(shown, wrong))}.")
+        raise CodecError(f"A {kind.__name__} has no field {', '.join(map(short_repr, wrong))}.")
     try:
         return kind(**fields)
     except TypeError as error:
@@ -206,7 +206,9 @@ def split(
 ) -> MessageGroup:
     """Convert parts to a group of canonical messages; raises ValidationError."""
     if role not in ("user", "assistant", "system"):
-        raise ValidationError(f"role must be 'user', 'assistant' or 'system', got {shown(role)}.")
+        raise ValidationError(
+            f"role must be 'user', 'assistant' or 'system', got {short_repr(role)}."
+        )
     part_list = _as_part_list(parts)
     if role == "system":
         return _system_group(part_list, created_at)
@@ -258,7 +260,7 @@ def _single_text_group(
 def _system_group(parts: Sequence[Part], created_at: datetime | None) -> MessageGroup:
     """Return the group of a system message; raises ValidationError unless it is one text."""
     if len(parts) != 1 or not isinstance(parts[0], TextPart):
-        raise ValidationError(f"A system message is one text, got {shown(list(parts))}.")
+        raise ValidationError(f"A system message is one text, got {short_repr(list(parts))}.")
     moment = _milliseconds(created_at)
     message = Message(SystemContent(system_message=parts[0].text), created_at=moment)
     return MessageGroup(f"msg_{message.id}", "system", tuple(parts), moment, (message,))
@@ -341,7 +343,9 @@ class _Member:
 def _mark(message: Message) -> tuple[str, GroupRole, int]:
     """Return the id and role of a message's group, and its index in it."""
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"Expected a Message, got {shown(message)}; pass branch.messages.")
+        raise InvalidTypeError(
+            f"Expected a Message, got {short_repr(message)}; pass branch.messages."
+        )
     match message.metadata.get("group", message.content):
         case {"id": str(id), "role": "user" | "assistant" as role, "index": int(index)}:
             return id, role, index
@@ -443,12 +447,13 @@ def _as_part_list(parts: str | Part | Iterable[Part]) -> list[Part]:
     if isinstance(parts, tuple(_PART_NAMES)):
         return [parts]
     if not isinstance(parts, Iterable):
-        raise InvalidTypeError(f"parts must be a list of parts, got {shown(parts)}.")
+        raise InvalidTypeError(f"parts must be a list of parts, got {short_repr(parts)}.")
     part_list = list(parts)
     for part in part_list:
         if type(part) not in _PART_NAMES:
             raise InvalidTypeError(
-                f"{shown(part)} is not a part; use TextPart, ContextPart, ToolPart or ImagePart."
+                f"{short_repr(part)} is not a part; use TextPart, ContextPart, ToolPart or "
+                "ImagePart."
             )
     if not part_list:
         raise ValidationError("parts must not be empty.")
@@ -461,7 +466,7 @@ def _group_id(value: object) -> str:
             return f"msg_{UUID(value[4:])}"
     except ValueError:
         pass
-    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {shown(value)}.")
+    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {short_repr(value)}.")
 
 
 def _milliseconds(moment: datetime | None) -> datetime:

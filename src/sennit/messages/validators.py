@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.image_url import check_image_url
-from sennit.messages.json_values import plain_dict, plain_list, text
+from sennit.messages.json_values import plain_dict, plain_list, validate_text
 from sennit.messages.output_schema import as_model, is_model
 from sennit.messages.unset import Unset
 
@@ -20,7 +20,7 @@ Check: TypeAlias = Callable[[Any, str], Any]
 
 def words(value: Any, name: str) -> Any:
     """Validate text."""
-    return Unset if value is None else text(value, name)
+    return Unset if value is None else validate_text(value, name)
 
 
 def moment(value: Any, name: str) -> Any:
@@ -33,7 +33,9 @@ def factory(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if not callable(value):
-        raise InvalidTypeError(f"{name} must be a function returning a string, got {shown(value)}.")
+        raise InvalidTypeError(
+            f"{name} must be a function returning a string, got {short_repr(value)}."
+        )
     return value
 
 
@@ -47,7 +49,7 @@ def tool_schemas(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
-        raise InvalidTypeError(f"{name} must be a list of schemas, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a list of schemas, got {short_repr(value)}.")
     schemas = cast("list[Any]", value)
     return [
         item if is_model(item) else plain_dict(item, f"{name}[{index}]")
@@ -65,7 +67,7 @@ def images(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
-        raise InvalidTypeError(f"{name} must be a list of URLs, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a list of URLs, got {short_repr(value)}.")
     return [check_image_url(url) for url in cast("list[str]", value)]
 
 
@@ -74,7 +76,7 @@ def image_detail(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if value not in ("low", "high", "auto"):
-        raise ValidationError(f"{name} must be 'low', 'high' or 'auto', got {shown(value)}.")
+        raise ValidationError(f"{name} must be 'low', 'high' or 'auto', got {short_repr(value)}.")
     return value
 
 

@@ -25,10 +25,10 @@ from sennit.operations.structured_output import (
     checked_repairs,
     empty_answer_error,
 )
-from sennit.services.models.params import checked_params
+from sennit.services.models.params import check_params
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
-from sennit.turns.prompt_history import sent
+from sennit.turns.prompt_history import prompt_ids
 
 
 async def communicate(
@@ -63,8 +63,8 @@ async def communicate(
         response_model=response_model,
     )
     request = ModelRequest(
-        messages=model_messages(where.session.messages, sent(where.branch), content),
-        params=checked_params(params),
+        messages=model_messages(where.session.messages, prompt_ids(where.branch), content),
+        params=check_params(params),
     )
     answer = await _ask(model, request, content.response_model, repairs)
     name = imodel if isinstance(imodel, str) else model.name
@@ -109,7 +109,7 @@ def _reply_message(
             "model": name,
             "answered_by": reply.model or name,
             "finish_reason": reply.finish,
-            "usage": answer.usage.noted(),
+            "usage": answer.usage.to_metadata(),
         },
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.output_schema import as_model, model_name
@@ -14,7 +14,7 @@ from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
-from sennit.sessions.service_call import listed
+from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
@@ -63,7 +63,7 @@ def _merge_params(
     operation: str, params: Mapping[str, Any] | None, more: Mapping[str, Any]
 ) -> dict[str, Any]:
     if not isinstance(cast("Any", params), Mapping | None):
-        raise InvalidTypeError(f"params is a dict of parameters by name, got {shown(params)}.")
+        raise InvalidTypeError(f"params is a dict of parameters by name, got {short_repr(params)}.")
     if duplicates := sorted(set(params or ()) & set(more)):
         raise ValidationError(
             f"{operation!r} got {', '.join(duplicates)} twice, by name and in params; pass it once."
@@ -77,7 +77,7 @@ def _named_services(
     """The services in the parameters: the registered names, and the names of objects."""
     registered_names: set[str] = set()
     object_names: set[str] = set()
-    for tool in listed(params.get("tools")):
+    for tool in as_list(params.get("tools")):
         (registered_names if isinstance(tool, str) else object_names).add(
             tool_grant_name(services, tool)
         )

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
-from sennit.sessions.service_call import listed
+from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -41,7 +41,7 @@ class OperationContext:
     def tools(self, tools: Any) -> list[Tool]:
         """The tools with those names; a typed function becomes one. Raises as `model` does."""
         services = self.session.services
-        requested = listed(tools)
+        requested = as_list(tools)
         registered = frozenset(
             tool_grant_name(services, tool) for tool in requested if isinstance(tool, str)
         )
@@ -57,7 +57,7 @@ def model_grant_name(services: ServiceRegistry, imodel: Any) -> str:
         return imodel
     if is_model(imodel):
         return services.name_of(imodel) or imodel.name
-    raise InvalidTypeError(f"imodel must be a model or the name of one, got {shown(imodel)}.")
+    raise InvalidTypeError(f"imodel must be a model or the name of one, got {short_repr(imodel)}.")
 
 
 def tool_grant_name(services: ServiceRegistry, tool: Any) -> str:
@@ -72,5 +72,6 @@ def tool_grant_name(services: ServiceRegistry, tool: Any) -> str:
     if callable(tool) and not isinstance(tool, type) and isinstance(name, str):
         return name
     raise InvalidTypeError(
-        f"A tool is a Tool, a typed function or the name of a registered one, got {shown(tool)}."
+        "A tool is a Tool, a typed function or the name of a registered one, got "
+        f"{short_repr(tool)}."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sennit.errors import ExistsError, InvalidTypeError, shown
+from sennit.errors import ExistsError, InvalidTypeError, short_repr
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.operations.context import OperationContext
@@ -28,7 +28,7 @@ def instruction_message(
         raise InvalidTypeError("A Message has its own sender; leave sender out.")
     content = instruction.content if isinstance(instruction, Message) else instruction
     if not isinstance(content, InstructionContent):
-        raise InvalidTypeError(f"An instruction is needed, got {shown(content)}.")
+        raise InvalidTypeError(f"An instruction is needed, got {short_repr(content)}.")
     if not isinstance(instruction, Message):
         return Message(content, sender=where.session.user if sender is None else sender), content
     if instruction in where.session.messages:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
-from sennit.errors import OutputError, shown
+from sennit.errors import OutputError, short_repr
 from sennit.messages.codec import dumps, loads
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.render import FORMAT_WORDS
@@ -34,7 +34,7 @@ _Path: TypeAlias = tuple[str | int, ...]
 """Where a value stands: keys and positions, from the outside in."""
 
 
-def fitted(text: str, schema: Model) -> Any:
+def validate_output(text: str, schema: Model) -> Any:
     """The value in a text that fits: an instance of a pydantic class, or plain data.
 
     The example that a prompt shows is no answer where the text repeats the prompt. Raises
@@ -234,11 +234,11 @@ def _value_problems(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
     if types and not any(_TYPES[name](value) for name in types):
         yield f"must be {' or '.join(types)}"
     if "const" in rules and not _is_same_json(value, rules["const"]):
-        yield f"must be {shown(rules['const'])}"
+        yield f"must be {short_repr(rules['const'])}"
     if "enum" in rules and not any(
         _is_same_json(value, option) for option in _as_list(rules["enum"])
     ):
-        yield f"must be one of {shown(rules['enum'])}"
+        yield f"must be one of {short_repr(rules['enum'])}"
     if _is_number(value):
         yield from _range_problems(value, rules)
     elif isinstance(value, str):

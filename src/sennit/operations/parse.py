@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sennit.errors import InvalidTypeError, OutputError, shown
+from sennit.errors import InvalidTypeError, OutputError, short_repr
 from sennit.messages.content import InstructionContent
 from sennit.messages.output_schema import as_model
 from sennit.operations.context import OperationContext
-from sennit.operations.output_validation import fitted
+from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import DEFAULT_REPAIRS, ask_for_value, checked_repairs
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import model_request
@@ -33,9 +33,9 @@ async def parse(
     schema = as_model(response_model, "response_model")
     checked_repairs(repairs)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"text must be a string, got {shown(text)}.")
+        raise InvalidTypeError(f"text must be a string, got {short_repr(text)}.")
     try:
-        return fitted(text, schema)
+        return validate_output(text, schema)
     except OutputError:
         if imodel is None:
             raise

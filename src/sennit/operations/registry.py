@@ -13,8 +13,8 @@ from inspect import Signature, isawaitable, signature
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.json_values import text
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.messages.json_values import validate_text
 from sennit.operations.communicate import communicate
 from sennit.operations.generate import generate
 from sennit.operations.operate import operate
@@ -97,10 +97,10 @@ class OperationRegistry:
         service (`imodel`, `tools`) and `response_model` among the parameters. Doing it again
         changes nothing.
         """
-        if not text(name, "an operation's name"):
+        if not validate_text(name, "an operation's name"):
             raise ValidationError("An operation's name must not be empty.")
         if not callable(run):
-            raise InvalidTypeError(f"An operation is a function, got {shown(run)}.")
+            raise InvalidTypeError(f"An operation is a function, got {short_repr(run)}.")
         spec = OperationSpec(
             name, run, resource_names(required_resources), capability_names(required_capabilities)
         )
@@ -127,7 +127,7 @@ class OperationRegistry:
             matches = get_close_matches(str(name), self.list_names(), n=3)
             suggestion = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
             raise NotFoundError(
-                f"No operation {shown(name)}; there are: {', '.join(self.list_names())}."
+                f"No operation {short_repr(name)}; there are: {', '.join(self.list_names())}."
                 f"{suggestion}"
             )
         return spec

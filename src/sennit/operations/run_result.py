@@ -21,14 +21,14 @@ from sennit.errors import (
 from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.output_schema import ModelSchema, as_model, model_name, model_schema
 from sennit.messages.unset import Unset
-from sennit.operations.output_validation import fitted
+from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import (
     empty_answer_error,
     repair_problems,
     repair_prompt,
     unfit_error,
 )
-from sennit.services.models.protocol import shapes_output
+from sennit.services.models.protocol import supports_output_schema
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
 from sennit.turns.request import Request
@@ -60,7 +60,7 @@ def output_schema_of(message: Message) -> Model | None:
 
 async def with_output_schema(request: Request, schema: Model | None) -> Request:
     """The same request, with each text in the form, if the model can be held to one."""
-    if schema is None or not await shapes_output(request.model):
+    if schema is None or not await supports_output_schema(request.model):
         return request
     return replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
 
@@ -90,7 +90,7 @@ async def _run_for_value(
     def check(answer: str, finish: str | None) -> str | None:
         nonlocal attempts
         try:
-            fitted(answer, schema)
+            validate_output(answer, schema)
         except OutputError as error:
             if attempts <= repairs:
                 attempts += 1
@@ -106,7 +106,7 @@ async def _run_for_value(
     if not result.success and result.stop_reason != "length":
         result.raise_for_error()
     try:
-        return fitted(result.answer, schema)
+        return validate_output(result.answer, schema)
     except OutputError as error:
         problems = repair_problems(error, result.metrics.finish_reason)
         raise unfit_error(request.model_name, schema, attempts, problems, result.answer) from error

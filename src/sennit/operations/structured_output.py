@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sennit.errors import ModelError, OutputError, ValidationError, shown
+from sennit.errors import ModelError, OutputError, ValidationError, short_repr
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.typescript import typescript
-from sennit.operations.output_validation import fitted
+from sennit.operations.output_validation import validate_output
 from sennit.services.models import traced_call
 from sennit.services.models.protocol import Model as AnyModel
-from sennit.services.models.protocol import shapes_output
+from sennit.services.models.protocol import supports_output_schema
 from sennit.services.models.reply import Reply, Usage
 from sennit.services.models.request import ModelRequest
 
@@ -50,7 +50,7 @@ async def ask_for_value(
     After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
     `repairs` times at most. None of that is stored.
     """
-    if await shapes_output(model):
+    if await supports_output_schema(model):
         request = replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
     remaining = checked_repairs(repairs)
     usage = Usage()
@@ -58,7 +58,7 @@ async def ask_for_value(
         reply, request = await _ask_with_schema_fallback(model, request)
         usage += reply.usage
         try:
-            return StructuredAnswer(fitted(reply.text, schema), reply, usage)
+            return StructuredAnswer(validate_output(reply.text, schema), reply, usage)
         except OutputError as error:
             problems = repair_problems(error, reply.finish)
             if not remaining:
@@ -92,7 +92,7 @@ def unfit_error(
     """The error of a model that never gave an answer in the form."""
     return OutputError(
         f"Model {model!r} gave no answer that fits {model_name(schema)!r} (asked {attempts} "
-        f"times); the last: {'; '.join(problems)}. It said: {shown(text)}",
+        f"times); the last: {'; '.join(problems)}. It said: {short_repr(text)}",
         problems=problems,
         said=text,
     )
@@ -110,7 +110,9 @@ def empty_answer_error(model: str, finish: str | None) -> ModelError:
 def checked_repairs(repairs: Any) -> int:
     """Validate the number of repair rounds; raises ValidationError."""
     if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
-        raise ValidationError(f"repairs must be a whole number, 0 or more, got {shown(repairs)}.")
+        raise ValidationError(
+            f"repairs must be a whole number, 0 or more, got {short_repr(repairs)}."
+        )
     return repairs
 
 

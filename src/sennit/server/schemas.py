@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 
 from sennit import clock
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -26,7 +26,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.run_repository import RunRepository, last_runs
 from sennit.stores.records.sessions import RunRecord
-from sennit.turns.subscription import is_under_way
+from sennit.turns.subscription import has_active_run
 from sennit.turns.tools.pending_calls import pending_approvals
 
 Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "custom", "record"]
@@ -135,7 +135,7 @@ def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
 def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
     runs = RunRepository(branch)
     state = "ended" if last is None else last.state
-    running = state == "running" and is_under_way(runs)
+    running = state == "running" and has_active_run(runs)
     waiting = len(pending_approvals(branch)) if state == "suspended" else 0
     return BranchShape(
         id=branch.id,
@@ -250,5 +250,5 @@ def cursor(text: str) -> SessionInfo:
         return SessionInfo(UUID(uid), None, at, at, {})
     except ValueError:
         raise ValidationError(
-            f"before must be the 'next' of the previous page, got {shown(text)}."
+            f"before must be the 'next' of the previous page, got {short_repr(text)}."
         ) from None

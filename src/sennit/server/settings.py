@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 
 if TYPE_CHECKING:
     from sennit.services.models.protocol import Model
@@ -87,7 +87,7 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValidationError(f"{name} must be more than 0, got {shown(value)}.")
+                raise ValidationError(f"{name} must be more than 0, got {short_repr(value)}.")
 
     def for_local_user(self) -> Limits:
         """Return the limits of the local user, whose large requests delay no one else.
@@ -105,14 +105,14 @@ class Limits:
         return limit.name in _LOCAL_USER_LIMITS and getattr(self, limit.name) == limit.default
 
 
-def limits_named(texts: Iterable[str], **more: Any) -> Limits:
+def parse_limits(texts: Iterable[str], **more: Any) -> Limits:
     """Parse limits such as "parts=500" or "owner_bytes=none"; raise ValidationError."""
     limits = {limit.name: limit for limit in fields(Limits)}
     values = dict(more)
     for text in texts:
         name, _, value = text.partition("=")
         if name not in limits:
-            message = f"Unknown limit {shown(name)}; expected one of: {', '.join(limits)}."
+            message = f"Unknown limit {short_repr(name)}; expected one of: {', '.join(limits)}."
             raise ValidationError(message)
         kind = str(limits[name].type)
         try:
@@ -121,7 +121,7 @@ def limits_named(texts: Iterable[str], **more: Any) -> Limits:
             else:
                 values[name] = float(value) if "float" in kind else int(value)
         except ValueError:
-            raise ValidationError(f"{name} must be a number, got {shown(value)}.") from None
+            raise ValidationError(f"{name} must be a number, got {short_repr(value)}.") from None
     return Limits(**values)
 
 
@@ -156,7 +156,7 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise ValidationError(f"The port must be from 0 to 65535, got {shown(self.port)}.")
+            raise ValidationError(f"The port must be from 0 to 65535, got {short_repr(self.port)}.")
 
     @property
     def on_loopback(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Protocol
 import anyio
 
 from sennit.api.client_pool import ClientPool
-from sennit.api.store_url import store_at
+from sennit.api.store_url import open_store
 from sennit.errors import ExistsError
 from sennit.server.active_runs import ActiveRuns
 from sennit.server.http.callers import Caller, CallerResolver
@@ -45,7 +45,7 @@ class ServerState:
     """The state that all requests share."""
 
     clients: ClientPool
-    owners: CallerResolver
+    callers: CallerResolver
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
@@ -94,7 +94,7 @@ class ServerState:
                 pass
             services = ServiceRegistry()
             await self._register(services, stack)
-            store = await to_thread(store_at, self.settings.url)
+            store = await to_thread(open_store, self.settings.url)
             self.clients = ClientPool(
                 store,
                 services=services,
@@ -105,7 +105,7 @@ class ServerState:
             stack.push_async_callback(to_thread, self.clients.close)
             await stack.enter_async_context(_purging(self.clients))
             stack.push_async_callback(to_thread, self.work.close)
-            self.owners = CallerResolver(self.clients)
+            self.callers = CallerResolver(self.clients)
             stack.push_async_callback(self.drain)
             self._stack, self._open = stack.pop_all(), True
 

@@ -13,8 +13,8 @@ from threading import RLock
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.json_values import text
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.messages.json_values import validate_text
 from sennit.services.tools.backend import ToolBackend
 from sennit.services.tools.tool import Tool
 
@@ -31,7 +31,7 @@ class _Entry:
     registered: object
     """The object that was registered, before it was wrapped or renamed."""
 
-    def came_from(self, service: object) -> bool:
+    def is_registered_from(self, service: object) -> bool:
         # Each lookup of a bound method creates a new object, which compares equal.
         same = isinstance(service, MethodType) and service == self.registered
         return same or service is self.registered or service is self.service
@@ -89,11 +89,11 @@ class ServiceRegistry:
         if existing is None:
             new[key] = entry
             return entry.service
-        if existing.came_from(service):
+        if existing.is_registered_from(service):
             return existing.service
         raise ExistsError(
-            f"{key!r} is already the name of {shown(existing.service)}; give another with name=, "
-            f"or register it with replace=True."
+            f"{key!r} is already the name of {short_repr(existing.service)}; give another with "
+            f"name=, or register it with replace=True."
         )
 
     def unregister(self, name: str) -> Service:
@@ -151,7 +151,7 @@ class ServiceRegistry:
             own_name = getattr(service, "name", None) or getattr(service, "__name__", None)
             for name in (own_name, *self._entries):
                 entry = self._entries.get(name) if isinstance(name, str) else None
-                if entry is not None and entry.came_from(service):
+                if entry is not None and entry.is_registered_from(service):
                     return name
             return None
 
@@ -182,7 +182,7 @@ class ServiceRegistry:
         hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
         listed = ", ".join(map(repr, names[:20])) or "none yet"
         more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-        return NotFoundError(f"No service {shown(name)}; there are: {listed}{more}.{hint}")
+        return NotFoundError(f"No service {short_repr(name)}; there are: {listed}{more}.{hint}")
 
     def __contains__(self, name: object) -> bool:
         with self._lock:
@@ -208,7 +208,7 @@ def registry_of(services: Any) -> ServiceRegistry:
     if services is None:
         return ServiceRegistry()
     if not isinstance(services, ServiceRegistry):
-        raise InvalidTypeError(f"services must be a ServiceRegistry, got {shown(services)}.")
+        raise InvalidTypeError(f"services must be a ServiceRegistry, got {short_repr(services)}.")
     return services
 
 
@@ -224,17 +224,17 @@ def _entry(service: Any, name: str | None) -> _Entry:
         return _Entry(service, service)
     if isinstance(service, type) or not (callable(service) or isinstance(service, ToolBackend)):
         raise InvalidTypeError(
-            f"A service is a model, a Tool or a typed function, got {shown(service)}; for a class, "
-            f"pass an instance."
+            f"A service is a model, a Tool or a typed function, got {short_repr(service)}; for a "
+            f"class, pass an instance."
         )
     return _Entry(Tool(cast("Callable[..., Any]", service), name), service)
 
 
 def _check_name(name: Any) -> None:
     """Raise ValidationError for an invalid name; "*" is reserved for all services."""
-    clean = text(name, "a service's name")
+    clean = validate_text(name, "a service's name")
     if not clean.strip() or clean == "*" or len(clean) > _MAX_NAME or not clean.isprintable():
         raise ValidationError(
-            f"{shown(name)} cannot be the name of a service: it must be 1 to {_MAX_NAME} printable "
-            f"characters, and not '*'; give another with name=."
+            f"{short_repr(name)} cannot be the name of a service: it must be 1 to {_MAX_NAME} "
+            f"printable characters, and not '*'; give another with name=."
         )

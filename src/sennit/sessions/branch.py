@@ -117,7 +117,7 @@ class Branch(Progression):
     @property
     def messages(self) -> list[Message]:
         """The messages in order, the system message first."""
-        return self.items_of(self._session.messages)
+        return self.messages_from(self._session.messages)
 
     @property
     def system(self) -> Message | None:
@@ -326,7 +326,7 @@ class Branch(Progression):
             raise NotFoundError(f"Branch {self.name!r} does not contain message {uid}.")
         return self._session.messages.get(uid)
 
-    def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
+    def messages_from(self, pile: Pile[_T], start: int = 0) -> list[_T]:
         """Return the items of the ids from index `start` on, read under the session's lock."""
         with self._session.lock:
             return pile.pick(self[start:])

@@ -23,7 +23,7 @@ from sennit.errors import (
     NotFoundError,
     OutOfRangeError,
     ValidationError,
-    shown,
+    short_repr,
 )
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
@@ -104,7 +104,7 @@ class BranchRegistry(SessionData):
             system_message = self._resolve_system(system)
 
             def make(chosen: str) -> Branch:
-                tail = Segment(stored=self._keeper is not None)
+                tail = Segment(stored=self._repository is not None)
                 return self._create_branch(chosen, tail, system_message, grants)
 
             return self._with_free_name(name, "branch", make)
@@ -127,7 +127,7 @@ class BranchRegistry(SessionData):
             system_message = self._resolve_system(system)
 
         def make(chosen: str) -> Awaitable[Branch]:
-            tail = Segment(stored=self._keeper is not None)
+            tail = Segment(stored=self._repository is not None)
             return self._acreate_branch(chosen, tail, system_message, grants, lease=lease)
 
         return await self._awith_free_name(name, "branch", make)
@@ -156,8 +156,8 @@ class BranchRegistry(SessionData):
         """Remove a branch; messages and other branches stay. Raises NotFoundError."""
         with self.lock:
             target = self.get_branch(branch)
-            if self._keeper is not None:
-                self._keeper.write([RemoveBranch(target.id)])
+            if self._repository is not None:
+                self._repository.write([RemoveBranch(target.id)])
             self._discard_branch(target)
             return target
 
@@ -350,7 +350,7 @@ class BranchRegistry(SessionData):
             return [self.get_branch(branches)]
         if not isinstance(branches, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
-                f"branches must be a branch or a list of them, got {shown(branches)}."
+                f"branches must be a branch or a list of them, got {short_repr(branches)}."
             )
         resolved = [self.get_branch(branch) for branch in branches]
         return list({branch.id.int: branch for branch in resolved}.values())
@@ -410,7 +410,7 @@ class BranchRegistry(SessionData):
         if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
             raise InvalidTypeError(
                 f"A system message is a text or a Message with a SystemContent, got "
-                f"{shown(system)}."
+                f"{short_repr(system)}."
             )
         existing = self._messages.get(message, message)
         if existing is not message and not existing.content.says_the_same(message.content):
@@ -436,7 +436,7 @@ class BranchRegistry(SessionData):
                 f"use a branch of this one."
             )
         names = ", ".join(map(repr, list(self._branches_by_name)[:10])) or "none yet"
-        return NotFoundError(f"No branch {shown(branch)} in this session; there are: {names}.")
+        return NotFoundError(f"No branch {short_repr(branch)} in this session; there are: {names}.")
 
     aset_branch_system = async_method(set_branch_system)
 

@@ -18,8 +18,8 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit import clock
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.json_values import plain_dict, text
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch, LeaseTerms
@@ -30,7 +30,7 @@ from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import (
-    LONGEST_NAME,
+    MAX_NAME_BYTES,
     Owner,
     SessionRecord,
     owner_name,
@@ -140,7 +140,7 @@ class ClientCore(Generic[_S]):
         if session is None or not _is_stored(session):
             record = self._store.find_session(self._owner, uid)
             if record is None and not create:
-                raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
+                raise NotFoundError(f"There is no session {short_repr(session_id)} of this user.")
             if record is None:
                 record = self._store.create_session(self._owner, _new_record(uid, key, metadata))
             session = self._cache_session(uid, session, self._opened(record, self._keeper(uid)))
@@ -167,7 +167,7 @@ class ClientCore(Generic[_S]):
         if (cached := self._open.get(uid)) is not None:
             if await to_thread(_is_stored, cached):
                 return None
-            self.let_go(uid)  # deleted by another process
+            self.evict(uid)  # deleted by another process
         record = (
             await to_thread(_new_record, uid, key, metadata)
             if metadata
@@ -192,7 +192,7 @@ class ClientCore(Generic[_S]):
         """Return the session if it is open in this process, without reading the store."""
         return self._open.get(self._identify(session_id)[0])
 
-    def let_go(self, session_id: UUID) -> None:
+    def evict(self, session_id: UUID) -> None:
         """Drop the session from the cache, so that the next access loads it from the store."""
         with self._lock:
             self._open.pop(session_id, None)
@@ -221,7 +221,7 @@ class ClientCore(Generic[_S]):
         previous page.
         """
         cursor = None if before is None else _cursor(before)
-        part = None if contains is None else text(contains, "contains")
+        part = None if contains is None else validate_text(contains, "contains")
         records = self._store.list_sessions(
             self._owner, contains=part, before=cursor, limit=_check_limit(limit)
         )
@@ -231,13 +231,13 @@ class ClientCore(Generic[_S]):
         """Return the list entry of one session, without opening it; raises NotFoundError."""
         record = self._store.find_session(self._owner, self._identify(session_id)[0])
         if record is None:
-            raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
+            raise NotFoundError(f"There is no session {short_repr(session_id)} of this user.")
         return _info(record)
 
     def delete_session(self, session_id: str | UUID) -> bool:
         """Erase a session and everything in it; return False if there was none."""
         uid, _ = self._identify(session_id)
-        self.let_go(uid)
+        self.evict(uid)
         return self._store.delete_session(self._owner, uid)
 
     def search_messages(
@@ -270,9 +270,9 @@ class ClientCore(Generic[_S]):
         """Return the id and key of a session; an id has no key. Raises ValidationError."""
         if isinstance(session, UUID):
             return session, None
-        if not (key := text(session, "session key")):
+        if not (key := validate_text(session, "session key")):
             raise ValidationError("session key must not be empty.")
-        if len(key) > LONGEST_NAME:  # not worth a place in the cache
+        if len(key) > MAX_NAME_BYTES:  # not worth a place in the cache
             return session_id(self._owner, key), key
         return _parse_key(self._owner, key)
 
@@ -315,18 +315,19 @@ def _info(record: SessionRecord) -> SessionInfo:
 def _cursor(last: Any) -> tuple[int, UUID]:
     if not isinstance(last, SessionInfo):
         raise InvalidTypeError(
-            f"before must be a SessionInfo, the last one of the previous page, got {shown(last)}."
+            "before must be a SessionInfo, the last one of the previous page, got "
+            f"{short_repr(last)}."
         )
     return clock.from_datetime(last.updated_at), last.id
 
 
 def _query_text(question: Any) -> str:
-    return text(question, "the text to search for")
+    return validate_text(question, "the text to search for")
 
 
 def _check_limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
+        raise InvalidTypeError(f"limit must be a number, got {short_repr(limit)}.")
     if limit < 1:
-        raise ValidationError(f"limit must be at least 1, got {shown(limit)}.")
+        raise ValidationError(f"limit must be at least 1, got {short_repr(limit)}.")
     return min(limit, _MAX_LIMIT)

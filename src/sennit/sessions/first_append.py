@@ -18,7 +18,7 @@ from uuid import UUID
 from sennit.errors import ExistsError, NotFoundError, SennitError
 from sennit.messages.message import Message
 from sennit.sessions.append import AppendPlan
-from sennit.sessions.grants import NEVER_GIVEN
+from sennit.sessions.grants import UNFENCED
 from sennit.sessions.repository import (
     SessionRepository,
     branch_record,
@@ -47,7 +47,7 @@ class FirstAppend:
         self._creates_branch = session._pending_default is None
         if session._pending_default is None:
             tail = Segment([message.id for message in messages], stored=True)
-            draft, _ = session._draft_branch(name, tail, None, NEVER_GIVEN, None, None, messages)
+            draft, _ = session._draft_branch(name, tail, None, UNFENCED, None, None, messages)
             session._pending_default = draft
         self.branch = session._pending_default
         self._plan = AppendPlan.of(messages, [self.branch], session._messages)
@@ -59,7 +59,7 @@ class FirstAppend:
         branch = self.branch
         if not self._creates_branch:
             return self._add_messages, Append(branch.id, self._plan.ids)
-        record = branch_record(branch, branch._tail, None, NEVER_GIVEN)
+        record = branch_record(branch, branch._tail, None, UNFENCED)
         return self._add_messages, AddBranch(record, segment_record(branch._tail))
 
     def apply(self, heads: list[BranchHead]) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
-from sennit.messages.json_values import text
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
+from sennit.messages.json_values import validate_text
 from sennit.messages.output_schema import is_model, model_name
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Grants:
     def given(cls, resources: Any, capabilities: Any) -> Grants:
         """Return grants from arguments; unfenced if both are None, else None means empty."""
         if resources is None and capabilities is None:
-            return NEVER_GIVEN
+            return UNFENCED
         return cls(resource_names(resources), capability_names(capabilities))
 
     @classmethod
@@ -53,7 +53,7 @@ class Grants:
     ) -> Grants:
         """Return grants from the columns of a branch; unfenced if both are None."""
         if resources is None and capabilities is None:
-            return NEVER_GIVEN
+            return UNFENCED
         return cls(resources or frozenset(), capabilities or frozenset())
 
     @property
@@ -110,7 +110,7 @@ class Grants:
         )
 
 
-NEVER_GIVEN = Grants(fenced=False)
+UNFENCED = Grants(fenced=False)
 """The grants of a branch that never had any."""
 NO_GRANTS = Grants()
 """The grants of a branch that may use nothing."""
@@ -157,15 +157,16 @@ def _names(names: Any, what: str) -> frozenset[str]:
         return frozenset({ALL})
     if isinstance(names, str):
         raise InvalidTypeError(
-            f"{what} must be a set of names, got {shown(names)}; write {{{shown(names)}}}."
+            f"{what} must be a set of names, got {short_repr(names)}; write "
+            f"{{{short_repr(names)}}}."
         )
     if not isinstance(names, (set, frozenset, list, tuple)):
-        raise InvalidTypeError(f"{what} must be a set of names, got {shown(names)}.")
+        raise InvalidTypeError(f"{what} must be a set of names, got {short_repr(names)}.")
     return frozenset(_name(item, what) for item in cast("Iterable[Any]", names))
 
 
 def _name(item: Any, what: str) -> str:
-    name = model_name(item) if is_model(item) else text(item, f"a name in {what}")
+    name = model_name(item) if is_model(item) else validate_text(item, f"a name in {what}")
     if not name:
         raise ValidationError(f"A name in {what} must not be empty.")
     return name

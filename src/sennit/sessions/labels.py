@@ -24,8 +24,8 @@ class SessionLabels:
     def put(self, labels: Sequence[LabelRecord]) -> None:
         """Store labels, all or none, each replacing its judge's last; raises NotFoundError."""
         session = self._session
-        if session.keeper is not None:
-            session.keeper.write([PutLabels(tuple(labels))])
+        if session.repository is not None:
+            session.repository.write([PutLabels(tuple(labels))])
             return
         with session.lock:
             session.messages.pick(label.message for label in labels)
@@ -36,7 +36,7 @@ class SessionLabels:
 
     def all(self) -> list[LabelRecord]:
         """Return all labels, oldest first."""
-        keeper = self._session.keeper
+        keeper = self._session.repository
         if keeper is not None:
             return keeper.store.labels(keeper.owner, keeper.session)
         with self._session.lock:

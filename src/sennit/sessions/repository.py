@@ -16,7 +16,7 @@ from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.grants import Grants
 from sennit.sessions.segments import Segment
-from sennit.stores.base import circular, no_session
+from sennit.stores.base import no_session, segment_cycle
 from sennit.stores.group_commit import GroupCommitter, Outcome, Wake
 from sennit.stores.records.sessions import (
     BranchHead,
@@ -59,7 +59,7 @@ class SessionRepository:
         self.store, self.group, self.owner, self.session = store, group, owner, session
         self.generation = 0
         """Increases with every local change, so that a refresh detects changes during its read."""
-        self.erases = False
+        self.erases_removed = False
         """Whether messages are erased when they are removed from their last branch."""
         self._new = new
         self._bridge: LoopBridge | None = None
@@ -72,7 +72,7 @@ class SessionRepository:
         return heads
 
     def _erase_removed(self, changes: Sequence[Change]) -> None:
-        if self.erases and any(
+        if self.erases_removed and any(
             isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes
         ):
             now = clock.now_us() + 1
@@ -90,7 +90,7 @@ class SessionRepository:
         If the store refuses them, `fallback` may return changes to write instead.
         """
         bridge, future = self._new_future()
-        self._send(changes, apply, fallback, bridge, future, bridge.soon)
+        self._send(changes, apply, fallback, bridge, future, bridge.call_soon)
         return future
 
     def _send(
@@ -113,11 +113,11 @@ class SessionRepository:
                     error = outcome
                 else:
                     self._send(fallback_changes, apply, None, bridge, future)
-                    return bridge.ring
+                    return bridge.wake
             except Exception as failure:  # goes to the awaiting caller, not to the commit thread
                 error = failure
             bridge.put(future, error)
-            return bridge.ring
+            return bridge.wake
 
         self.group.submit(
             Write(self.owner, self.session, changes, self._new), on_outcome, on_submit
@@ -126,12 +126,12 @@ class SessionRepository:
     def _new_future(self) -> tuple[LoopBridge, Future[None]]:
         """Return a future of the running loop, and the bridge that completes it."""
         bridge = self._bridge
-        future = None if bridge is None else bridge.promise()
+        future = None if bridge is None else bridge.create_future()
         if bridge is None or future is None:
             from sennit.stores.loop_bridge import LoopBridge  # asyncio takes long to import
 
             bridge = self._bridge = LoopBridge.of_running_loop()
-            future = bridge.promise()
+            future = bridge.create_future()
             assert future is not None
         return bridge, future
 
@@ -164,9 +164,9 @@ def message_record(message: Message) -> MessageRecord:
     return MessageRecord(message.id, message.created_us, dumps(message.to_record()))
 
 
-def message_from(record: MessageRecord) -> Message:
+def message_from_record(record: MessageRecord) -> Message:
     """Convert a record to its message."""
-    return Message.kept(record.id, record.created, record.body)
+    return Message.from_stored(record.id, record.created, record.body)
 
 
 def segment_record(segment: Segment) -> SegmentRecord:
@@ -204,7 +204,7 @@ def branch_record(
     )
 
 
-def segments_from(records: Iterable[SegmentRecord], segments: dict[UUID, Segment]) -> None:
+def merge_segments(records: Iterable[SegmentRecord], segments: dict[UUID, Segment]) -> None:
     """Add the recorded segments to `segments`, extending those that it already has.
 
     Raises StoreError if a base is missing or circular.
@@ -215,7 +215,7 @@ def segments_from(records: Iterable[SegmentRecord], segments: dict[UUID, Segment
         while (base := chain[-1].base) is not None and base in pending:
             chain.append(pending.pop(base))
         if base is not None and base not in segments:
-            raise circular(base)
+            raise segment_cycle(base)
         for record in reversed(chain):
             _merge_segment(record, segments)
 

@@ -17,7 +17,7 @@ from uuid import UUID
 from sennit.errors import ConflictError, ExistsError
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.grants import NEVER_GIVEN, NO_GRANTS
+from sennit.sessions.grants import NO_GRANTS, UNFENCED
 from sennit.sessions.repository import branch_record, message_record, segment_record
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import (
@@ -109,7 +109,7 @@ def _draft_replaced_branch(branch: Branch, length: int, name: str, id: UUID | No
         name,
         tail=branch._tail.fork(length),
         system=branch._system,
-        grants=NO_GRANTS if branch.fenced else NEVER_GIVEN,
+        grants=NO_GRANTS if branch.fenced else UNFENCED,
         id=id,
         metadata={"forked_from": branch.session.origin_of(branch, length)},
     )
@@ -123,13 +123,13 @@ def _apply(
     run_changes: Sequence[PutRun | AddEvents],
 ) -> None:
     session = branch.session
-    tail = Segment(order, stored=session._keeper is not None)
-    if session._keeper is None:
+    tail = Segment(order, stored=session._repository is not None)
+    if session._repository is None:
         session._run_log.check(run_changes)
         for change in run_changes:
             session._run_log.apply(change)
     else:
-        session._keeper.write([*_changes(branch, plan, tail, replaced), *run_changes])
+        session._repository.write([*_changes(branch, plan, tail, replaced), *run_changes])
         branch.version += 1
     for message in plan.put:
         session._messages._insert(message)

@@ -60,7 +60,7 @@ class LeaseAcquisition:
 
 def last_runs(session: SessionData) -> dict[UUID, RunRecord]:
     """Return the newest run of each branch of a session, in one query."""
-    repository = session._keeper
+    repository = session._repository
     if repository is None:
         with session.lock:
             return session._run_log.last_runs()
@@ -76,7 +76,7 @@ class RunRepository:
 
     @property
     def _keeper(self) -> SessionRepository | None:
-        return self._session._keeper
+        return self._session._repository
 
     @property
     def place(self) -> Hashable:

@@ -73,7 +73,7 @@ class Segment(Progression):
         """Append ids that the store already has, unchecked."""
         self._store(ids)
 
-    def holder(self, position: int) -> Segment:
+    def segment_at(self, position: int) -> Segment:
         """Return the segment that has a position, counted from the root."""
         segment = self
         while segment.base is not None and position < segment.offset:
@@ -86,11 +86,11 @@ class Segment(Progression):
         """Return a new segment that shares the first `length` ids, followed by `order`."""
         if length == 0:
             return Segment(order, stored=self.stored)
-        base = self.holder(length - 1)
-        base.hold(length)
+        base = self.segment_at(length - 1)
+        base.mark_shared(length)
         return Segment(order, base, length, stored=self.stored)
 
-    def hold(self, length: int) -> None:
+    def mark_shared(self, length: int) -> None:
         """Mark the first `length` ids as shared, so that they are not rewritten in place."""
         self.shared = max(self.shared, length - self.offset)
 
@@ -106,7 +106,7 @@ class Segment(Progression):
     def between(self, start: int, stop: int) -> list[UUID]:
         """Return the ids at positions [start, stop), without reading the segments below."""
         pieces: list[list[UUID]] = []
-        segment = self.holder(stop - 1) if start < stop else None
+        segment = self.segment_at(stop - 1) if start < stop else None
         while segment is not None and start < stop:
             pieces.append(segment[max(start - segment.offset, 0) : stop - segment.offset])
             segment, stop = segment.base, segment.offset
@@ -125,7 +125,7 @@ class Segment(Progression):
 
     def id_at(self, position: int) -> UUID:
         """Return the id at a position, counted from the root."""
-        segment = self.holder(position)
+        segment = self.segment_at(position)
         return segment[position - segment.offset]
 
     def without(self, position: int) -> Segment:
@@ -160,7 +160,7 @@ class Segment(Progression):
         while above and len(written) + upto - resume < size and above[0][1] <= 2 * size:
             upto += above.pop(0)[1]
         written += self.between(resume, upto)
-        below = self.holder(first - 1) if written and first else None
+        below = self.segment_at(first - 1) if written and first else None
         if below is not None and first - below.offset <= 2 * size:
             written = [*self.between(below.offset, first), *written]
             first = below.offset

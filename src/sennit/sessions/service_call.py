@@ -45,7 +45,7 @@ async def _ask_model(
 
     if "messages" not in arguments:
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
-    offered = listed(arguments.get("tools"))
+    offered = as_list(arguments.get("tools"))
     tools = [_schema(services, tool) for tool in offered]
     options = {key: value for key, value in arguments.items() if key not in ("messages", "tools")}
     request = model_request(arguments["messages"], tools=tools, **options)
@@ -70,7 +70,7 @@ def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:
     return offered_schema(tool) if name is None else services.tool(name).schema
 
 
-def listed(tools: Any) -> list[Any]:
+def as_list(tools: Any) -> list[Any]:
     """Return one tool or several as a list; None means none."""
     if tools is None:
         return []

@@ -30,7 +30,7 @@ from sennit.containers.pile import Pile
 from sennit.errors import (
     ExistsError,
     InvalidTypeError,
-    shown,
+    short_repr,
 )
 from sennit.messages.content import SystemContent
 from sennit.messages.json_values import plain_dict
@@ -39,7 +39,7 @@ from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH, Branches, BranchRef, BranchRegistry
 from sennit.sessions.grants import (
-    NEVER_GIVEN,
+    UNFENCED,
 )
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.segments import Segment, erase
@@ -77,7 +77,7 @@ class SessionCore(BranchRegistry):
         self._services = None if services is None else service_registry(services)
         self._user, self._agent = party(user, "user"), party(agent, "agent")
         if conversations is not None:
-            self._take_over(conversations)
+            self._import_conversations(conversations)
 
     @classmethod
     def opened(cls, record: SessionRecord, repository: SessionRepository, **options: Any) -> Self:
@@ -88,7 +88,7 @@ class SessionCore(BranchRegistry):
 
     def _keep(self, record: SessionRecord, repository: SessionRepository) -> None:
         """Bind this session to a store and load its state."""
-        self._key, self._keeper = record.key, repository
+        self._key, self._repository = record.key, repository
         self._user = party(record.user, "user")
         self._created, self._metadata = record.created, MappingProxyType(record.metadata)
         self._apply_snapshot(repository.load(), {}, repository.archived(after=0))
@@ -205,7 +205,7 @@ class SessionCore(BranchRegistry):
         self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
     ) -> Any:
         """`add_message` for async callers; concurrent calls share one group commit."""
-        repository = self._keeper
+        repository = self._repository
         if repository is None:
             add: Any = self.add_message
             return add(message, parts, branches, role=role)
@@ -248,7 +248,7 @@ class SessionCore(BranchRegistry):
         new: dict[int, Message] = {}
         for message in messages:
             if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidTypeError(f"add_messages takes messages, got {shown(message)}.")
+                raise InvalidTypeError(f"add_messages takes messages, got {short_repr(message)}.")
             if message.id.int in new or message in self._messages:
                 raise ExistsError(f"The session already has message {message.id}.")
             new[message.id.int] = message
@@ -287,7 +287,7 @@ class SessionCore(BranchRegistry):
             return from_chat(chat, sender=self._sender(chat_role(chat)))
         raise InvalidTypeError(
             f"add_message takes a Message, a role and parts, or a dict with role and content; "
-            f"got {shown(cast('object', source))}."
+            f"got {short_repr(cast('object', source))}."
         )
 
     def _sender(self, role: str) -> SenderRecipient:
@@ -301,8 +301,10 @@ class SessionCore(BranchRegistry):
     def _create_default_branch(self, messages: Sequence[Message]) -> bool:
         """Create the default branch with its first messages; return False if it exists."""
         try:
-            tail = Segment([message.id for message in messages], stored=self._keeper is not None)
-            self._create_branch(DEFAULT_BRANCH, tail, None, NEVER_GIVEN, messages=messages)
+            tail = Segment(
+                [message.id for message in messages], stored=self._repository is not None
+            )
+            self._create_branch(DEFAULT_BRANCH, tail, None, UNFENCED, messages=messages)
         except ExistsError:
             return False
         return True
@@ -351,9 +353,9 @@ class SessionCore(BranchRegistry):
         Raises NotFoundError if one is missing.
         """
         with self.lock:
-            removed = self._found(messages)
-            if removed and self._keeper is not None:
-                self._keeper.write([RemoveMessages(tuple(message.id for message in removed))])
+            removed = self._resolve_messages(messages)
+            if removed and self._repository is not None:
+                self._repository.write([RemoveMessages(tuple(message.id for message in removed))])
             systems = {branch: branch.system_id for branch in self._branches}
             for branch in [
                 branch for message in removed for branch in self._forget_message(message)
@@ -367,7 +369,7 @@ class SessionCore(BranchRegistry):
                 self.refresh()
             return removed
 
-    def _found(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
+    def _resolve_messages(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
         """Resolve references and groups to distinct messages; raises NotFoundError."""
         groups = ((ref,) if isinstance(ref, _REFS) else _members(ref) for ref in messages)
         return list(dict.fromkeys(map(self._messages.get, chain.from_iterable(groups))))
@@ -397,8 +399,8 @@ class SessionCore(BranchRegistry):
         """Replace the metadata of the session."""
         copied = plain_dict(metadata, "metadata")
         with self.lock:
-            if self._keeper is not None:
-                self._keeper.write([DescribeSession(copied)])
+            if self._repository is not None:
+                self._repository.write([DescribeSession(copied)])
             self._metadata = MappingProxyType(copied)
 
     async def adescribe(self, metadata: Mapping[str, Any]) -> None:
@@ -412,16 +414,18 @@ class SessionCore(BranchRegistry):
 
         await self._achange(DescribeSession(copied), apply)
 
-    def _take_over(self, conversations: Flow[Message, Any]) -> None:
+    def _import_conversations(self, conversations: Flow[Message, Any]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(f"conversations must be a Flow, got {shown(conversations)}.")
+            raise InvalidTypeError(
+                f"conversations must be a Flow, got {short_repr(conversations)}."
+            )
         self.append_messages(list(Pile(conversations.items, item_type=Message)), [])
         if isinstance(conversations, Conversations):
             self._put_starts(conversations.starts())
         for progression in conversations.progressions:
             name = self._free_name(progression.name, "branch")
-            tail = Segment(stored=self._keeper is not None)
-            branch = self._create_branch(name, tail, None, NEVER_GIVEN, id=progression.id)
+            tail = Segment(stored=self._repository is not None)
+            branch = self._create_branch(name, tail, None, UNFENCED, id=progression.id)
             branch.extend(list(progression))
 
     @overload
@@ -456,7 +460,8 @@ def _members(group: Any) -> Sequence[Message]:
     if isinstance(group, MessageGroup):
         return group.messages
     raise InvalidTypeError(
-        f"Expected a message, its id, or the group that add_message returned, got {shown(group)}."
+        "Expected a message, its id, or the group that add_message returned, got "
+        f"{short_repr(group)}."
     )
 
 

@@ -32,9 +32,9 @@ from sennit.sessions.repository import (
     SessionRepository,
     branch_record,
     change_of,
+    merge_segments,
     message_record,
     segment_record,
-    segments_from,
 )
 from sennit.sessions.segments import Segment
 from sennit.sessions.unarchived import ArchiveIndex
@@ -79,7 +79,7 @@ class SessionData(Element):
         self._messages = MessagePile(self._as_session)
         self._branches = BranchPile(self._as_session)
         self._branches_by_name: dict[str, Branch] = {}
-        self._keeper: SessionRepository | None = None
+        self._repository: SessionRepository | None = None
         self._key: str | None = None
         self._pending_default: Branch | None = None  # until it is in the store
         self._remote_default: UUID | None = None  # created by another process
@@ -101,7 +101,7 @@ class SessionData(Element):
 
     def _starts(self, messages: Sequence[UUID] | None = None) -> dict[UUID, int]:
         """Return how often each tool call was started, without those never started."""
-        repository = self._keeper
+        repository = self._repository
         if repository is not None:
             return repository.store.starts(repository.owner, repository.session, messages)
         with self.lock:
@@ -113,22 +113,22 @@ class SessionData(Element):
         """Import the start counts of tool calls from another session."""
         if not starts:
             return
-        if self._keeper is None:
+        if self._repository is None:
             self._run_log.starts.update(starts)
         else:
-            self._keeper.write([PutStarts(tuple(starts.items()))])
+            self._repository.write([PutStarts(tuple(starts.items()))])
 
     @property
-    def keeper(self) -> SessionRepository | None:
+    def repository(self) -> SessionRepository | None:
         """The repository of the session in its store; None without a store."""
-        return self._keeper
+        return self._repository
 
     @property
     def archives(self) -> ArchiveIndex:
         """The entries that commits cover, as of the last refresh."""
         return self._archives
 
-    def note_archive(self, archive: ArchiveRecord) -> None:
+    def add_archive(self, archive: ArchiveRecord) -> None:
         """Add the archive of a commit that this process just made."""
         with self.lock:
             self._bump_generation()
@@ -136,8 +136,8 @@ class SessionData(Element):
 
     def _bump_generation(self) -> None:
         """Invalidate refreshes in progress; call under the lock before changing memory."""
-        if self._keeper is not None:
-            self._keeper.generation += 1
+        if self._repository is not None:
+            self._repository.generation += 1
 
     @property
     def _as_session(self) -> SessionCore:
@@ -145,13 +145,13 @@ class SessionData(Element):
 
     def append_messages(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
         """Store messages and append them to branches that lack them; raises ConflictError."""
-        if self._keeper is None:
+        if self._repository is None:
             for message in messages:
                 self._append_in_memory(message, branches)
             return
         plan = AppendPlan.of(messages, branches, self._messages)
         try:
-            heads = self._keeper.write(plan.changes)
+            heads = self._repository.write(plan.changes)
         except ConflictError:
             self.refresh()
             raise
@@ -177,7 +177,7 @@ class SessionData(Element):
         run_changes: Sequence[PutRun | AddEvents] = (),
     ) -> None:
         """Do the same without blocking the event loop, in one write with the changes of a run."""
-        if self._keeper is None:
+        if self._repository is None:
             with self.lock:
                 self._run_log.check(run_changes)
                 self.append_messages(messages, branches)
@@ -200,7 +200,7 @@ class SessionData(Element):
                 self.refresh()
 
         try:
-            await self._keeper.submit((*changes, *run_changes), apply)
+            await self._repository.submit((*changes, *run_changes), apply)
         except ConflictError:
             await self.arefresh()
             raise
@@ -232,20 +232,20 @@ class SessionData(Element):
                 self._bump_generation()
                 apply()
 
-        if self._keeper is None:
+        if self._repository is None:
             apply_locked([])
         else:
-            await self._keeper.submit((change,), apply_locked)
+            await self._repository.submit((change,), apply_locked)
 
     def write_branch(
         self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
     ) -> None:
         """Write a changed branch to the store; raises ConflictError if its version is stale."""
-        if self._keeper is None:
+        if self._repository is None:
             return
         record = branch_record(branch, tail, system, grants)
         try:
-            self._keeper.write([change_of(record, branch._tail, tail)])
+            self._repository.write([change_of(record, branch._tail, tail)])
         except ConflictError:
             self.refresh()
             raise
@@ -253,9 +253,9 @@ class SessionData(Element):
 
     def _write_name(self, branch: Branch, name: str) -> None:
         """Rename a branch in the store, then in memory; raises ExistsError."""
-        if self._keeper is not None:
+        if self._repository is not None:
             try:
-                self._keeper.write([RenameBranch(branch.id, name)])
+                self._repository.write([RenameBranch(branch.id, name)])
             except ExistsError:
                 self.refresh()  # another process took the name
                 raise
@@ -272,13 +272,13 @@ class SessionData(Element):
 
     def refresh(self) -> None:
         """Load what other processes have written to the store; a no-op without a store."""
-        if self._keeper is None:
+        if self._repository is None:
             return
         for _ in range(_MAX_REFRESH_ATTEMPTS):
-            if self._try_refresh(self._keeper):
+            if self._try_refresh(self._repository):
                 return
         with self.lock:  # local writes keep interfering: block them
-            self._try_refresh(self._keeper)
+            self._try_refresh(self._repository)
 
     def _try_refresh(self, repository: SessionRepository) -> bool:
         """Load changes from the store; return False if memory changed during the read."""
@@ -322,7 +322,7 @@ class SessionData(Element):
         self._last_seen_write = snapshot.session.updated
         self._metadata = MappingProxyType(snapshot.session.metadata)
         self._messages.load(snapshot.messages)
-        segments_from(snapshot.segments, segments)
+        merge_segments(snapshot.segments, segments)
         names = {record.id: record.name for record in snapshot.branches}
         for branch in self._branches:
             if branch.id not in names:
@@ -376,14 +376,14 @@ class SessionData(Element):
         branch, new_messages = self._draft_branch(
             name, tail, system, grants, metadata, id, messages
         )
-        if self._keeper is not None:
+        if self._repository is not None:
             try:
-                self._keeper.write(_creation_changes(branch, new_messages, source_version))
+                self._repository.write(_creation_changes(branch, new_messages, source_version))
             except (ExistsError, ConflictError):
                 self.refresh()  # another process took the name or changed the source
                 raise
         self._insert_branch(branch, new_messages)
-        if messages and self._keeper is not None:
+        if messages and self._repository is not None:
             self._was_kept(messages, [branch])
         return branch
 
@@ -406,7 +406,7 @@ class SessionData(Element):
             branch, new_messages = self._draft_branch(
                 name, tail, system, grants, metadata, None, messages
             )
-        if self._keeper is None:
+        if self._repository is None:
             with self.lock:
                 self._as_session._check_name_free(name)
                 self._insert_branch(branch, new_messages)
@@ -426,7 +426,7 @@ class SessionData(Element):
                     current.first_lease = FirstLease(lease, heads[-1], clock.monotonic())
 
         try:
-            await self._keeper.submit(tuple(changes), apply)
+            await self._repository.submit(tuple(changes), apply)
         except ExistsError:
             if len(self._branches) and name not in self._branches_by_name:
                 await self.arefresh()  # another process took the name

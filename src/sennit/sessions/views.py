@@ -15,7 +15,7 @@ from uuid import UUID
 from sennit.containers.element import Element, Ref
 from sennit.containers.flow import Flow
 from sennit.containers.pile import Pile
-from sennit.errors import ExistsError, ValidationError, shown
+from sennit.errors import ExistsError, ValidationError, short_repr
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.stores.records.sessions import MessageRecord
@@ -52,7 +52,7 @@ class MessagePile(Pile[Message]):
     def load(self, records: Iterable[MessageRecord]) -> None:
         """Insert messages loaded from the store, keeping those already present."""
         # Bypasses `add`: this loop dominates the time to open a long session.
-        items, from_store = self._items, Message.kept
+        items, from_store = self._items, Message.from_stored
         for record in records:
             uid = record.id
             key = uid.int
@@ -80,7 +80,9 @@ class BranchPile(Pile[Branch]):
 
     def add(self, item: Branch) -> None:
         """Raise ValidationError: only the session creates branches."""
-        raise ValidationError(f"Cannot add {shown(item)}: use session.create_branch() or fork().")
+        raise ValidationError(
+            f"Cannot add {short_repr(item)}: use session.create_branch() or fork()."
+        )
 
     def __contains__(self, ref: object) -> bool:
         """Return whether the branch, its id or its name is here."""

@@ -34,7 +34,7 @@ from sennit.errors import (
     SennitError,
     StoreError,
     ValidationError,
-    shown,
+    short_repr,
 )
 from sennit.stores.records.files import FileStore
 from sennit.stores.records.search import TextSearchStore
@@ -57,7 +57,7 @@ from sennit.stores.records.sessions import (
 from sennit.stores.records.vectors import VectorStore
 from sennit.stores.schema_version import SCHEMA_VERSION
 
-AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
+FIRST_PAGE = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id after those of every session: the cursor of the first page."""
 
 
@@ -249,7 +249,7 @@ def damaged_message(message: UUID) -> StoreError:
     )
 
 
-def circular(segment: UUID | int) -> StoreError:
+def segment_cycle(segment: UUID | int) -> StoreError:
     """Return the error for a cycle in the bases of a segment."""
     return damaged(f"segment {segment} builds on itself")
 
@@ -297,10 +297,10 @@ def branch_taken(branch: BranchRecord) -> ExistsError:
 
 def name_taken(name: str) -> ExistsError:
     """Return the error for a name that another branch has."""
-    return ExistsError(f"There is already a branch named {shown(name)}; choose another name.")
+    return ExistsError(f"There is already a branch named {short_repr(name)}; choose another name.")
 
 
-def changed_meanwhile(branch: BranchRecord) -> ConflictError:
+def branch_conflict(branch: BranchRecord) -> ConflictError:
     """Return the error for changing a branch that another writer has changed."""
     return ConflictError(
         f"Branch {branch.name!r} was changed by another writer; refresh it and try again."

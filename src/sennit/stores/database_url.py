@@ -22,7 +22,7 @@ _URL = re.compile(
 _MIN_SECRET_LENGTH = 4  # shorter passwords occur in other words by chance
 
 
-def shown_address(url: str) -> str:
+def redact_url(url: str) -> str:
     """Return a URL without its password and parameters; only the scheme if it is ambiguous."""
     if "://" not in url:
         return "postgresql://…" if is_database(url) else url

@@ -16,12 +16,12 @@ from sennit.errors import ConflictError
 from sennit.stores.records.sessions import Lease
 
 
-def ticks() -> int:
+def monotonic_us() -> int:
     """Return the machine's monotonic clock in microseconds."""
     return int(clock.monotonic() * 1_000_000)
 
 
-def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> Lease:
+def next_lease(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> Lease:
     """Return the lease that follows `last`; raises ConflictError while another holder has it."""
     if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
@@ -33,7 +33,7 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
 
 
-def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
+def extend(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
     """Return an extended lease; raises ConflictError if it was lost or released."""
     if not is_held(last, lease):
         raise ConflictError("The lease of the branch was lost; stop writing, or acquire it again.")
@@ -52,6 +52,6 @@ def is_live(last: Lease | None, now: int) -> bool:
     return last is not None and last.expires > now
 
 
-def ended(lease: Lease) -> Lease:
+def released(lease: Lease) -> Lease:
     """Return a lease as released: it expires at 0 and keeps its token."""
     return Lease(lease.branch, lease.holder, lease.token, 0)

@@ -30,12 +30,12 @@ class LoopBridge:
             bridge = cls._bridges[loop] = cls(loop)
         return bridge
 
-    def promise(self) -> asyncio.Future[None] | None:
+    def create_future(self) -> asyncio.Future[None] | None:
         """Return a future, to be completed with `put`; None if another loop is running."""
         loop = asyncio.get_running_loop()
         return loop.create_future() if loop is self._loop() else None
 
-    def soon(self, work: Callable[[], None]) -> None:
+    def call_soon(self, work: Callable[[], None]) -> None:
         """Schedule work on the running loop, after all callbacks that are ready."""
         asyncio.get_running_loop().call_soon(work)
 
@@ -43,7 +43,7 @@ class LoopBridge:
         """Queue a result in the writer's thread; `ring` later delivers it."""
         self._results.append((future, error))
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Schedule delivery of the queued results on the loop; do nothing if it is closed."""
         loop = self._loop()
         if loop is not None:

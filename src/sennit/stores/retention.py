@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
+from sennit.errors import InvalidTypeError, SennitError, ValidationError, short_repr
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import Owner, SessionRecord
 from sennit.stores.session_ids import session_id
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 Erased: TypeAlias = Callable[[Owner, UUID, list[UUID]], object]
 """Called with the erased messages of a session."""
 
-SHARES = "shares"
+SHARED_ROOT_KEY = "shares"
 _PAGE = 500
 _LOWEST_ID = UUID(int=0)
 
@@ -45,20 +45,20 @@ def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
 
 def _is_alias(store: Store, owner: Owner, record: SessionRecord) -> bool:
     """Return whether a session refers to another one that still exists."""
-    key = record.metadata.get(SHARES)
+    key = record.metadata.get(SHARED_ROOT_KEY)
     return isinstance(key, str) and store.find_session(owner, session_id(owner, key)) is not None
 
 
-def checked_retention(retention: Any) -> timedelta:
+def check_retention(retention: Any) -> timedelta:
     """Return a valid retention period; raises ValidationError."""
     if not isinstance(retention, timedelta):
-        raise InvalidTypeError(f"retention must be a timedelta, got {shown(retention)}.")
+        raise InvalidTypeError(f"retention must be a timedelta, got {short_repr(retention)}.")
     if retention < timedelta():
-        raise ValidationError(f"retention must not be negative, got {shown(retention)}.")
+        raise ValidationError(f"retention must not be negative, got {short_repr(retention)}.")
     return retention
 
 
-def due(retention: timedelta) -> int:
+def cutoff_us(retention: timedelta) -> int:
     """Return the time before which removed messages are due for erasure."""
     return clock.now_us() + 1 - int(retention.total_seconds() * 1_000_000)
 

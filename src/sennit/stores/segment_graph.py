@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sennit.stores.base import circular
+from sennit.stores.base import segment_cycle
 from sennit.stores.records.sessions import BranchRecord
 
 
@@ -54,7 +54,7 @@ def lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[i
         current: int | None = first
         while current is not None and current not in lost:
             if current in path:
-                raise circular(current)
+                raise segment_cycle(current)
             path[current] = None
             current = rows[current][2]
         for number in reversed(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sennit.errors import CodecError, StoreError, shown
+from sennit.errors import CodecError, StoreError, short_repr
 from sennit.messages.codec import dumps, loads
 from sennit.stores.records.sessions import BranchRecord, SessionRecord
 
@@ -46,7 +46,8 @@ def _parse(column: str, expected: type) -> Any:
 
 def _damaged_column(column: str) -> StoreError:
     return StoreError(
-        f"The store is damaged: {shown(column)} is not valid metadata or names. Restore a backup."
+        f"The store is damaged: {short_repr(column)} is not valid metadata or names. Restore a "
+        "backup."
     )
 
 

@@ -25,7 +25,7 @@ from inspect import isawaitable
 from threading import Lock
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import InvalidTypeError, ModelError, shown
+from sennit.errors import InvalidTypeError, ModelError, short_repr
 from sennit.messages.codec import dumps
 from sennit.services.models.limits.validators import count, not_negative
 from sennit.services.models.reply import (
@@ -44,7 +44,7 @@ from sennit.services.models.reply import (
     Usage,
 )
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.usage import TokenEstimator, tokens_in
+from sennit.services.models.usage import TokenEstimator, tokens_of_chars
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class ToolCall:
         return ReplyCall(id if self.id is None else self.id, self.name, arguments)
 
 
-Said: TypeAlias = str | ToolCall | Item | BaseException
+ScriptItem: TypeAlias = str | ToolCall | Item | BaseException
 """An item of a scripted list: an exception is raised after the items before it."""
 
 Scripted: TypeAlias = (
     str
     | Reply
     | BaseException
-    | Sequence[Said]
+    | Sequence[ScriptItem]
     | Callable[[ModelRequest], "Scripted | Awaitable[Scripted]"]
 )
 """One scripted reply; a function is called with the request and returns any of the others."""
@@ -86,7 +86,7 @@ class ScriptedModel:
         delay: Seconds before each delta, and before a reply that is not streamed.
         window: The context window it reports.
         streams: Whether it can stream; if not, streaming raises ModelError.
-        shapes_output: Whether it reports support for structured output.
+        supports_output_schema: Whether it reports support for structured output.
 
     Usage is estimated from the lengths of the texts, so it is deterministic.
     """
@@ -100,17 +100,19 @@ class ScriptedModel:
         delay: float = 0,
         window: int | None = None,
         streams: bool = True,
-        shapes_output: bool = False,
+        supports_output_schema: bool = False,
     ) -> None:
         if isinstance(replies, str):
-            raise InvalidTypeError(f"Replies are a list, one for each call; got {shown(replies)}.")
+            raise InvalidTypeError(
+                f"Replies are a list, one for each call; got {short_repr(replies)}."
+            )
         if chunk is not None:
             count(chunk, "chunk")
         not_negative(delay, "delay")
         self.name = name
         self.window = window
         self.streams = streams
-        self.shapes_output = shapes_output
+        self.supports_output_schema = supports_output_schema
         self.requests: list[ModelRequest] = []
         """All requests in order; the first belongs to the first reply."""
         self._replies = tuple(replies)
@@ -147,7 +149,7 @@ class ScriptedModel:
             raise AssertionError(self._exhausted_message(asked))
         if asked < scripted:
             unused = "\n".join(
-                f"  reply {number}: {shown(reply)}"
+                f"  reply {number}: {short_repr(reply)}"
                 for number, reply in enumerate(self._replies[asked:], asked + 1)
             )
             summary = f"Model {self.name!r} was asked {asked} of {scripted} times; unused replies:"
@@ -189,7 +191,7 @@ def _parse_script(script: Any, number: int) -> tuple[list[Item | BaseException],
             case _:
                 raise InvalidTypeError(
                     f"A scripted reply consists of text, ToolCalls, reply items and exceptions, "
-                    f"got {shown(entry)}."
+                    f"got {short_repr(entry)}."
                 )
     return items, None
 
@@ -246,8 +248,13 @@ class _ScriptedReply:
                     text_chars += len(item.name) + len(item.arguments)
                 case _:
                     pass
-        input_tokens, reasoning = self._estimator.tokens(self._request), tokens_in(reasoning_chars)
-        return Usage(input_tokens, tokens_in(text_chars) + reasoning, reasoning_tokens=reasoning)
+        input_tokens, reasoning = (
+            self._estimator.tokens(self._request),
+            tokens_of_chars(reasoning_chars),
+        )
+        return Usage(
+            input_tokens, tokens_of_chars(text_chars) + reasoning, reasoning_tokens=reasoning
+        )
 
 
 def _call_deltas(index: int, call: ReplyCall, chunk: int | None) -> Iterator[Delta]:

@@ -21,7 +21,7 @@ def run_instantly(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine like `asyncio.run`, in virtual time."""
     with (
         asyncio.Runner(loop_factory=_VirtualTimeLoop) as runner,
-        clock.ticking(runner.get_loop().time),
+        clock.monotonic_clock_from(runner.get_loop().time),
     ):
         return runner.run(work)
 

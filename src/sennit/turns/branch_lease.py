@@ -30,7 +30,7 @@ from sennit.ids import new_id
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import Lease
-from sennit.turns.recovery import UnfinishedRun, unfinished
+from sennit.turns.recovery import UnfinishedRun, find_unfinished_run
 
 _LEASE_TTL_US = 30_000_000  # without a heartbeat
 _HEARTBEAT_SECONDS = 10.0  # between two renewals
@@ -181,7 +181,7 @@ def _acquire_and_load(runs: RunRepository, holder: str) -> BranchLease:
 def _load(runs: RunRepository, lease: Lease) -> BranchLease:
     # Read under the lease, when nobody else writes.
     try:
-        return BranchLease(lease, runs.last_seq(), unfinished(runs))
+        return BranchLease(lease, runs.last_seq(), find_unfinished_run(runs))
     except BaseException:
         runs.release(lease)
         raise

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from inspect import getattr_static, isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.messages.content import (
     ActionRequestContent,
     InstructionContent,
@@ -27,20 +27,20 @@ from sennit.messages.prompt.incremental import read
 from sennit.messages.prompt.tool_chat import unread_messages
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.usage import letters_in, letters_of_tools, tokens_in
+from sennit.services.models.usage import count_chars, tokens_of_chars, tool_char_count
 from sennit.sessions.branch import Branch
 from sennit.sessions.unarchived import UnarchivedView
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
-from sennit.turns.prompt_history import sent
-from sennit.turns.result import SPECIAL
+from sennit.turns.prompt_history import prompt_ids
+from sennit.turns.result import SPECIAL_TURN_KEY
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
     from sennit.turns.request import Request
     from sennit.turns.run import Run
 
-REPLACED = "replaced"
+REPLACED_KEY = "replaced"
 """The mark, in the metadata, of a message that stands for others."""
 _WINDOW_DIVISOR = 4  # contexts may take one in so many tokens of the window
 _DEFAULT_BUDGET_TOKENS = 2_000  # tokens for contexts where the window is not known
@@ -61,7 +61,7 @@ class ContextItem:
     @property
     def tokens(self) -> int:
         """About how many tokens it takes."""
-        return tokens_in(len(self.text))
+        return tokens_of_chars(len(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,13 @@ class ContextProvider(Protocol):
 def checked_contexts(contexts: Any) -> tuple[Any, ...]:
     """Context providers as a tuple; raises InvalidTypeError for what is none."""
     if not isinstance(contexts, Iterable):
-        raise InvalidTypeError(f"contexts must be a list of providers, got {shown(contexts)}.")
+        raise InvalidTypeError(f"contexts must be a list of providers, got {short_repr(contexts)}.")
     providers = tuple(cast("Iterable[Any]", contexts))
     for provider in providers:
         if not callable(getattr(provider, "provide", None)):
-            raise InvalidTypeError(f"A context provider has provide(need), got {shown(provider)}.")
+            raise InvalidTypeError(
+                f"A context provider has provide(need), got {short_repr(provider)}."
+            )
     return providers
 
 
@@ -110,7 +112,7 @@ def _unread_count(branch: Branch) -> int:
     """Return how many messages the next prompt has to read that none before it has read."""
     if len(branch) <= _MAX_MESSAGES_ON_LOOP:
         return len(branch)
-    return unread_messages(branch.session.messages, sent(branch))
+    return unread_messages(branch.session.messages, prompt_ids(branch))
 
 
 async def build_prompt(run: Run) -> ModelRequest:
@@ -230,7 +232,7 @@ def tokens_of(request: Request) -> int:
     )
     if measured or not request.tools:
         return count
-    return count + tokens_in(letters_of_tools(tool.schema for tool in request.tools.values()))
+    return count + tokens_of_chars(tool_char_count(tool.schema for tool in request.tools.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,16 +264,16 @@ class _TokenCounter:
     @property
     def total(self) -> int:
         """About how many tokens there are."""
-        return self._counted + tokens_in(self._letters)
+        return self._counted + tokens_of_chars(self._letters)
 
     def feed(self, messages: Sequence[Message]) -> None:
         """Count what comes next."""
         for message in messages:
             metadata = message.metadata
-            if REPLACED in metadata:
+            if REPLACED_KEY in metadata:
                 self._since = max(self._since, message.id.int)
             usage = metadata.get("usage")
-            if usage and SPECIAL not in metadata and message.id.int > self._since:
+            if usage and SPECIAL_TURN_KEY not in metadata and message.id.int > self._since:
                 self._count(usage)
             else:
                 self._letters += _letters_of(message.content)
@@ -287,5 +289,5 @@ def _letters_of(content: MessageContent) -> int:
     if isinstance(content, InstructionContent):
         return len(content.text) + _LETTERS_PER_IMAGE * len(content.images or ())
     if isinstance(content, ActionRequestContent):
-        return len(content.function or "") + letters_in(content.arguments or {})
-    return letters_in(content.rendered)
+        return len(content.function or "") + count_chars(content.arguments or {})
+    return count_chars(content.rendered)

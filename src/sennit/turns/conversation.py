@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from sennit.containers.element import Ref
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
 from sennit.messages.content import (
     InstructionContent,
     MessageRole,
@@ -30,7 +30,7 @@ from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, observer_warning
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.policies import checked_policies
-from sennit.turns.recovery import UnfinishedRun, replay, shown_after, unfinished
+from sennit.turns.recovery import UnfinishedRun, find_unfinished_run, replay, shown_after
 from sennit.turns.request import Request
 from sennit.turns.result import NOTHING_TO_RESUME, Notice, Return
 from sennit.turns.run import CancelMode, Run
@@ -42,7 +42,7 @@ from sennit.turns.special.run import run_special_turn
 from sennit.turns.stream import RunStream, as_event, as_return
 from sennit.turns.subscription import Subscription
 from sennit.turns.tools.approval import decide
-from sennit.turns.tools.pending_calls import latest, pending_approvals, pending_call
+from sennit.turns.tools.pending_calls import messages_from_end, pending_approvals, pending_call
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class ConversationSession:
         greet first; there may be nothing else to answer.
         """
         if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(f"A conversation needs a Request, got {shown(request)}.")
+            raise InvalidTypeError(f"A conversation needs a Request, got {short_repr(request)}.")
         extra_policies = checked_policies(policies)
         self._request = (
             replace(request, policies=(*request.policies, *extra_policies))
@@ -299,7 +299,7 @@ class ConversationSession:
         is_sequence = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_sequence or not all(isinstance(message, Message) for message in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
-                f"A message is a text, a Message or a list of Messages, got {shown(say)}."
+                f"A message is a text, a Message or a list of Messages, got {short_repr(say)}."
             )
         return tuple(messages)
 
@@ -333,7 +333,7 @@ class ConversationSession:
         changes nothing. What was said is in the Return, kept or not.
         """
         if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
+            raise InvalidTypeError(f"A special turn is a SpecialTurn, got {short_repr(turn)}.")
         if RunRepository(self._request.branch).durable:
             await self._request.session.arefresh()
         outcome = await run_special_turn(
@@ -412,7 +412,7 @@ class ConversationSession:
 
 
 async def _load_unfinished(runs: RunRepository) -> UnfinishedRun | None:
-    return await to_thread(unfinished, runs) if runs.durable else unfinished(runs)
+    return await to_thread(find_unfinished_run, runs) if runs.durable else find_unfinished_run(runs)
 
 
 def _recorded_options(notes: dict[str, Any]) -> SessionOptions:
@@ -437,7 +437,7 @@ def _collect_warnings(warnings: list[Notice]) -> Callable[[Any, BaseException], 
 def last_answer(branch: Branch) -> Message:
     """Return the index of the answer to the last instruction; raises NotFoundError."""
     answer: Message | None = None
-    for message in latest(branch):
+    for message in messages_from_end(branch):
         if message.role is MessageRole.USER and answer is not None:
             break
         if message.role is MessageRole.ASSISTANT:

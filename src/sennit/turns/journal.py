@@ -164,7 +164,7 @@ class Journal:
             await self._write_batch(batch)
             return
         notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}
-        with telemetry.watching(telemetry.STORE_WRITE, "", notes):
+        with telemetry.traced(telemetry.STORE_WRITE, "", notes):
             await self._write_batch(batch)
 
     async def _write_batch(self, batch: _Batch) -> None:
@@ -194,6 +194,6 @@ def _started_elsewhere(started: ToolStarted) -> WarningIssued:
 
 def _reach_failpoints(when: str, events: list[AnyEvent]) -> None:
     """Reach a failpoint for each event, so that tests can crash before or after its write."""
-    if failpoints.in_use():
+    if failpoints.has_listener():
         for event in events:
             failpoints.reach(f"journal.{when}: {event.kind}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
-from sennit.finish_uncancelled import finish_uncancelled, is_leaving
+from sennit.finish_uncancelled import finish_uncancelled, is_cancelling
 from sennit.services.models import traced_call
 from sennit.services.models.request import ModelRequest
 from sennit.turns.branch_lease import BranchLease, hold_lease
@@ -141,7 +141,7 @@ async def _run_turns(run: Run) -> Stop:
     try:
         return await turns(run)
     except (Exception, CancelledError) as error:
-        if isinstance(error, CancelledError) and is_leaving():
+        if isinstance(error, CancelledError) and is_cancelling():
             raise
         run.interrupt_reply()
         return stop_for_error(run, error)

@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import RunError
-from sennit.finish_uncancelled import is_leaving
+from sennit.finish_uncancelled import is_cancelling
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -109,7 +109,7 @@ class Observers:
                     if isawaitable(result):
                         await result
                 except CancelledError as error:
-                    if is_leaving():
+                    if is_cancelling():
                         raise
                     self._warn(observer, error)
                 except Exception as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sys import float_info
 from typing import Any, Literal, TypeAlias
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
 OnCancel: TypeAlias = Literal["keep_partial", "discard_partial"]
 WhenBusy: TypeAlias = Literal["error", "wait", "interrupt"]
@@ -65,20 +65,21 @@ class SessionOptions:
         if self.summarize_at is not None and not 0 < self.summarize_at <= 1:
             raise ValidationError(
                 f"summarize_at is a share of the window, more than 0 and at most 1 (None for "
-                f"never), got {shown(self.summarize_at)}."
+                f"never), got {short_repr(self.summarize_at)}."
             )
         for name in ("process_tools", "allow_parallel_tools"):
             _check_bool(getattr(self, name), name)
         if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(f"budget must be a Budget, got {shown(self.budget)}.")
+            raise InvalidTypeError(f"budget must be a Budget, got {short_repr(self.budget)}.")
         if self.on_cancel not in ("keep_partial", "discard_partial"):
             raise ValidationError(
                 f"on_cancel must be 'keep_partial' or 'discard_partial', "
-                f"got {shown(self.on_cancel)}."
+                f"got {short_repr(self.on_cancel)}."
             )
         if self.when_busy not in ("error", "wait", "interrupt"):
             raise ValidationError(
-                f"when_busy must be 'error', 'wait' or 'interrupt', got {shown(self.when_busy)}."
+                "when_busy must be 'error', 'wait' or 'interrupt', got "
+                f"{short_repr(self.when_busy)}."
             )
 
 
@@ -104,13 +105,13 @@ def _check_minimum(value: Any, minimum: int, name: str, kind: Any) -> None:
         return
     number: Any = value
     if not isinstance(number, kind) or isinstance(number, bool):
-        raise InvalidTypeError(f"{name} must be a number, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a number, got {short_repr(value)}.")
     if isinstance(number, int) and number > float_info.max and kind is not int:
-        raise ValidationError(f"{name} is too large a number, got {shown(value)}.")
+        raise ValidationError(f"{name} is too large a number, got {short_repr(value)}.")
     if not number >= minimum:  # NaN is not either
-        raise ValidationError(f"{name} must be at least {minimum}, got {shown(value)}.")
+        raise ValidationError(f"{name} must be at least {minimum}, got {short_repr(value)}.")
 
 
 def _check_bool(value: Any, name: str) -> None:
     if type(value) is not bool:
-        raise InvalidTypeError(f"{name} must be True or False, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be True or False, got {short_repr(value)}.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, cast
 
-from sennit.errors import InvalidTypeError, PolicyError, shown
+from sennit.errors import InvalidTypeError, PolicyError, short_repr
 from sennit.services.models.reply import Reply
 from sennit.services.models.request import ModelRequest
 
@@ -45,12 +45,12 @@ class Policy:
 def checked_policies(policies: Any) -> tuple[Any, ...]:
     """Policies as a tuple; raises InvalidTypeError for what has neither method."""
     if not isinstance(policies, Iterable):
-        raise InvalidTypeError(f"policies must be a list of policies, got {shown(policies)}.")
+        raise InvalidTypeError(f"policies must be a list of policies, got {short_repr(policies)}.")
     checked = tuple(cast("Iterable[Any]", policies))
     for policy in checked:
         if not any(callable(getattr(policy, hook, None)) for hook in _HOOKS):
             raise InvalidTypeError(
-                f"A policy has on_request or on_response (see Policy), got {shown(policy)}."
+                f"A policy has on_request or on_response (see Policy), got {short_repr(policy)}."
             )
     return checked
 
@@ -92,7 +92,7 @@ async def _apply_hook(policy: Any, hook: str, current: Any, *arguments: object) 
         raise PolicyError(f"Policy {name} refused: {result.reason}", kind="refused")
     if result is not None and not isinstance(result, type(current)):
         raise PolicyError(
-            f"Policy {name} returned {shown(result)}; it must return a {type(current).__name__}, a "
-            f"Refusal, or None for no change."
+            f"Policy {name} returned {short_repr(result)}; it must return a "
+            f"{type(current).__name__}, a Refusal, or None for no change."
         )
     return current if result is None else result

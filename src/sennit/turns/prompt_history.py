@@ -19,8 +19,8 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.sessions.unarchived import UnarchivedView
-from sennit.turns.result import SPECIAL
-from sennit.turns.tools.pending_calls import latest
+from sennit.turns.result import SPECIAL_TURN_KEY
+from sennit.turns.tools.pending_calls import messages_from_end
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FIRST_TAIL_SIZE = 16
 
 
-def sent(branch: Branch) -> Progression | list[UUID]:
+def prompt_ids(branch: Branch) -> Progression | list[UUID]:
     """The ids of what a prompt holds; one that grows with the branch, if nothing stands apart."""
     with branch.session.lock:
         current = branch.current
@@ -43,10 +43,10 @@ def sent(branch: Branch) -> Progression | list[UUID]:
 def prompt_messages(branch: Branch) -> list[Message]:
     """The messages that a prompt holds."""
     with branch.session.lock:
-        return branch.session.messages.pick(list(sent(branch)))
+        return branch.session.messages.pick(list(prompt_ids(branch)))
 
 
-def sent_at(branch: Branch, place: int) -> list[Message]:
+def prompt_at(branch: Branch, place: int) -> list[Message]:
     """Return the messages of the prompt for what stands at an index: nothing archived by then."""
     with branch.session.lock:
         archives, answer = branch.session.archives, branch[place]
@@ -65,9 +65,11 @@ def nothing_to_answer(branch: Branch) -> str | None:
     A system message by itself can be answered, unless a commit has archived what followed it.
     """
     with branch.session.lock:
-        if any(_is_conversation(message) for message in latest(branch, sent(branch))):
+        if any(
+            _is_conversation(message) for message in messages_from_end(branch, prompt_ids(branch))
+        ):
             return None
-    if any(_is_conversation(message) for message in latest(branch)):
+    if any(_is_conversation(message) for message in messages_from_end(branch)):
         return (
             f"All that was said on branch {branch.name!r} was archived by a commit, so there is "
             f"nothing to answer; say something new first."
@@ -88,7 +90,9 @@ def check_answerable(branch: Branch, prompt: Sequence[Mapping[str, Any]]) -> Non
 def _is_conversation(message: Message) -> bool:
     """Return whether somebody has said this in the conversation, rather than set it up."""
     content = message.content
-    return not (content.empty or isinstance(content, SystemContent) or SPECIAL in message.metadata)
+    return not (
+        content.empty or isinstance(content, SystemContent) or SPECIAL_TURN_KEY in message.metadata
+    )
 
 
 def _open_turn_start_on(branch: Branch) -> int:
@@ -120,7 +124,7 @@ def open_turn_start(messages: Sequence[Message]) -> int:
     following: MessageContent | None = None
     for index in reversed(range(len(messages))):
         content = messages[index].content
-        if content.empty or SPECIAL in messages[index].metadata:
+        if content.empty or SPECIAL_TURN_KEY in messages[index].metadata:
             continue
         if content.from_assistant and (following is None or following.from_user):
             return index + 1

@@ -34,7 +34,7 @@ from sennit.turns.events import (
     from_record,
     restore_bodies,
 )
-from sennit.turns.result import SPECIAL
+from sennit.turns.result import SPECIAL_TURN_KEY
 from sennit.turns.tools.call_state import ToolCallStates
 
 
@@ -106,7 +106,9 @@ class UnfinishedRun:
         self.said.append(message)
         metadata = message.metadata
         self.usage += _usage_of(message)
-        if "usage" in metadata and SPECIAL not in metadata:  # the last of what was said in one turn
+        if (
+            "usage" in metadata and SPECIAL_TURN_KEY not in metadata
+        ):  # the last of what was said in one turn
             self.turns += 1
             self.finish = metadata["finish_reason"]
 
@@ -116,7 +118,7 @@ def _usage_of(message: Message) -> Usage:
     return Usage(**message.metadata.get("usage", {}))
 
 
-def unfinished(runs: RunRepository) -> UnfinishedRun | None:
+def find_unfinished_run(runs: RunRepository) -> UnfinishedRun | None:
     """The last run of a branch, if it is not over; what others have said there is taken in."""
     runs.refresh()
     last = runs.last()

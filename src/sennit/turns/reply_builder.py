@@ -17,13 +17,13 @@ from uuid import UUID
 
 import msgspec
 
-from sennit.errors import CodecError, ValidationError, shown
+from sennit.errors import CodecError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionRequestContent, AssistantResponseContent
-from sennit.messages.json_values import plain_dict, readable
+from sennit.messages.json_values import plain_dict, replace_invalid
 from sennit.messages.message import Message
-from sennit.messages.prompt.repair import is_sound_id
+from sennit.messages.prompt.repair import is_valid_call_id
 from sennit.messages.unset import Unset
 from sennit.services.models.reply import (
     CallDelta,
@@ -112,12 +112,12 @@ class ReplyBuilder:
         """Take in what comes next."""
         if isinstance(delta, TextDelta):
             if delta.text:
-                item, text = self._text_item(), readable(delta.text)
+                item, text = self._text_item(), replace_invalid(delta.text)
                 item.text.append(text)
                 self._listener.on_delta(item.id, text, reasoning=False)
         elif isinstance(delta, ReasoningDelta):
             if delta.text:
-                item, text = self._text_item(thinking=True), readable(delta.text)
+                item, text = self._text_item(thinking=True), replace_invalid(delta.text)
                 item.reasoning.append(text)
                 self._listener.on_delta(item.id, text, reasoning=True)
         elif isinstance(delta, CallDelta):
@@ -212,9 +212,9 @@ class ReplyBuilder:
         arguments, problem = _parse_arguments(raw)
         problem = truncation or problem
         if problem:
-            metadata = {**metadata, "arguments_text": readable(raw), "problem": problem}
+            metadata = {**metadata, "arguments_text": replace_invalid(raw), "problem": problem}
         content = ActionRequestContent(
-            function=readable(item.name) or Unset,
+            function=replace_invalid(item.name) or Unset,
             arguments=arguments,
             call_id=_unique_call_id(item, used_ids),
         )
@@ -245,7 +245,7 @@ class MessageCollector:
 
 
 def _finish_metadata(end: Finished) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"finish_reason": end.reason, "usage": end.usage.noted()}
+    metadata: dict[str, Any] = {"finish_reason": end.reason, "usage": end.usage.to_metadata()}
     return {**metadata, "model": end.model} if end.model else metadata
 
 
@@ -253,7 +253,7 @@ def _unique_call_id(item: _CallItem, used_ids: set[str]) -> str:
     """The id of a call, or another one if it is blank, odd, or that of an earlier call."""
     call_id = item.call_id
     unique_id = (
-        call_id if is_sound_id(call_id) and call_id not in used_ids else f"call_{item.id.hex}"
+        call_id if is_valid_call_id(call_id) and call_id not in used_ids else f"call_{item.id.hex}"
     )
     used_ids.add(unique_id)
     return unique_id
@@ -268,7 +268,7 @@ def _parse_arguments(raw: str) -> tuple[Any, str]:
     except CodecError as error:
         return Unset, f"the arguments are not valid JSON ({error})"
     if not isinstance(value, dict):
-        return Unset, f"the arguments must be a JSON object, not {shown(value)}"
+        return Unset, f"the arguments must be a JSON object, not {short_repr(value)}"
     try:
         return plain_dict(value, "arguments"), ""
     except ValidationError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from sennit.errors import ExistsError, InvalidTypeError, shown
+from sennit.errors import ExistsError, InvalidTypeError, short_repr
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.messages.content import (
     MessageRole,
@@ -18,7 +18,7 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import MaybeUnset, Unset
-from sennit.services.models.params import checked_params
+from sennit.services.models.params import check_params
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.models.reply import Reply
 from sennit.services.models.request import ModelRequest
@@ -27,10 +27,10 @@ from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
-from sennit.turns.prompt_history import check_answerable, nothing_to_answer, sent
+from sennit.turns.prompt_history import check_answerable, nothing_to_answer, prompt_ids
 from sennit.turns.reply_builder import MessageCollector, ReplyBuilder
-from sennit.turns.result import SPECIAL, Body, Metrics, Return
-from sennit.turns.tools.pending_calls import latest, pending
+from sennit.turns.result import SPECIAL_TURN_KEY, Body, Metrics, Return
+from sennit.turns.tools.pending_calls import messages_from_end, pending_calls
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -103,7 +103,7 @@ class Request:
         Raises as `of` does.
         """
         base_params = {name: value for name, value in self.params.items() if name != "tool_choice"}
-        request = replace(self, params=checked_params({**base_params, **params}), output=None)
+        request = replace(self, params=check_params({**base_params, **params}), output=None)
         if model is not None:
             name, new_model = _resolve_model(self.session.services, model)
             registered = request.registered & request.tools.keys()
@@ -133,7 +133,7 @@ class Request:
 
     def model_request(self) -> ModelRequest:
         """Return the model request; raises NothingToAskError."""
-        messages = model_messages(self.session.messages, sent(self.branch))
+        messages = model_messages(self.session.messages, prompt_ids(self.branch))
         check_answerable(self.branch, messages)
         return ModelRequest(
             messages=messages,
@@ -147,7 +147,7 @@ class Request:
         new_system, session = self.system, self.branch.session
         if new_system is Unset or _text_of(new_system) == _text_of(self.branch.system):
             return
-        if session.keeper is not None:
+        if session.repository is not None:
             await finish_uncancelled(to_thread(session.set_branch_system, self.branch, new_system))
         else:
             session.set_branch_system(self.branch, new_system)
@@ -172,7 +172,7 @@ class Request:
 
     def latest(self) -> Iterator[Message]:
         """The messages of the branch from its end, read no further than they are looked at."""
-        return latest(self.branch)
+        return messages_from_end(self.branch)
 
     def insert_before_later(self, message: Message) -> bool:
         """Put a message before what was said on the branch after it began; False if nothing was.
@@ -203,13 +203,13 @@ class Request:
     def unanswered(self) -> bool:
         """Return whether something was said that no text of the assistant has followed."""
         for message in self.latest():
-            if not message.content.empty and SPECIAL not in message.metadata:
+            if not message.content.empty and SPECIAL_TURN_KEY not in message.metadata:
                 return not (message.content.from_assistant or message.role is MessageRole.SYSTEM)
         return False
 
     def pending(self) -> list[Message]:
         """The requests for tools at the end of the branch that have no result, the oldest first."""
-        return pending(self.branch)
+        return pending_calls(self.branch)
 
 
 class RequestDraft(msgspec.Struct, frozen=True):
@@ -241,7 +241,7 @@ class RequestDraft(msgspec.Struct, frozen=True):
             resolved_model,
             name,
             tools_by_name,
-            checked_params(params),
+            check_params(params),
             checked_policies(policies),
             checked_contexts(contexts),
             registered_names | {name} if isinstance(model, str) else registered_names,
@@ -279,13 +279,13 @@ def _resolve_model(services: ServiceRegistry, model: Any) -> tuple[str, Model]:
         return model, services.model(model)
     if is_model(model):
         return services.name_of(model) or model.name, model
-    raise InvalidTypeError(f"model must be a registered name or a model, got {shown(model)}.")
+    raise InvalidTypeError(f"model must be a registered name or a model, got {short_repr(model)}.")
 
 
 def _resolve_tools(services: ServiceRegistry, tools: Any) -> tuple[dict[str, Tool], frozenset[str]]:
     """The tools by name, and the names of those that were given as registered names."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(tools)}.")
+        raise InvalidTypeError(f"tools must be a list of names or tools, got {short_repr(tools)}.")
     tools_by_name: dict[str, Tool] = {}
     registered_names: set[str] = set()
     for entry in cast("Iterable[Any]", tools):

@@ -22,7 +22,7 @@ StopReason: TypeAlias = Literal[
     "loop",  # the model keeps asking for the same call
     "length",  # the answer was cut off by the length limit
 ]
-SPECIAL = "special_turn"
+SPECIAL_TURN_KEY = "special_turn"
 """What messages of special turns are marked with, in their metadata."""
 Severity: TypeAlias = Literal["info", "warning", "error"]
 
@@ -132,7 +132,9 @@ class Return:
         for message in reversed(self.body.interactions):
             if not isinstance(message.content, AssistantResponseContent):
                 break
-            if answer and answer[-1].metadata.get(SPECIAL) != message.metadata.get(SPECIAL):
+            if answer and answer[-1].metadata.get(SPECIAL_TURN_KEY) != message.metadata.get(
+                SPECIAL_TURN_KEY
+            ):
                 break
             answer.append(message)
         return Return(body=Body(tuple(reversed(answer)))).text

@@ -55,7 +55,7 @@ from sennit.turns.policies import has_reply_policies
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.request import Request
-from sennit.turns.result import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.result import SPECIAL_TURN_KEY, Body, Metrics, Notice, Return, StopReason
 from sennit.turns.run_input import NO_INPUT, RunInput
 from sennit.turns.step import (
     CallModel,
@@ -188,7 +188,9 @@ class Run:
         if self._messages and not unfinished_run.drafts:
             # With a greeting alone nothing needs an answer; any other text is one.
             contents = [
-                message.content for message in self._messages if SPECIAL not in message.metadata
+                message.content
+                for message in self._messages
+                if SPECIAL_TURN_KEY not in message.metadata
             ]
             answered = not contents or contents[-1].from_assistant
             progress.answered = answered and not self.request.unanswered()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.message import Message
 from sennit.turns.active_run import ActiveRun, running_loop
 from sennit.turns.events import AnyEvent
@@ -52,7 +52,7 @@ class Runner:
     def cancel(self, mode: CancelMode) -> None:
         """Cancel the active run, or else the requested ones; thread-safe."""
         if mode not in ("now", "after_turn"):
-            raise ValidationError(f"cancel takes 'now' or 'after_turn', got {shown(mode)}.")
+            raise ValidationError(f"cancel takes 'now' or 'after_turn', got {short_repr(mode)}.")
         current = self._current
         if current is not None:
             current.cancel(mode)
@@ -184,7 +184,7 @@ class Runner:
 
 def _check_type(options: Any, kind: type) -> None:
     if not isinstance(options, kind):
-        raise InvalidTypeError(f"options must be {kind.__name__}, got {shown(options)}.")
+        raise InvalidTypeError(f"options must be {kind.__name__}, got {short_repr(options)}.")
 
 
 def _tell_joined(run: Run, events: list[AnyEvent]) -> None:

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.messages.codec import loads
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.branch_lease import BusyHandler, is_dead, is_own, revoke_lease
@@ -101,7 +101,7 @@ def publish_to_subscribers(runs: RunRepository, holder: str, events: list[AnyEve
             subscriber.publish(holder, events)
 
 
-def is_under_way(runs: RunRepository) -> bool:
+def has_active_run(runs: RunRepository) -> bool:
     """Return whether a run is active on a branch, in this process or another live one."""
     return bool(_active_holder(runs))
 
@@ -145,7 +145,7 @@ class Subscription:
     def __init__(self, runs: RunRepository, after: int, *, follow: bool = False) -> None:
         if type(after) is not int or after < 0:
             raise ValidationError(
-                f"after must be the number of an event, or 0 for all, got {shown(after)}."
+                f"after must be the number of an event, or 0 for all, got {short_repr(after)}."
             )
         self._runs, self._after, self._follow = runs, after, follow
         self._holder = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sennit import telemetry
-from sennit.services.models.traced_call import usage_notes
+from sennit.services.models.traced_call import usage_attributes
 from sennit.turns.result import Return
 from sennit.turns.run import Run
 
@@ -27,7 +27,7 @@ async def trace_run(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
         telemetry.BRANCH: str(request.branch.id),
         telemetry.RUN: str(run.id),
     }
-    with telemetry.watching(telemetry.INVOKE_AGENT, agent, notes) as span:
+    with telemetry.traced(telemetry.INVOKE_AGENT, agent, notes) as span:
         result = await work()
         _record_result(span, result)
         return result
@@ -35,8 +35,8 @@ async def trace_run(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
 
 def _record_result(span: telemetry.Span, result: Return) -> None:
     metrics = result.metrics
-    span.note(usage_notes(metrics.usage))
-    span.note(
+    span.set_attributes(usage_attributes(metrics.usage))
+    span.set_attributes(
         {
             telemetry.STOP_REASON: result.stop_reason,
             telemetry.TURNS: metrics.turns,

@@ -20,7 +20,7 @@ from sennit import (
     Message,
     SystemContent,
 )
-from sennit.learning import FORMATS, Exported, ExportOptions, Filter
+from sennit.learning import FORMATS, ExportOptions, ExportResult, Filter
 from sennit.learning.preferences import NO_SCORE, ONLY_ANSWER, SAME_SCORE
 from tests.learning import published
 from tests.strategies import histories
@@ -50,7 +50,7 @@ def chat(client: Client, *contents: Any, key: str = "chat") -> Any:
     return session
 
 
-def exported(client: Client, format: str, **options: Any) -> tuple[Exported, list[Any]]:
+def exported(client: Client, format: str, **options: Any) -> tuple[ExportResult, list[Any]]:
     """What an export says of itself, and its rows, each of which its readers accept."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.jsonl")

@@ -40,7 +40,7 @@ def call(name: str) -> ActionRequestContent:
 @given(histories())
 def test_it_reads_as_the_messages_would(history: list[Message]) -> None:
     records = [message_record(message) for message in history]
-    restored = [Message.kept(one.id, one.created, one.body) for one in records]
+    restored = [Message.from_stored(one.id, one.created, one.body) for one in records]
     assert chat_from_rows(records) == to_model_messages(restored)
 
 
@@ -69,7 +69,9 @@ def test_sound_rounds_are_told_without_a_message_being_made(between: list[list[A
         contents += [ActionResponseContent(request_id=b, error="not there")]
         contents += [AssistantResponseContent("Found"), AssistantResponseContent("it")]
     records = kept(*contents)
-    expected = to_model_messages([Message.kept(one.id, one.created, one.body) for one in records])
+    expected = to_model_messages(
+        [Message.from_stored(one.id, one.created, one.body) for one in records]
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_rows, "model_messages", None)
         assert chat_from_rows(records) == expected

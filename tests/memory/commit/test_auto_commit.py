@@ -103,8 +103,8 @@ def test_a_pause_whose_end_no_program_saw_is_made_up_for_by_the_next(tmp_path: P
     assert committed(tmp_path / "a.db", AutoCommit(idle=3600), lambda c: say(c, 1)) == []
     done = Event()
     with (
-        clock.using(lambda: time.time_ns() + 3601 * 10**9),
-        clock.ticking(lambda: 1000 * time.monotonic()),
+        clock.wall_clock_from(lambda: time.time_ns() + 3601 * 10**9),
+        clock.monotonic_clock_from(lambda: 1000 * time.monotonic()),
         faults.arm("memory.commit: finished", lambda _: done.set()),
         sennit.open(tmp_path / "a.db") as client,
     ):
@@ -120,7 +120,7 @@ def test_of_pauses_that_no_program_saw_the_first_is_made_up_for_first(tmp_path: 
             client.session(key).add_message("user", text)
     both = Semaphore(0)
     with (
-        clock.using(lambda: time.time_ns() + 3601 * 10**9),
+        clock.wall_clock_from(lambda: time.time_ns() + 3601 * 10**9),
         faults.arm("memory.commit: finished", lambda _: both.release(), at=None),
         sennit.open(tmp_path / "a.db") as client,
     ):

@@ -13,7 +13,7 @@ import pytest
 
 import sennit
 from sennit import StoreError, ValidationError
-from sennit.api.worker import work
+from sennit.api.worker import run_worker
 from sennit.memory.commit.job_handler import ATTEMPTS
 from sennit.stores.job_queue import WorkerOptions
 from sennit.stores.postgres import job_queue
@@ -78,7 +78,7 @@ def test_what_is_committed_in_the_background_is_left_to_a_worker(served: str, as
     task = left(served)
     assert jobs(ask) == [(task, "todo", False)]
     told: list[Any] = []
-    work(served, DRAIN, told=told.append)
+    run_worker(served, DRAIN, on_result=told.append)
     assert [(one.task_id, one.status) for one in told] == [(task, "committed")]
     assert jobs(ask) == []
     with sennit.open(served) as client:
@@ -115,10 +115,10 @@ def test_a_program_killed_while_it_waits_leaves_the_rest_to_a_worker(
     commit = {"do": "torture.commits.commit", "url": emptied, "session": "chat", "wait": True}
     code, _ = nursery.run({**commit, "point": "memory.commit: write"})
     assert code == -9
-    work(emptied, DRAIN)
+    run_worker(emptied, DRAIN)
     assert [held for _, _, held in jobs(ask)] == [True]
     due_now(ask)
-    work(emptied, DRAIN)
+    run_worker(emptied, DRAIN)
     assert jobs(ask) == []
     with sennit.open(emptied) as client:
         assert memories(client)
@@ -165,7 +165,7 @@ def test_the_job_of_a_worker_killed_at_a_step_is_taken_over(
     killed = {"do": "torture.commits.work", "url": served, "point": f"memory.commit: {step}"}
     assert nursery.run(killed)[0] == -9
     assert jobs(ask) == [(task, "doing", False)]
-    work(served, DRAIN)  # as long as the dead may be alive, nobody takes it over
+    run_worker(served, DRAIN)  # as long as the dead may be alive, nobody takes it over
     assert jobs(ask) == [(task, "doing", False)]
     forget_the_dead(ask)
     assert nursery.run({"do": "torture.commits.work", "url": served}) == (
@@ -188,7 +188,7 @@ def test_who_takes_over_asks_no_model_for_what_it_has_said_already(
     assert nursery.run({"do": "torture.commits.work", "url": served, **killed})[0] == -9
     forget_the_dead(ask)
     silent = ScriptedModel([])
-    work(served, DRAIN, model=lambda: silent)
+    run_worker(served, DRAIN, model=lambda: silent)
     assert silent.requests == []
     with sennit.open(served) as client:
         result = client.get_task(task)
@@ -246,7 +246,7 @@ def test_a_commit_that_cannot_be_finished_is_tried_a_few_times_and_then_failed(
     ):
         for number in range(1, ATTEMPTS + 1):
             due_now(ask)
-            work(served, DRAIN)
+            run_worker(served, DRAIN)
             assert tried.fired == number
             result = client.get_task(task)
             assert result.status == ("failed" if number == ATTEMPTS else "pending")
@@ -262,7 +262,7 @@ def test_a_commit_that_workers_die_of_is_failed_in_the_end(served: str, ask: Ask
     begun(served)
     task = left(served)
     ask(f"UPDATE sennit.procrastinate_jobs SET attempts = {ATTEMPTS}")
-    work(served, DRAIN)
+    run_worker(served, DRAIN)
     with sennit.open(served) as client:
         result = client.get_task(task)
         assert result.status == "failed"
@@ -279,9 +279,9 @@ def test_a_job_that_waits_to_be_tried_again_does_not_hold_up_its_user(
             talk(client.session(name), "My name is Ada.")
     first = left(served, session="one")
     with faults.arm("memory.commit: thought", faults.raising(RuntimeError("no"))):
-        work(served, DRAIN)
+        run_worker(served, DRAIN)
     second = left(served, session="two")
-    work(served, DRAIN)
+    run_worker(served, DRAIN)
     assert jobs(ask) == [(first, "todo", True)]
     with sennit.open(served) as client:
         assert client.get_task(second).status == "committed"
@@ -304,7 +304,7 @@ def test_a_session_deleted_while_a_worker_is_at_it_is_no_trouble(served: str, as
             client.delete_session("chat")
 
     with faults.arm("memory.commit: thought", delete):
-        work(served, DRAIN)
+        run_worker(served, DRAIN)
     assert jobs(ask) == []
     with sennit.open(served) as client:
         assert memories(client) == {}
@@ -322,7 +322,7 @@ def test_a_job_of_one_owner_reaches_no_commit_of_another(served: str, ask: Ask) 
             f" ('sennit', 'sennit.commit', '{{\"owner\": {number}, \"commit\": \"{task}\"}}')"
         )
     ask("DELETE FROM sennit.procrastinate_jobs WHERE lock IS NOT NULL")
-    work(served, DRAIN)
+    run_worker(served, DRAIN)
     assert jobs(ask) == []
     with sennit.open(served) as client:
         assert client.get_task(task).status == "pending"
@@ -336,7 +336,7 @@ def test_a_worker_finishes_for_the_agent_that_committed(served: str) -> None:
         session.add_message("assistant", "Solved: the library was missing; install libfoo.")
         session.add_message("user", "Thanks, that fixed it.")
         session.commit(wait=False)
-    work(served, DRAIN)
+    run_worker(served, DRAIN)
     with sennit.open(served) as other, sennit.open(served, agent="helper") as client:
         mine = {uri for uri in memories(client) if uri.startswith("viking://agent/")}
         assert mine
@@ -347,7 +347,7 @@ def test_a_worker_can_think_with_a_model(served: str) -> None:
     with sennit.open(served) as client:
         talk(client.session("chat"), "Hello, my name is Ada.")
     task = left(served)
-    work(served, DRAIN, model=lambda: ScriptedModel(answers()))
+    run_worker(served, DRAIN, model=lambda: ScriptedModel(answers()))
     with sennit.open(served) as client:
         assert client.get_task(task)["method"] == "model"
 
@@ -362,7 +362,7 @@ def test_a_queue_of_the_users_own_in_the_same_database_is_left_alone(
         begun(url)
         server.execute("INSERT INTO sennit.procrastinate_workers DEFAULT VALUES", database)
         task = left(url)
-        work(url, DRAIN)
+        run_worker(url, DRAIN)
         with sennit.open(url) as client:
             assert client.get_task(task).status == "committed"
     ask = "SELECT task_name, status::text FROM public.procrastinate_jobs"
@@ -378,7 +378,7 @@ def test_tables_of_a_newer_queue_are_brought_up_to_date_once(
     there = job_queue._migrations()
     monkeypatch.setattr(job_queue, "_migrations", lambda: [*there, new])
     for _ in range(2):
-        work(url, DRAIN)
+        run_worker(url, DRAIN)
     ask = "SELECT proconfig::text FROM pg_proc WHERE proname = 'procrastinate_new'"
     assert "sennit" in server.execute(ask, database)[0][0]
     assert server.execute("SELECT queue FROM sennit.schema", database) == [(new.name,)]
@@ -386,12 +386,12 @@ def test_tables_of_a_newer_queue_are_brought_up_to_date_once(
 
 def test_workers_are_for_stores_that_have_them(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="PostgreSQL"):
-        work(tmp_path / "a.db", DRAIN)
+        run_worker(tmp_path / "a.db", DRAIN)
 
 
 def test_a_drain_that_cannot_reach_the_queue_says_so() -> None:
     with pytest.raises(StoreError):
-        work("postgresql://nobody@127.0.0.1:1/none", DRAIN)
+        run_worker("postgresql://nobody@127.0.0.1:1/none", DRAIN)
 
 
 @pytest.mark.parametrize(

@@ -418,7 +418,7 @@ def test_the_prompts_are_yours_to_change() -> None:
 
 
 def test_a_model_that_can_be_held_to_a_schema_is() -> None:
-    model = ScriptedModel([memories(), json.dumps(SUMMARY)], shapes_output=True)
+    model = ScriptedModel([memories(), json.dumps(SUMMARY)], supports_output_schema=True)
     think(model)
     first = model.requests[0].output
     assert first is not None

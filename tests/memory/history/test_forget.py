@@ -542,7 +542,7 @@ def test_one_line_of_the_profile_is_forgotten_alone(place: Place) -> None:
         said_on(client, SPRING, "one", "My name is Ada.", "I live in Xylophonia.")
         said_on(client, SPRING + DAY, "two", "I am a vegetarian.")
         client.delete_session("one")  # what it said is remembered all the same
-        facts = client.memory.realm.store.find_file(client.memory.realm.user, "memories/profile.md")
+        facts = client.memory.scope.store.find_file(client.memory.scope.user, "memories/profile.md")
         assert facts is not None
         uid = next(one["id"] for one in facts.latest.info["facts"] if "Xylo" in one["text"])
         assert client.forget(uri=f"{PROFILE}#{uid}").files == 1

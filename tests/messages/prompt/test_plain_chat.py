@@ -141,7 +141,7 @@ def test_no_two_assistant_texts_stand_side_by_side(history: list[Message]) -> No
 @given(st.lists(contents, max_size=6))
 def test_any_contents_can_be_prepared_without_changing_them(given_contents: list[Any]) -> None:
     history = made(*given_contents)
-    with clock.using(lambda: 0):
+    with clock.wall_clock_from(lambda: 0):
         before = [message.to_json() for message in history]
         first = prepare_messages_for_chat(history, to_chat=True)
         expected = json.dumps(first)
@@ -409,7 +409,7 @@ TIMES = [
 def test_the_time_is_never_kept(content: Any, shown: Callable[[int], str], rest: Any) -> None:
     session, branch = session_with(content, *rest)
     for second in (1, 2, 3):
-        with clock.using(lambda now=second * 10**9: now):
+        with clock.wall_clock_from(lambda now=second * 10**9: now):
             for to_chat in (True, False):
                 told: Any = prepare_messages_for_chat(
                     session.messages,
@@ -678,7 +678,7 @@ class PreparingABranch(RuleBasedStateMachine):
 
     def compare(self, newest: Any) -> None:
         self.number += 1
-        with clock.using(lambda now=self.number * 10**9: now):
+        with clock.wall_clock_from(lambda now=self.number * 10**9: now):
             for branch in self.branches:
                 fresh = prepare_messages_for_chat(branch.messages, None, newest, to_chat=True)
                 kept = prepare_messages_for_chat(

@@ -34,7 +34,7 @@ def test_a_search_through_files_ends_when_the_client_goes_away(
 
     def slow(self: FileSystem, uri: str) -> list[object]:
         found = walk(self, uri)
-        requested = cancellation.requested()
+        requested = cancellation.cancellation_event()
         if uri == READ and requested is not None:
             working.set_result(None)
             assert requested.wait(60), "the client has gone, and nobody was told"
@@ -61,7 +61,7 @@ def test_counting_what_was_used_ends_when_the_client_goes_away(
     opened: list[object] = []
 
     def slow(self: Client, **asked: object) -> list[SessionInfo]:
-        requested = cancellation.requested()
+        requested = cancellation.cancellation_event()
         assert requested is not None
         found = pages(self, **asked)  # pyright: ignore[reportArgumentType]
         working.set_result(None)

@@ -17,7 +17,7 @@ from benchmarks.fairness_cases import Setup, worst_cases
 from sennit import ValidationError, clock
 from sennit.server.app import endpoints
 from sennit.server.http.tokens import SCOPES, add_token, new_token, revoke_token
-from sennit.server.settings import Limits, limits_named
+from sennit.server.settings import Limits, parse_limits
 from tests.serving import Gate, Running, Talker, new_branch, serving
 
 USER = {"role": "user", "content": "Hi"}
@@ -309,12 +309,12 @@ def test_a_limit_is_more_than_nothing() -> None:
 
 
 def test_limits_are_named_on_the_command_line() -> None:
-    limits = limits_named(["parts=7", "byte_rate=1.5", "owner_sessions=none"], rate=None)
+    limits = parse_limits(["parts=7", "byte_rate=1.5", "owner_sessions=none"], rate=None)
     assert (limits.parts, limits.byte_rate, limits.owner_sessions) == (7, 1.5, None)
     assert (limits.rate, limits.items) == (None, Limits().items)
     for wrong in ("nothing=1", "parts", "parts=x", "parts=none", "parts=0", "byte_rate=nan"):
         with pytest.raises(ValidationError):
-            limits_named([wrong])
+            parse_limits([wrong])
 
 
 # Streams and their tokens.

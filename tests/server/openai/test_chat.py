@@ -401,7 +401,7 @@ def test_a_call_without_its_result_is_refused() -> None:
 def test_an_answer_has_the_form_asked_for_or_is_asked_for_it_in_words() -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     form = {"type": "json_schema", "json_schema": {"name": "Knot", "schema": schema}}
-    with served('{"name": "bowline"}', shapes_output=True) as chat:
+    with served('{"name": "bowline"}', supports_output_schema=True) as chat:
         chat.ask(USER, response_format=form)
         held = chat.model.requests[0].output
         assert held is not None

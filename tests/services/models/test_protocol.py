@@ -14,11 +14,11 @@ class Sleeping(ScriptedModel):
     """A model whose properties must not be read yet."""
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         raise AssertionError("Nobody asked it anything.")
 
-    @shapes_output.setter
-    def shapes_output(self, value: bool) -> None:
+    @supports_output_schema.setter
+    def supports_output_schema(self, value: bool) -> None:
         pass
 
 

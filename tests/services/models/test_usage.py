@@ -37,7 +37,7 @@ def test_a_record_says_which_model_how_much_how_long_and_when(way: str) -> None:
         name="fast",
         meter=Meter(each=records.append),
     )
-    with clock.using(lambda: 1_500_000_000):
+    with clock.wall_clock_from(lambda: 1_500_000_000):
         run_instantly(answered(model, way))
     at = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
     assert records == [UsageRecord("fast", "gpt-5-mini", Usage(3, 4, cost=0.5), 5, at)]

@@ -222,7 +222,7 @@ def test_messages_of_no_session_get_a_new_one(client: Client, harm: Harm) -> Non
     before, kept = texts(session, "top"), messages(session)
     harm("DELETE FROM sessions WHERE key = 'chat'")
     (finding,) = client.doctor()
-    assert (finding.kind, finding.mendable) == ("session", True)
+    assert (finding.kind, finding.repairable) == ("session", True)
     client.doctor(repair=True)
     assert client.doctor() == []
     (found,) = [one for one in client.sessions() if one.metadata.get("recovered")]
@@ -235,7 +235,7 @@ def test_messages_of_no_session_get_a_new_one(client: Client, harm: Harm) -> Non
 def test_rows_of_no_owner_are_told_of_and_left(client: Client, harm: Harm) -> None:
     harm(f"UPDATE messages SET owner = 99999 WHERE no = {nth(0)}")
     found = {finding.kind: finding for finding in client.doctor()}
-    assert not found["owner"].mendable
+    assert not found["owner"].repairable
     client.doctor(repair=True)
     assert [finding.kind for finding in client.doctor()] == ["owner"]
 
@@ -257,7 +257,7 @@ def test_messages_that_cannot_be_read_are_told_of_and_left(
     uid = client.session("chat").get_branch("main")[1]
     harm(f"UPDATE messages SET body = {harm.bytes_of(body)} WHERE no = {nth(1)}")
     for found in (client.doctor(), client.doctor(repair=True), client.doctor()):
-        assert [(one.kind, one.count, one.mendable) for one in found] == [("messages", 1, False)]
+        assert [(one.kind, one.count, one.repairable) for one in found] == [("messages", 1, False)]
         assert found[0].rows == (f"message {uid}",)
 
 
@@ -268,7 +268,7 @@ def test_a_message_of_no_year_is_told_of_and_refuses_to_say_when(
     uid = client.session("chat").get_branch("main")[1]
     harm(f"UPDATE messages SET created = {created} WHERE no = {nth(1)}")
     for found in (client.doctor(), client.doctor(repair=True), client.doctor()):
-        assert [(one.kind, one.rows, one.mendable) for one in found] == [
+        assert [(one.kind, one.rows, one.repairable) for one in found] == [
             ("messages", (f"message {uid}",), False)
         ]
     message = fresh(client).session("chat").messages[uid]
@@ -292,7 +292,7 @@ def test_columns_that_cannot_be_read_are_told_of(
     client: Client, harm: Harm, statement: str
 ) -> None:
     harm(statement)
-    found = {one.kind: one.mendable for one in client.doctor()}
+    found = {one.kind: one.repairable for one in client.doctor()}
     assert found.pop("columns") is False
     assert set(found) <= {"rows"}  # in a file, whose rows have checksums
 

@@ -37,7 +37,7 @@ from sennit.stores.postgres.connection import Database, PreparedConnection
 from sennit.stores.postgres.fast_path import appending as as_appending
 from sennit.stores.postgres.store import PostgresStore
 from sennit.stores.records.sessions import (
-    LONGEST_OWNER,
+    MAX_OWNER_NAME_BYTES,
     AddBranch,
     AddEvents,
     AddMessages,
@@ -787,7 +787,7 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(
 def test_the_longest_names_of_owners_are_kept(emptied: str) -> None:
     rare = Random(1)  # what repeats itself would be compressed before it is indexed
     tenant, user, agent = (
-        "".join(rare.choices(string.printable, k=LONGEST_OWNER)) for _ in range(3)
+        "".join(rare.choices(string.printable, k=MAX_OWNER_NAME_BYTES)) for _ in range(3)
     )
     with sennit.open(emptied, tenant=tenant, user=user, agent=agent) as client:
         client.session("chat").add_message("user", "hi")

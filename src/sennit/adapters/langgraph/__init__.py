@@ -24,7 +24,7 @@ from sennit.adapters.branch_handle import LruCache, sessions_with_prefix
 from sennit.adapters.langgraph.checkpoints import CheckpointRecord, Packed, ThreadState, Version
 from sennit.adapters.langgraph.thread import OpenThread
 from sennit.api.client import Client
-from sennit.errors import MissingExtraError, NotFoundError, ValidationError, shown
+from sennit.errors import MissingExtraError, NotFoundError, ValidationError, short_repr
 from sennit.sessions.async_method import async_method
 
 try:
@@ -275,7 +275,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise ValidationError(
-                f"strategy must be 'keep_latest' or 'delete', got {shown(strategy)}."
+                f"strategy must be 'keep_latest' or 'delete', got {short_repr(strategy)}."
             )
         for thread_id in map(str, thread_ids):
             if strategy == "delete":

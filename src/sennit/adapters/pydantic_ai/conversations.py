@@ -22,10 +22,10 @@ from sennit.adapters.branch_handle import LruCache, get_or_create_branch, sessio
 from sennit.adapters.record_log import RecordLog
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, shown
+from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, short_repr
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.stores.retention import SHARES
+from sennit.stores.retention import SHARED_ROOT_KEY
 
 _KEY_PREFIX = "pydantic-ai:"
 _LOG_NAME = "pydantic-ai log"
@@ -120,7 +120,7 @@ class ConversationFamily:
         entry_id = head
         while entry_id is not None and (limit is None or len(entries) < limit):
             if entry_id not in self._entries:
-                raise NotFoundError(f"Entry {shown(entry_id)} does not exist for this user.")
+                raise NotFoundError(f"Entry {short_repr(entry_id)} does not exist for this user.")
             entries.append(self._entries[entry_id])
             entry_id = entries[-1].parent
         return entries[::-1]
@@ -254,7 +254,7 @@ class ConversationFamilies:
         """Return the family of a conversation; None if there is none."""
         try:
             session = self._client.session(_KEY_PREFIX + conversation, create=False)
-            root_key = session.metadata.get(SHARES)
+            root_key = session.metadata.get(SHARED_ROOT_KEY)
             if root_key is not None:
                 session = self._client.session(root_key, create=False)
         except NotFoundError:
@@ -280,7 +280,7 @@ class ConversationFamilies:
         root_key = None if parent is None else parent.session.key
         # The first process to create this session decides which family has the conversation.
         title = f"{_KEY_PREFIX}{conversation} (in {root_key})"
-        metadata = None if root_key is None else {SHARES: root_key, "title": title}
+        metadata = None if root_key is None else {SHARED_ROOT_KEY: root_key, "title": title}
         session = self._client.session(_KEY_PREFIX + conversation, metadata=metadata)
         family = self.find(conversation)
         if family is None:  # it refers to a family that was erased
@@ -310,12 +310,12 @@ class ConversationFamilies:
         for _, family in self.all():
             if family.holds(entry):
                 return family
-        raise NotFoundError(f"Entry {shown(entry)} does not exist for this user.")
+        raise NotFoundError(f"Entry {short_repr(entry)} does not exist for this user.")
 
     def all(self) -> Iterator[tuple[datetime, ConversationFamily]]:
         """Yield all families with the time of their last change, most recent first."""
         for info in sessions_with_prefix(self._client, _KEY_PREFIX):
-            if info.key is not None and SHARES not in info.metadata:
+            if info.key is not None and SHARED_ROOT_KEY not in info.metadata:
                 family = self.find(info.key.removeprefix(_KEY_PREFIX))
                 if family is not None:
                     yield info.updated_at, family

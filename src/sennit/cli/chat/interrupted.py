@@ -15,10 +15,10 @@ from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.recovery import unfinished
-from sennit.turns.subscription import is_under_way
+from sennit.turns.recovery import find_unfinished_run
+from sennit.turns.subscription import has_active_run
 from sennit.turns.tools.call_state import ToolCallStates
-from sennit.turns.tools.pending_calls import pending
+from sennit.turns.tools.pending_calls import pending_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class InterruptedAnswer:
 def interrupted_answer(branch: Branch, tools: Iterable[Tool]) -> InterruptedAnswer | None:
     """Return the last answer of a branch if its run did not end, else None."""
     runs = RunRepository(branch)
-    run = unfinished(runs)
+    run = find_unfinished_run(runs)
     if run is None:
         return None
-    if is_under_way(runs):
+    if has_active_run(runs):
         return InterruptedAnswer("", (), elsewhere=True)
-    requests = pending(branch)
+    requests = pending_calls(branch)
     run.calls.complete_now(runs, requests)
     by_name = {tool.name: tool for tool in tools}
     text = "".join("".join(draft.text) for draft in run.drafts.values())

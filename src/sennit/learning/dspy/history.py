@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from pydantic import model_serializer
 
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.learning.dspy.dspy_imports import History
 
 HistoryEntry: TypeAlias = dict[str, Any]
@@ -85,7 +85,7 @@ def parse_history(value: Any) -> list[HistoryEntry]:
     ):
         raise InvalidTypeError(
             f"A history must be a dspy.History or a list of dicts such as "
-            f"[{{'question': '...', 'answer': '...'}}], got {shown(value)}."
+            f"[{{'question': '...', 'answer': '...'}}], got {short_repr(value)}."
         )
     return [dict(message) for message in cast("Sequence[Mapping[str, Any]]", messages)]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.learning.dspy.call_lock import LockMode
 from sennit.learning.dspy.history_options import CopyMode, HistoryOptions
 from sennit.learning.dspy.node_memory import MemoryPlan
@@ -34,7 +34,7 @@ class Options:
         field: Any = self.history.history_field
         if not isinstance(field, str) or not field.isidentifier():
             raise ValidationError(
-                f"history_field must be a field name such as 'history', got {shown(field)}."
+                f"history_field must be a field name such as 'history', got {short_repr(field)}."
             )
         require_choice("history_policy", self.policy, HistoryPolicy)
         require_choice("on_metric_error", self.on_metric_error, OnMetricError)
@@ -48,7 +48,7 @@ def require_choice(name: str, value: Any, allowed: Any) -> None:
     """Raise ValidationError if a value is not one of the allowed literals."""
     choices = get_args(allowed)
     if value not in choices:
-        raise ValidationError(f"{name} must be one of {list(choices)}, got {shown(value)}.")
+        raise ValidationError(f"{name} must be one of {list(choices)}, got {short_repr(value)}.")
 
 
 def parse_field_names(name: str, value: Any) -> frozenset[str]:
@@ -59,7 +59,7 @@ def parse_field_names(name: str, value: Any) -> frozenset[str]:
     names: list[Any] = [] if isinstance(value, str) else list(cast("Iterable[Any]", value))
     if isinstance(value, str) or not all(isinstance(name, str) for name in names):
         raise ValidationError(
-            f"{name} must be a set of field names such as {{'notes'}}, got {shown(value)}."
+            f"{name} must be a set of field names such as {{'notes'}}, got {short_repr(value)}."
         )
     return frozenset(names)
 
@@ -68,6 +68,6 @@ def _require_limit(name: str, value: Any, minimum: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValidationError(f"{name} must be an int or None, got {shown(value)}.")
+        raise ValidationError(f"{name} must be an int or None, got {short_repr(value)}.")
     if value < minimum:
         raise ValidationError(f"{name} must be at least {minimum}, got {value}.")

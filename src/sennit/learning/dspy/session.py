@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, SupportsIndex, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.learning.dspy.call import SessionCall
 from sennit.learning.dspy.call_lock import LockMode
 from sennit.learning.dspy.compile_guard import CompileGuard
@@ -109,8 +109,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         if history_input_fields is not None and input_field_override is not None:
             raise ValidationError(
                 "history_input_fields and input_field_override are two names for one option; "
-                f"pass only one, got {shown(history_input_fields)} and "
-                f"{shown(input_field_override)}."
+                f"pass only one, got {short_repr(history_input_fields)} and "
+                f"{short_repr(input_field_override)}."
             )
         only = history_input_fields if input_field_override is None else input_field_override
         history_options = HistoryOptions(
@@ -148,7 +148,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def _wrap_module(self, module: Any, *, stacklevel: int) -> None:
         if not isinstance(module, Module):
-            raise InvalidTypeError(f"A session wraps a dspy.Module, got {shown(module)}.")
+            raise InvalidTypeError(f"A session wraps a dspy.Module, got {short_repr(module)}.")
         options: Options = self._options
         requested: str = self._requested_field
         field = history_field_of(module, requested)
@@ -369,7 +369,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         for name, fields in (("inputs", inputs), ("outputs", outputs)):
             if not isinstance(cast("Any", fields), Mapping):
                 raise InvalidTypeError(
-                    f"{name} must be a dict such as {{'question': '...'}}, got {shown(fields)}."
+                    f"{name} must be a dict such as {{'question': '...'}}, got "
+                    f"{short_repr(fields)}."
                 )
         log = self.state.log
         self._warn_of_unsent([log.options.to_entry(inputs, outputs)])
@@ -405,7 +406,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             "Session.load_from(path, module)."
         )
 
-    def copied_modules(self) -> Self:
+    def copy_with_modules(self) -> Self:
         """Return an independent copy that copies only the modules of the program.
 
         Called when a program that contains this session is copied with `copy_mode="shallow"`.

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Self, cast
 
-from sennit.errors import SennitError, ValidationError, shown
+from sennit.errors import SennitError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.learning.dspy.history import HistoryEntry, parse_history
 from sennit.learning.dspy.history_options import HistoryOptions
@@ -156,7 +156,7 @@ def read_file(path: str | Path) -> SavedState:
     if state.get("version", 1) not in (1, VERSION) or not {"version", "turns"} & state.keys():
         raise ValidationError(
             f"{str(path)!r} is not a saved session of version 1 or {VERSION}; its version is "
-            f"{shown(state.get('version'))}."
+            f"{short_repr(state.get('version'))}."
         )
     if state.get("history_input_fields") is None and "input_field_override" in state:
         state["history_input_fields"] = state["input_field_override"]
@@ -208,7 +208,9 @@ def _as_dict(value: Any) -> dict[str, Any]:
 def _list_field(state: Mapping[str, Any], name: str) -> list[Any]:
     value = state.get(name, [])
     if not isinstance(value, list):
-        raise ValidationError(f"{name!r} of a saved session must be a list, got {shown(value)}.")
+        raise ValidationError(
+            f"{name!r} of a saved session must be a list, got {short_repr(value)}."
+        )
     return cast("list[Any]", value)
 
 
@@ -230,7 +232,7 @@ def _parse_turn(turn: Any) -> dict[str, Any]:
         if not isinstance(saved.get(name), (*types, NoneType)):
             names = [kind.__name__ for kind in types]
             raise ValidationError(
-                f"{name!r} of a saved turn must be one of {names}, got {shown(saved[name])}."
+                f"{name!r} of a saved turn must be one of {names}, got {short_repr(saved[name])}."
             )
     return {
         name: value

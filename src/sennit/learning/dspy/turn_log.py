@@ -104,7 +104,7 @@ class TurnLog:
     @property
     def durable(self) -> bool:
         """True if the branch is in a store, so access may block."""
-        return self._branch is not None and self._branch.session.keeper is not None
+        return self._branch is not None and self._branch.session.repository is not None
 
     @property
     def session(self) -> SessionCore:
@@ -172,7 +172,7 @@ class TurnLog:
         """Read the changes that other writers made to the branch."""
         with self._lock:
             if self._branch is not None:
-                if self._branch.session.keeper is not None:
+                if self._branch.session.repository is not None:
                     self._branch.session.refresh()
                 if not self._is_synced(self._branch):
                     self._read_new_messages(self._branch)
@@ -213,7 +213,7 @@ class TurnLog:
 
     def _unread_messages(self, branch: Branch) -> list[Message]:
         first = self._synced_length + (branch.system is not None)
-        return branch.items_of(branch.session.messages, first)
+        return branch.messages_from(branch.session.messages, first)
 
     def _restore_turn(self, stored: StoredTurn, score: float | None) -> Turn:
         past = stored_history(stored.metadata, self._entries, self.initial, self._dropped)

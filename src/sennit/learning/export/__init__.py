@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 from uuid import UUID
 
-from sennit.errors import NotFoundError, ValidationError, shown
+from sennit.errors import NotFoundError, ValidationError, short_repr
 from sennit.learning.examples import Filter, examples
 from sennit.learning.export.conversations import NOT_GOOD_ENOUGH, conversations, tool_definitions
 from sennit.learning.export.formats import Format, LeftOut, Row, Unit, get_format
@@ -61,14 +61,16 @@ class ExportOptions:
 def _check_split(split: Mapping[str, float]) -> None:
     shares = list(split.values())
     if not (shares and all(0 < share < math.inf for share in shares)):
-        raise ValidationError(f"The shares of a split must be above 0, got {shown(split)}.")
+        raise ValidationError(f"The shares of a split must be above 0, got {short_repr(split)}.")
     for name in split:
         if not name or any(character in name for character in "/\\\0"):
-            raise ValidationError(f"A split name must be usable in a file name, got {shown(name)}.")
+            raise ValidationError(
+                f"A split name must be usable in a file name, got {short_repr(name)}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """The result of an export."""
 
     files: Mapping[str, Path]
@@ -104,7 +106,7 @@ def export(
     path: Path,
     options: ExportOptions,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write sessions as training data, as JSON Lines (.jsonl) or Parquet by the suffix of `path`.
 
     Sessions are read one at a time. If no row is written, the reasons are logged. Raises
@@ -129,7 +131,7 @@ def export(
     if left_out and not any(counts.values()):
         reasons = ", ".join(f"{count} ({reason})" for reason, count in left_out.items())
         _log.warning("No row was written to %s; left out: %s.", path, reasons)
-    return Exported(paths, counts, session_count, dict(left_out))
+    return ExportResult(paths, counts, session_count, dict(left_out))
 
 
 class TrainingLines(Iterator[bytes]):

@@ -22,10 +22,10 @@ from sennit.learning.export.stored_rows import chat_from_rows
 from sennit.learning.labels import Label, average_score, group_labels
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.messages.prompt.tool_chat import as_told, asked_message
+from sennit.messages.prompt.tool_chat import history_content, request_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
-from sennit.sessions.repository import segments_from
+from sennit.sessions.repository import merge_segments
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import LabelRecord, MessageRecord, Snapshot
 
@@ -48,7 +48,7 @@ def conversations(
     labels = group_labels(label_records, by=keep.by)
     records = {record.id.int: record for record in snapshot.messages}
     segments: dict[UUID, Segment] = {}
-    segments_from(snapshot.segments, segments)
+    merge_segments(snapshot.segments, segments)
     branches = [
         _StoredBranch(segments[record.segment], record.system) for record in snapshot.branches
     ]
@@ -87,8 +87,8 @@ def _scores(
     """Return the score of messages before the first instruction, then of each answer."""
     answer_labels: list[list[Label]] = [[]]
     for record in records:
-        content = Message.kept(record.id, record.created, record.body).content
-        if content.from_user and asked_message(as_told(content)):
+        content = Message.from_stored(record.id, record.created, record.body).content
+        if content.from_user and request_message(history_content(content)):
             answer_labels.append([])
         else:
             answer_labels[-1] += labels.get(record.id, ())

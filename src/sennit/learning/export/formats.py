@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.learning.examples import Example
 from sennit.learning.preferences import Preference
 from sennit.messages.codec import dumps, loads
@@ -300,5 +300,7 @@ def get_format(name: str) -> Format:
     """Return a format by name; raises ValidationError for an unknown one."""
     entry = FORMATS.get(name)
     if entry is None:
-        raise ValidationError(f"Unknown format {shown(name)}; choose one of {sorted(FORMATS)}.")
+        raise ValidationError(
+            f"Unknown format {short_repr(name)}; choose one of {sorted(FORMATS)}."
+        )
     return entry

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.learning.export.formats import Row
 from sennit.messages.codec import dumps, loads
 
@@ -26,7 +26,7 @@ def redact_row(row: Row, redact: Redact) -> Row:
     def redact_text(text: str) -> str:
         redacted: Any = redact(text)
         if not isinstance(redacted, str):
-            raise ValidationError(f"redact must return a string, got {shown(redacted)}.")
+            raise ValidationError(f"redact must return a string, got {short_repr(redacted)}.")
         return redacted
 
     return _redact_chat(row, redact_text)

@@ -19,13 +19,13 @@ from sennit.messages.codec import loads, reader
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.messages.prompt.plain_chat import as_history
-from sennit.messages.prompt.repair import is_sound_id
+from sennit.messages.prompt.repair import is_valid_call_id
 from sennit.messages.prompt.tool_chat import (
-    asked_message,
-    call_of,
+    assistant_messages,
+    has_text,
     model_messages,
-    says,
-    speaking,
+    request_message,
+    tool_call,
     tool_message,
 )
 from sennit.messages.unset import Unset
@@ -120,7 +120,7 @@ def chat_from_rows(rows: Sequence[StoredMessageRow]) -> Chat:
     try:
         return _ChatBuilder().build([row.body for row in rows])
     except (_NeedsRepairError, CodecError):
-        return model_messages([Message.kept(row.id, row.created, row.body) for row in rows])
+        return model_messages([Message.from_stored(row.id, row.created, row.body) for row in rows])
 
 
 class _NeedsRepairError(Exception):
@@ -176,11 +176,15 @@ class _ChatBuilder:
     def _request(self, fields: _RequestFields) -> None:
         self._end_answered_turn()
         call_id = fields.call_id or ""
-        if len(call_id) == _UUID_LENGTH or call_id in self._used_ids or not is_sound_id(call_id):
+        if (
+            len(call_id) == _UUID_LENGTH
+            or call_id in self._used_ids
+            or not is_valid_call_id(call_id)
+        ):
             raise _NeedsRepairError
         self._used_ids.add(call_id)
         self._call_ids.append(call_id)
-        self._calls.append(call_of(fields))
+        self._calls.append(tool_call(fields))
 
     def _result(self, fields: _ResultFields) -> None:
         index = len(self._results)
@@ -193,20 +197,20 @@ class _ChatBuilder:
             if text := fields.instruction:
                 self._end_turn()
                 self._awaits_structured_answer = False
-                if says(text):
+                if has_text(text):
                     self._chat.append({"role": "user", "content": text})
             return
         content = InstructionContent.from_record(loads(body)["content"])
         if not content.empty:
             self._end_turn()
             self._awaits_structured_answer = as_history(content) is not content
-            self._chat += asked_message(as_history(content))
+            self._chat += request_message(as_history(content))
 
     def _system(self, body: bytes) -> None:
         content = SystemContent.from_record(loads(body)["content"])
         if not content.empty:
             self._end_turn()
-            self._chat += asked_message(content)
+            self._chat += request_message(content)
 
     def _end_answered_turn(self) -> None:
         """End the current turn if its calls have results, before the assistant continues."""
@@ -220,7 +224,7 @@ class _ChatBuilder:
             return
         if self._texts and not self._calls:
             self._awaits_structured_answer = False
-        self._chat += speaking(self._texts, self._calls, self._results)
+        self._chat += assistant_messages(self._texts, self._calls, self._results)
         self._texts, self._calls, self._call_ids, self._results = [], [], [], []
 
 

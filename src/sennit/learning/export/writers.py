@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol, Self
 
 import msgspec
 
-from sennit.atomic_file import whole
+from sennit.atomic_file import atomic_write
 from sennit.errors import MissingExtraError, ValidationError
 from sennit.learning.export.formats import Format, Row
 from sennit.messages.codec import dumps
@@ -46,7 +46,7 @@ def open_writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
 
     Raises ValidationError for an unknown suffix.
     """
-    temporary = stack.enter_context(whole(path))
+    temporary = stack.enter_context(atomic_write(path))
     create_private(temporary)
     if path.suffix.lower() not in SUFFIXES:
         raise ValidationError(

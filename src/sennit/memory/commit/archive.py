@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.commit.usage import uses_to_count
 from sennit.memory.files.messages_jsonl import group_id
@@ -44,7 +44,7 @@ def archive(
         pending = repository.store.uses_of(repository.owner, session.id, None)
         uses = tuple(use.id for use in uses_to_count(branch, commit.entries, pending))
         repository.write([AddCommit(commit, uses)])
-        session.note_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
+        session.add_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
 
     return retry_on_conflict(write_archive, "the commits of this session")
@@ -118,7 +118,7 @@ def _group_starts(messages: Sequence[Message]) -> list[int]:
 def validate_keep_recent(keep_recent: int) -> int:
     """Validate the number of messages to keep unarchived; raises ValidationError."""
     if not isinstance(keep_recent, int) or isinstance(keep_recent, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"keep_recent must be a number, got {shown(keep_recent)}.")
+        raise InvalidTypeError(f"keep_recent must be a number, got {short_repr(keep_recent)}.")
     if keep_recent < 0:
         raise ValidationError(f"keep_recent must be at least 0, got {keep_recent}.")
     return keep_recent

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit.messages.message import Message
 from sennit.services.models.limits.validators import count, not_negative, positive
-from sennit.services.models.usage import tokens_in
+from sennit.services.models.usage import tokens_of_chars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class CommitCounter:
         if self.policy.tokens is not None:
             counts.chars += sum(len(message.rendered) for message in messages)
         due = _is_reached(counts.messages, self.policy.messages) or _is_reached(
-            tokens_in(counts.chars), self.policy.tokens
+            tokens_of_chars(counts.chars), self.policy.tokens
         )
         if due:
             self._counts[branch] = _Counts()

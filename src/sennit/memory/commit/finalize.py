@@ -31,15 +31,15 @@ from sennit.memory.extraction.values import Candidate, Digest, KnownMemory
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.sessions.repository import message_from
+from sennit.sessions.repository import message_from_record
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import (
     CommitRecord,
     CommitState,
     PutCommit,
     UseRecord,
-    changed,
-    no_commit,
+    apply_change,
+    commit_not_found,
 )
 from sennit.stores.records.files import EndCommit
 
@@ -95,7 +95,7 @@ class CommitFinalizer:
         """Return a commit and the id of its session; raises NotFoundError."""
         commit_entry = self._store.find_commit(self._scope.user, commit)
         if commit_entry is None:
-            raise no_commit(commit)
+            raise commit_not_found(commit)
         return commit_entry
 
     def takeover_delay(self, commit: UUID) -> float:
@@ -162,7 +162,7 @@ class CommitFinalizer:
         self._store.change_files(
             [*file_changes.changes(), *count_changes], EndCommit(self._scope.user, session, change)
         )
-        return changed(record, change)
+        return apply_change(record, change)
 
     def _messages(
         self, session: UUID, record: CommitRecord, cached: Sequence[Message]
@@ -171,7 +171,7 @@ class CommitFinalizer:
         if all(uid.int in by_id for uid in record.entries):
             return [by_id[uid.int] for uid in record.entries]
         records = self._store.messages(self._scope.user, session, record.entries)
-        return [message_from(stored) for stored in records]
+        return [message_from_record(stored) for stored in records]
 
     def _digest(
         self,

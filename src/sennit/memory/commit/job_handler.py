@@ -44,7 +44,7 @@ class CommitJobHandler:
         try:
             if job.attempts >= ATTEMPTS:
                 reason = f"Gave up after {job.attempts} attempts: workers crashed or were killed."
-                self._on_result(memory.give_up(job.commit, reason))
+                self._on_result(memory.mark_failed(job.commit, reason))
                 return
             self._on_result(memory.attempt(job.commit, last=job.attempts + 1 >= ATTEMPTS))
         except NotFoundError:

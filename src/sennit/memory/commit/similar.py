@@ -15,7 +15,7 @@ from sennit.memory.extraction.terms import is_frame
 from sennit.memory.extraction.values import Candidate, Category, KnownMemory
 from sennit.memory.scope import MemoryScope, folder_of
 from sennit.stores.records.search import FileQuery
-from sennit.stores.search.tokenizer import asked
+from sennit.stores.search.tokenizer import query_words
 
 _MAX_HITS = 50
 
@@ -50,5 +50,5 @@ class SimilarMemories:
 
 def _search_words(candidate: Candidate) -> tuple[str, ...]:
     """Return the words to search for, without frame words, which occur in most memories."""
-    words = asked(search_text(candidate))
+    words = query_words(search_text(candidate))
     return tuple(word for word in words if not is_frame(word)) or tuple(words)

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.scope import MemoryScope
@@ -75,7 +75,7 @@ def _as_list(contexts: Any) -> list[Any]:
     if isinstance(contexts, (str, Uri)):
         return [contexts]
     if not isinstance(contexts, Iterable):
-        raise InvalidTypeError(f"contexts must be a list of URIs, got {shown(contexts)}.")
+        raise InvalidTypeError(f"contexts must be a list of URIs, got {short_repr(contexts)}.")
     return list(contexts)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
@@ -87,12 +87,12 @@ def _skill_body(skill: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not isinstance(fields.get("success", True), bool):
         raise InvalidTypeError(
-            f"skill['success'] must be True or False, got {shown(fields['success'])}."
+            f"skill['success'] must be True or False, got {short_repr(fields['success'])}."
         )
     uri = Uri.parse(fields["uri"])
     if uri.scope != "agent" or uri.names[:1] != ("skills",) or len(uri.names) < 2:
         raise ValidationError(
-            f"A skill URI begins with viking://agent/skills/, got {shown(str(uri))}."
+            f"A skill URI begins with viking://agent/skills/, got {short_repr(str(uri))}."
         )
     return {"success": True, **fields, "uri": str(uri), "skill": True}
 

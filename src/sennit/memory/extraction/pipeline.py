@@ -39,7 +39,7 @@ from sennit.memory.extraction.values import (
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output_validation import fitted
+from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Usage
@@ -191,12 +191,14 @@ class _ModelExtraction:
             ]
         turns.append({"role": "user", "content": material})
         output_schema = ModelSchema(schema["title"], dict(schema))
-        output = output_schema if self._model.shapes_output else None
+        output = output_schema if self._model.supports_output_schema else None
         self._calls += 1
         try:
             reply = await ask(self._model, ModelRequest(messages=turns, output=output))
             self._usage += reply.usage
-            return fitted(reply.text, ModelSchema(output_schema.name, _outer_schema(schema)))
+            return validate_output(
+                reply.text, ModelSchema(output_schema.name, _outer_schema(schema))
+            )
         except OutputError as error:
             self._warn(f"Model {self._model.name!r} gave no usable answer ({error.problems[0]})")
         except SennitError as error:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from sennit import clock
-from sennit.atomic_file import whole
-from sennit.errors import ArchiveError, CodecError, ValidationError, shown
+from sennit.atomic_file import atomic_write
+from sennit.errors import ArchiveError, CodecError, ValidationError, short_repr
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.stored_files import MAX_TEXT_BYTES, StoredTree
 from sennit.memory.history.history import MemoryRecord, iso
@@ -56,7 +56,7 @@ def export_folder(
     """Write files at or below a URI to a new folder; return their number. Raises ExistsError."""
     prefix_length = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
     count = 0
-    with whole(path) as part:
+    with atomic_write(path) as part:
         make_private_folder(part)
         for entry, read_text in files:
             names = entry.uri[len(SCHEME) :].split("/")[prefix_length:]
@@ -251,6 +251,6 @@ def _parse_date(disk_file: _DiskFile, name: str) -> int | None:
         moment = datetime.fromisoformat(str(raw))
     except ValueError:
         raise ArchiveError(
-            f"{str(disk_file.uri)!r} has an invalid date in {name}: {shown(raw)}."
+            f"{str(disk_file.uri)!r} has an invalid date in {name}: {short_repr(raw)}."
         ) from None
     return clock.from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

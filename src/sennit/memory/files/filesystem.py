@@ -17,7 +17,7 @@ from os import PathLike
 from uuid import UUID
 
 from sennit import cancellation
-from sennit.errors import NotFoundError, ValidationError, shown
+from sennit.errors import NotFoundError, ValidationError, short_repr
 from sennit.memory.extraction.values import MAX_OVERVIEW_CHARS, abstract_of
 from sennit.memory.files.disk_export import FolderImport, export_folder, import_folder
 from sennit.memory.files.entry import FileEntry
@@ -26,7 +26,7 @@ from sennit.memory.files.stored_files import StoredTree
 from sennit.memory.history.history import MemoryReader
 from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, SCOPES, Uri
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.paths import local_path
 from sennit.sessions.async_method import async_method
 from sennit.sessions.session import SessionCore
@@ -85,7 +85,7 @@ class FileSystem:
     def _walk(self, uri: str) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
         """Walk with a function that reads each file; stops when the caller is cancelled."""
         for item in self._below(uri):
-            cancellation.check()
+            cancellation.raise_if_cancelled()
             yield item
 
     def _below(self, uri: str) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
@@ -101,7 +101,7 @@ class FileSystem:
     def tree(self, uri: str = SCHEME, *, depth: int | None = None) -> str:
         """Draw a folder and everything below it, `depth` folders deep, or all."""
         if depth is not None and (not isinstance(depth, int) or depth < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValidationError(f"depth must be a number of folders, got {shown(depth)}.")
+            raise ValidationError(f"depth must be a number of folders, got {short_repr(depth)}.")
         top = SCHEME if uri == SCHEME else str(Uri.parse(uri))
         return "\n".join([f"{top}/" if top != SCHEME else top, *self._branches(top, "", depth)])
 
@@ -110,7 +110,7 @@ class FileSystem:
             return
         entries = self.ls(uri)
         for number, entry in enumerate(entries, 1):
-            cancellation.check()
+            cancellation.raise_if_cancelled()
             last = number == len(entries)
             yield f"{indent}{'└── ' if last else '├── '}{entry.name}{'/' * entry.is_folder}"
             if entry.is_folder:
@@ -170,10 +170,10 @@ class FileSystem:
 
         The pattern is a whole URI, or relative to the folder `uri`.
         """
-        pattern = text(pattern, "A pattern")
+        pattern = validate_text(pattern, "A pattern")
         full_pattern = pattern if uri is None else f"{Uri.parse(uri)}/{pattern.lstrip('/')}"
         if not full_pattern.startswith(SCHEME):
-            raise ValidationError(f"A pattern begins with {SCHEME!r}, got {shown(pattern)}.")
+            raise ValidationError(f"A pattern begins with {SCHEME!r}, got {short_repr(pattern)}.")
         # Several "**" in a row mean the same as one.
         pieces = full_pattern[len(SCHEME) :].split("/")
         names = [
@@ -204,10 +204,12 @@ class FileSystem:
     ) -> list[GrepMatch]:
         """Return the lines below a folder, or of a file, that match a regular expression."""
         try:
-            regex = re.compile(text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0)
+            regex = re.compile(
+                validate_text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0
+            )
         except re.error as error:
             raise ValidationError(
-                f"{shown(pattern)} is not a valid regular expression: {error}."
+                f"{short_repr(pattern)} is not a valid regular expression: {error}."
             ) from None
         return [
             GrepMatch(entry.uri, number, line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sennit import clock
-from sennit.errors import ExistsError, NotFoundError, ValidationError, shown
+from sennit.errors import ExistsError, NotFoundError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.commit import profile
 from sennit.memory.commit.file_changes import profile_abstract
@@ -20,7 +20,7 @@ from sennit.memory.history.forget import erase_files
 from sennit.memory.naming import rename_references
 from sennit.memory.scope import MemoryScope, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.files import (
     EvidenceRecord,
@@ -106,7 +106,7 @@ class StoredTree:
 
     def write(self, uri: Uri, content: str, *, did: str = "written") -> FileEntry:
         """Write the next version of a file; the same text again changes nothing."""
-        body = text(content, "The text of a file")
+        body = validate_text(content, "The text of a file")
         if len(body.encode()) > MAX_TEXT_BYTES:
             raise ValidationError(f"A file may contain at most {MAX_TEXT_BYTES:,} bytes of text.")
 
@@ -213,7 +213,8 @@ class StoredTree:
             )
         if self._is_built_in(source):
             raise ValidationError(
-                f"Cannot move the built-in folder {shown(str(source))}; move its contents instead."
+                f"Cannot move the built-in folder {short_repr(str(source))}; move its contents "
+                "instead."
             )
         if target.is_within(source):
             raise ValidationError(f"{str(target)!r} is inside {str(source)!r}.")

@@ -24,7 +24,7 @@ from sennit.memory.scope import MemoryScope
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
-from sennit.sessions.repository import message_from
+from sennit.sessions.repository import message_from_record
 from sennit.stores.search.tokenizer import speaker
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _quote_session(
         return
     name = record.key or str(record.id)
     for stored in scope.store.messages(scope.user, session, wanted):
-        yield _quote(name, message_from(stored), speaker(stored.body))
+        yield _quote(name, message_from_record(stored), speaker(stored.body))
 
 
 def _quote(session: str, message: Message, name: str) -> QuotedMessage:

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import AccessError, NotFoundError, ValidationError, shown
+from sennit.errors import AccessError, NotFoundError, ValidationError, short_repr
 from sennit.memory.commit import profile
 from sennit.memory.commit.file_changes import profile_abstract
 from sennit.memory.commit.profile import ProfileFact
@@ -28,9 +28,9 @@ from sennit.memory.naming import has_fact, remove_references
 from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.sessions.retry_on_conflict import retry_on_conflict
-from sennit.stores.records.commits import CommitRecord, PutCommit, no_commit
+from sennit.stores.records.commits import CommitRecord, PutCommit, commit_not_found
 from sennit.stores.records.files import (
     CountUses,
     Derived,
@@ -74,7 +74,7 @@ def undo(scope: MemoryScope, commit: UUID) -> UndoResult:
     def undo_once() -> tuple[UndoResult, list[FileRecord]]:
         stored = scope.store.find_commit(scope.user, commit)
         if stored is None:
-            raise no_commit(commit)
+            raise commit_not_found(commit)
         session, record = stored
         if record.state == "undone":
             return UndoResult(), []
@@ -171,7 +171,7 @@ def forget(
             raise AccessError(f"This client belongs to user {scope.user.name!r}, not {user!r}.")
         return forget_user(scope, delete)
     if uri is not None:
-        address, _, fact_id = text(uri, "uri").partition("#")
+        address, _, fact_id = validate_text(uri, "uri").partition("#")
         parsed = Uri.parse(address)
         if fact_id:
             return forget_fact(scope, parsed, fact_id)
@@ -195,7 +195,9 @@ def forget_session(
     remove_references(scope, touched)
     scope.store.scrub()  # also after an earlier call that was interrupted
     if not sessions and not touched:
-        raise NotFoundError(f"There is no session {shown(key_or_id)}, and no memory came from it.")
+        raise NotFoundError(
+            f"There is no session {short_repr(key_or_id)}, and no memory came from it."
+        )
     return ForgetResult(sessions, _count(touched))
 
 

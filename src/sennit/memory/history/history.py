@@ -12,13 +12,13 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
 from sennit.memory.commit import profile
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.evidence import QuotedMessage, quote_messages
 from sennit.memory.scope import MEMORIES, MemoryScope, is_merged
 from sennit.memory.uri import Uri
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.sessions.async_method import async_method
 from sennit.stores.records.files import FileRecord, VersionRecord, in_order
 
@@ -107,7 +107,7 @@ class MemoryReader:
         for item in items:
             if not isinstance(item, MemoryRecord):
                 raise InvalidTypeError(
-                    f"evidence() takes memories returned by all() or get(), got {shown(item)}."
+                    f"evidence() takes memories returned by all() or get(), got {short_repr(item)}."
                 )
         return quote_messages(
             self._scope, (source for memory in items for source in memory.evidence)
@@ -121,7 +121,7 @@ class MemoryReader:
 
     def _file(self, uri: str) -> FileRecord:
         parsed = Uri.parse(
-            text(uri, "uri").partition("#")[0]
+            validate_text(uri, "uri").partition("#")[0]
         )  # a fragment names a fact of the profile
         file = self._scope.find(parsed)
         if file is None:
@@ -131,7 +131,7 @@ class MemoryReader:
     def _files(self, category: str | None) -> Iterator[FileRecord]:
         if category is not None and category not in list(Category):
             raise ValidationError(
-                f"A category is one of {list(map(str, Category))}, got {shown(category)}."
+                f"A category is one of {list(map(str, Category))}, got {short_repr(category)}."
             )
         wanted = None if category is None else Category(category)
         for owner in self._scope.memory_owners:

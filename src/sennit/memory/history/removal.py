@@ -17,7 +17,7 @@ from sennit.memory.history.forget import forget_derived
 from sennit.memory.naming import remove_references
 from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
-from sennit.sessions.repository import message_from
+from sennit.sessions.repository import message_from_record
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import CommitRecord, PutCommit
 from sennit.stores.records.files import FileRecord
@@ -91,6 +91,6 @@ def _summary(
     scope: MemoryScope, session: UUID, commit: CommitRecord, removed: Container[UUID]
 ) -> dict[str, str]:
     entries = [entry for entry in commit.entries if entry not in removed]
-    messages = map(message_from, scope.store.messages(scope.user, session, entries))
+    messages = map(message_from_record, scope.store.messages(scope.user, session, entries))
     summary = digest_by_rules(messages, lambda _: ()).summary
     return {"abstract": summarize.abstract(summary), "overview": summarize.markdown(summary)}

@@ -17,7 +17,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from sennit.errors import ModelError, ValidationError, shown
+from sennit.errors import ModelError, ValidationError, short_repr
 from sennit.stores.search import tokenizer
 
 _DIMENSIONS = 64
@@ -48,7 +48,7 @@ class WordEmbedder:
 
     def _embed_text(self, text: str) -> list[float]:
         vector = [0.0] * _DIMENSIONS
-        for word in tokenizer.plain(text).split():
+        for word in tokenizer.normalize(text).split():
             digest = blake2b(word.encode(), digest_size=2).digest()
             vector[digest[0] % _DIMENSIONS] += 1.0 if digest[1] % 2 else -1.0
         return vector
@@ -72,7 +72,7 @@ class RemoteEmbedder:
     ) -> None:
         """`base_url` ends where "/embeddings" begins. The key is stored nowhere else."""
         if urlsplit(base_url).scheme not in ("http", "https"):
-            raise ValidationError(f"base_url must be an http(s) URL, got {shown(base_url)}.")
+            raise ValidationError(f"base_url must be an http(s) URL, got {short_repr(base_url)}.")
         self.name = model
         self._url = f"{base_url.rstrip('/')}/embeddings"
         self._api_key = api_key

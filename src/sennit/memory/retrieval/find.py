@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.memory.commit.result import archive_name
 from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstract_of
 from sennit.memory.history.history import EvidenceSource
@@ -31,7 +31,7 @@ from sennit.memory.retrieval.ranking import (
 )
 from sennit.memory.scope import MemoryScope, is_merged
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.stores.records.files import FileRecord
 from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
 from sennit.stores.records.sessions import Owner
@@ -144,13 +144,13 @@ def _validate_categories(category: str | Iterable[str] | None) -> tuple[str, ...
         return ()
     if not isinstance(category, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(
-            f"category must be a name or a list of names, got {shown(category)}."
+            f"category must be a name or a list of names, got {short_repr(category)}."
         )
     names = [category] if isinstance(category, str) else list(category)
     unknown = [name for name in names if name not in list(_CATEGORIES)]
     if unknown:
         raise ValidationError(
-            f"A category is one of {sorted(_CATEGORIES)}, got {shown(unknown[0])}."
+            f"A category is one of {sorted(_CATEGORIES)}, got {short_repr(unknown[0])}."
         )
     return tuple(map(str, names))
 
@@ -182,15 +182,17 @@ def find(
     vectors: VectorIndex | None = None,
 ) -> list[Match]:
     """Return the best matches for a query, best first."""
-    search = _Search(scope, text(query, "the text to search for"), filters, _validate_limit(limit))
+    search = _Search(
+        scope, validate_text(query, "the text to search for"), filters, _validate_limit(limit)
+    )
     return search.matches(vectors, explain=explain)
 
 
 def _validate_limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
+        raise InvalidTypeError(f"limit must be a number, got {short_repr(limit)}.")
     if limit < 1:
-        raise ValidationError(f"limit must be at least 1, got {shown(limit)}.")
+        raise ValidationError(f"limit must be at least 1, got {short_repr(limit)}.")
     return limit
 
 
@@ -199,7 +201,7 @@ class _Search:
 
     def __init__(self, scope: MemoryScope, query: str, filters: SearchFilter, limit: int) -> None:
         self._scope, self._query, self._filters, self._limit = scope, query, filters, limit
-        self._words = tuple(tokenizer.asked(query))
+        self._words = tuple(tokenizer.query_words(query))
         self._max_hits = max(_MIN_HITS, _HITS_PER_RESULT * limit)
         self._now = clock.now_us()
 
@@ -328,14 +330,14 @@ class _Search:
             and (filters.since is None or message.created >= filters.since)
             and (filters.until is None or message.created < filters.until)
             and (filters.archive is None or stored.archive == filters.archive)
-            and bool(tokenizer.said(message.body))
+            and bool(tokenizer.message_text(message.body))
         )
 
     def _message_match(
         self, stored: StoredMessage, branch: str | None, parts: ScoreParts, explain: bool
     ) -> Match:
         body = stored.message.body
-        content, speaker = tokenizer.said(body), tokenizer.speaker(body)
+        content, speaker = tokenizer.message_text(body), tokenizer.speaker(body)
         if len(content) > MAX_ABSTRACT_CHARS:
             content = tokenizer.snippet(content, list(self._words))
         return Match(

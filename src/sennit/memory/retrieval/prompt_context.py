@@ -21,7 +21,7 @@ from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.memory.commit.profile import TITLE, current_lines
 from sennit.memory.commit.result import archive_name
 from sennit.memory.commit.usage import recall_records
@@ -34,15 +34,15 @@ from sennit.memory.scope import PROFILE
 from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
-from sennit.messages.json_values import text as plain_text
+from sennit.messages.json_values import validate_text as plain_text
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
-from sennit.services.models.usage import tokens_in
+from sennit.services.models.usage import tokens_of_chars
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.sessions.unarchived import UnarchivedView
 from sennit.stores.records.commits import AddUses
-from sennit.turns.context import REPLACED, ContextItem, ContextNeed
+from sennit.turns.context import REPLACED_KEY, ContextItem, ContextNeed
 
 if TYPE_CHECKING:
     from sennit.stores.records.commits import CommitRecord
@@ -139,7 +139,7 @@ def context(
 
 def _validate_budget(budget: Any) -> int:
     if not isinstance(budget, int) or isinstance(budget, bool):
-        raise InvalidTypeError(f"budget_tokens must be a number, got {shown(budget)}.")
+        raise InvalidTypeError(f"budget_tokens must be a number, got {short_repr(budget)}.")
     if budget < 1:
         raise ValidationError(f"budget_tokens must be at least 1, got {budget}.")
     return budget
@@ -163,20 +163,20 @@ def _fit(pieces: Iterable[ContextPiece], budget: int) -> list[ContextPiece]:
 
 
 def _new_piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
-    return ContextPiece(kind, text, uri, tokens_in(len(text)))
+    return ContextPiece(kind, text, uri, tokens_of_chars(len(text)))
 
 
 def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
     """Return the current profile, or as many of its first lines as fit."""
-    file = memory.realm.store.find_file(memory.realm.user, PROFILE)
+    file = memory.scope.store.find_file(memory.scope.user, PROFILE)
     if file is None:
         return []
     lines = current_lines(file.latest.body.decode(errors="replace"))
     ends = accumulate(len(line) + 1 for line in lines)
-    count = sum(1 for _ in takewhile(lambda end: tokens_in(end) <= budget, ends))
+    count = sum(1 for _ in takewhile(lambda end: tokens_of_chars(end) <= budget, ends))
     text = "\n".join(lines[:count]).strip()
     content = text.removeprefix(TITLE)
-    return [_new_piece("profile", text, str(memory.realm.uri(file)))] if content else []
+    return [_new_piece("profile", text, str(memory.scope.uri(file)))] if content else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class _Recall:
     @property
     def filters(self) -> SearchFilter:
         """All memories, and the messages of this session or of all that the prompt lacks."""
-        filters = where(self.memory.realm, without=self.excluded)
+        filters = where(self.memory.scope, without=self.excluded)
         if self.other_sessions:
             return filters
         if not self.session.archives.number and len(self.session.branches) < 2:
@@ -208,7 +208,7 @@ def _relevant_pieces(recall: _Recall, query: str) -> list[ContextPiece]:
     if not plan_by_rules(query):
         return []
     memory = recall.memory
-    matches = find(memory.realm, query, recall.filters, limit=_MAX_MEMORIES, vectors=memory.vectors)
+    matches = find(memory.scope, query, recall.filters, limit=_MAX_MEMORIES, vectors=memory.vectors)
     min_score = _MIN_SCORE_SHARE * matches[0].score if matches else 0.0
     seen: set[EvidenceSource] = set()
     pieces: list[ContextPiece] = []
@@ -248,7 +248,7 @@ def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
     if not isinstance(current, UnarchivedView):
         return []
     numbers = nlargest(_MAX_SUMMARIES, current.commits)
-    commits = memory.realm.store.commits_numbered(memory.realm.user, session.id, numbers)
+    commits = memory.scope.store.commits_numbered(memory.scope.user, session.id, numbers)
     recent = [_summary(session, commit) for commit in reversed(commits)]
     return [piece for piece in recent if piece.text]
 
@@ -264,7 +264,7 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
     pieces: list[ContextPiece] = []
     for message in reversed(current):
         text = message.rendered if isinstance(message.rendered, str) else str(message.rendered)
-        tokens = tokens_in(len(text))
+        tokens = tokens_of_chars(len(text))
         if tokens > budget:
             break
         budget -= tokens
@@ -277,12 +277,12 @@ def _record_uses(
 ) -> None:
     """Record the pieces as used, once for each head of the branch."""
     used = [(piece.uri, piece.source) for piece in pieces if piece.uri is not None]
-    if not used or session.keeper is None:
+    if not used or session.repository is None:
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
     with session.lock:
         records = recall_records(target, used)
-    session.keeper.write([AddUses(records)])
+    session.repository.write([AddUses(records)])
 
 
 class MemoryContext:
@@ -359,5 +359,9 @@ class _SummarizedBranches:
 
     def feed(self, messages: Sequence[Message]) -> None:
         """Read the next messages."""
-        notes = [message.metadata[REPLACED] for message in messages if REPLACED in message.metadata]
+        notes = [
+            message.metadata[REPLACED_KEY]
+            for message in messages
+            if REPLACED_KEY in message.metadata
+        ]
         self.branch_ids += tuple(UUID(note["branch_id"]) for note in notes)

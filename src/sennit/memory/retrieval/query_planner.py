@@ -21,7 +21,7 @@ from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find
 from sennit.memory.retrieval.vector_index import VectorIndex
 from sennit.memory.scope import MemoryScope
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output_validation import fitted
+from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
@@ -75,8 +75,8 @@ class SearchResult:
 def plan_by_rules(question: str, history: Sequence[str] = ()) -> list[TypedQuery]:
     """Return the queries for a question at the end of a history; none for small talk."""
     is_question = "?" in question
-    question = question[: tokenizer.LONGEST_QUESTION]
-    keywords = [word for word in tokenizer.asked(question) if word not in _SMALL_TALK_WORDS]
+    question = question[: tokenizer.MAX_QUERY_LENGTH]
+    keywords = [word for word in tokenizer.query_words(question) if word not in _SMALL_TALK_WORDS]
     if not keywords or all(word in tokenizer.STOP_WORDS for word in keywords):
         keywords = []
     is_dependent = len(keywords) < 3 or bool(
@@ -102,9 +102,9 @@ def _carry_over(history: Sequence[str], keywords: Iterable[str]) -> list[str]:
     names: dict[str, None] = {}
     others: dict[str, None] = {}
     for message in reversed(history[-_CONTEXT_MESSAGES:]):
-        text = message[: tokenizer.LONGEST_QUESTION]
+        text = message[: tokenizer.MAX_QUERY_LENGTH]
         capitalized = {word.lower() for word in re.findall(r"(?<=[a-z,;] )[A-Z]\w+", text)}
-        for word in tokenizer.asked(text):
+        for word in tokenizer.query_words(text):
             if word not in _SMALL_TALK_WORDS and word not in tokenizer.STOP_WORDS and len(word) > 2:
                 (names if word in capitalized else others).setdefault(word)
     excluded = set(keywords)
@@ -122,10 +122,10 @@ async def plan(
     )
     schema = ModelSchema(PLAN_SCHEMA["title"], dict(PLAN_SCHEMA))
     turns = [{"role": "system", "content": prompts.plan}, {"role": "user", "content": material}]
-    output = schema if model.shapes_output else None
+    output = schema if model.supports_output_schema else None
     try:
         reply = await ask(model, ModelRequest(messages=turns, output=output))
-        answer = fitted(reply.text, schema)
+        answer = validate_output(reply.text, schema)
     except SennitError:
         return plan_by_rules(question, history)
     return _queries(answer)

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 from sennit.containers.element import Ref, uids_of
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.messages.content import (
     CONTENT_KINDS,
     ActionRequestContent,
@@ -108,12 +108,12 @@ def select_messages(messages: Messages, progression: Order | None) -> Iterable[M
 def _validate_messages(messages: Any) -> list[Message]:
     if isinstance(messages, Progression) or not isinstance(messages, Iterable):
         raise InvalidTypeError(
-            f"Expected messages, got {shown(messages)}; pass session.messages and the branch."
+            f"Expected messages, got {short_repr(messages)}; pass session.messages and the branch."
         )
     message_list = list(cast("Iterable[Any]", messages))
     for message in message_list:
         if not isinstance(message, Message):
-            raise InvalidTypeError(f"Expected a Message, got {shown(message)}.")
+            raise InvalidTypeError(f"Expected a Message, got {short_repr(message)}.")
     return message_list
 
 
@@ -122,7 +122,7 @@ def instruction_of(value: Any) -> InstructionContent:
     content = value.content if isinstance(value, Message) else value
     if not isinstance(content, InstructionContent):
         raise InvalidTypeError(
-            f"new_instruction must be an instruction, got {shown(content)}; "
+            f"new_instruction must be an instruction, got {short_repr(content)}; "
             f"use InstructionContent(instruction=...)."
         )
     return content

@@ -89,7 +89,7 @@ class AssistantTurn(msgspec.Struct, eq=False):
         return max((call.result.index for call in self.calls if call.result), default=-1)
 
 
-def is_sound_id(id: str) -> bool:
+def is_valid_call_id(id: str) -> bool:
     """Return whether every provider accepts this as a call id."""
     return _VALID_ID.fullmatch(id) is not None
 
@@ -204,10 +204,10 @@ def _identify(turns: list[AssistantTurn], used: set[str]) -> None:
 
 
 def _candidates(call: _Call, numbers: Iterator[int]) -> Iterable[str]:
-    if call.request.call_id and is_sound_id(call.request.call_id):
+    if call.request.call_id and is_valid_call_id(call.request.call_id):
         yield call.request.call_id
     for name in call.names:
-        if is_sound_id(candidate := f"call_{name.replace('-', '')}"):
+        if is_valid_call_id(candidate := f"call_{name.replace('-', '')}"):
             yield candidate
     for number in numbers:
         yield f"call_{number}"

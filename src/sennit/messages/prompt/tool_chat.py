@@ -180,24 +180,24 @@ def _open_instruction(turns: list[AssistantTurn]) -> AssistantTurn | None:
 
 
 def _render_other(content: MessageContent, newest: bool) -> list[dict[str, Any]]:
-    return asked_message(content if newest else as_told(content))
+    return request_message(content if newest else history_content(content))
 
 
-def as_told(content: MessageContent) -> MessageContent:
+def history_content(content: MessageContent) -> MessageContent:
     """Return a content as prompts show it once it is history."""
     return as_history(content) if isinstance(content, InstructionContent) else content
 
 
-def asked_message(content: MessageContent) -> list[dict[str, Any]]:
+def request_message(content: MessageContent) -> list[dict[str, Any]]:
     """Return the chat message of a system message or instruction; none if it is blank."""
     if isinstance(content, InstructionContent):
         role, text = "user", _instruction(content)
     else:
         role, text = content.chat_role, content.rendered
-    return [{"role": role, "content": text}] if says(text) else []
+    return [{"role": role, "content": text}] if has_text(text) else []
 
 
-def says(text: str | list[dict[str, Any]]) -> bool:
+def has_text(text: str | list[dict[str, Any]]) -> bool:
     """Return whether a content is not blank; providers refuse blank text."""
     return bool(text.strip() if isinstance(text, str) else text)
 
@@ -212,11 +212,11 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
 def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
     texts = [content.words for content in turn.items if content.from_assistant]
     if not turn.calls:
-        return speaking(texts, [], [])
+        return assistant_messages(texts, [], [])
     contents = turn.contents
-    return speaking(
+    return assistant_messages(
         texts,
-        [call_of(content) for content in contents if isinstance(content, ActionRequestContent)],
+        [tool_call(content) for content in contents if isinstance(content, ActionRequestContent)],
         [
             tool_message(content)
             for content in contents
@@ -225,11 +225,11 @@ def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
     )
 
 
-def speaking(
+def assistant_messages(
     texts: Iterable[str], calls: list[dict[str, Any]], results: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return one assistant message with texts and calls, then a tool message per call."""
-    text = "\n\n".join(filter(says, texts)) or None
+    text = "\n\n".join(filter(has_text, texts)) or None
     if not calls:
         return [{"role": "assistant", "content": text}] if text else []
     return [{"role": "assistant", "content": text, "tool_calls": calls}, *results]
@@ -279,7 +279,7 @@ class CallResult(Protocol):
         ...
 
 
-def call_of(request: CallRequest) -> dict[str, Any]:
+def tool_call(request: CallRequest) -> dict[str, Any]:
     """Return a call in the form of an assistant message."""
     # Models invent invalid names, and providers then refuse the whole conversation.
     name = _INVALID_NAME_CHARS.sub("_", request.function or "")[:64] or "unknown"

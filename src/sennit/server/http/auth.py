@@ -118,14 +118,14 @@ class AuthMiddleware:
 
     def _authenticate(self, bearer: str | None) -> Caller:
         tokens = self._server.tokens
-        if not tokens.guarded:
-            return self._server.owners.local()
+        if not tokens.requires_token:
+            return self._server.callers.local()
         token = None if bearer is None else tokens.find(bearer)
         if token is None:
             reason = "This token is not valid" if bearer else "A token is needed"
             way_out = "send 'Authorization: Bearer snt_…' (create one with sennit token create)"
             raise HTTPError(401, "token", f"{reason}; {way_out}.", headers=_CHALLENGE)
-        return self._server.owners.of_token(token)
+        return self._server.callers.of_token(token)
 
 
 def _check_framing(scope: HttpScope) -> None:

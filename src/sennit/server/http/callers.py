@@ -60,7 +60,7 @@ class Caller:
     def evict(self, session: UUID) -> None:
         """Remove a stale session from all caches, so that it is next read from the store."""
         self.open.drop(session)
-        self.client.let_go(session)
+        self.client.evict(session)
 
     def require(self, scope: Scope) -> None:
         """Raise HTTPError 403 unless the caller has a scope; "admin" includes all."""

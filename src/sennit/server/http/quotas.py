@@ -77,7 +77,7 @@ def _quota_message(quota: str) -> str:
 
 
 def _count_storage(caller: Caller) -> _UsedStorage:
-    realm = caller.client.memory.realm
+    realm = caller.client.memory.scope
     counts = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
     sessions, size = sum(count[0] for count in counts), sum(count[1] for count in counts)
     return _UsedStorage(sessions, size, clock.monotonic())

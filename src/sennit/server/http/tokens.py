@@ -26,14 +26,14 @@ except ImportError:  # not available on Windows
     fcntl = None
 
 from sennit import clock, settings
-from sennit.errors import NotFoundError, StoreError, ValidationError, shown
+from sennit.errors import NotFoundError, StoreError, ValidationError, short_repr
 from sennit.paths import make_private_folder
 from sennit.stores.records.sessions import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 """The scopes: read; write; run models and tools; forget, undo commits and share."""
-USUAL_SCOPES: tuple[Scope, ...] = ("read", "write", "run")
+DEFAULT_SCOPES: tuple[Scope, ...] = ("read", "write", "run")
 """The default scopes of a token."""
 
 _PREFIX = "snt"
@@ -49,7 +49,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tenant: str | None = None
     user: str | None = None
     agent: str | None = None
-    scopes: frozenset[Scope] = frozenset(USUAL_SCOPES)
+    scopes: frozenset[Scope] = frozenset(DEFAULT_SCOPES)
     note: str = ""
     created_at: str = ""
 
@@ -63,7 +63,7 @@ def new_token(
     tenant: str | None = None,
     user: str | None = None,
     agent: str | None = None,
-    scopes: Iterable[str] = USUAL_SCOPES,
+    scopes: Iterable[str] = DEFAULT_SCOPES,
     note: str = "",
 ) -> tuple[str, Token]:
     """Return a new token, which is not stored, and its entry for the file.
@@ -97,7 +97,7 @@ def checked_scopes(scopes: Iterable[str]) -> frozenset[Scope]:
     return frozenset(cast("list[Scope]", names))
 
 
-def default_file() -> Path:
+def default_token_file() -> Path:
     """Return the default path of the token file."""
     return settings.data_folder() / "tokens.json"
 
@@ -148,7 +148,9 @@ def revoke_token(path: Path, public: str) -> Token:
     with _exclusive(path):
         tokens = read_tokens(path) if path.exists() else {}
         if (token := tokens.pop(public, None)) is None:
-            raise NotFoundError(f"There is no token {shown(public)}; sennit token ls lists them.")
+            raise NotFoundError(
+                f"There is no token {short_repr(public)}; sennit token ls lists them."
+            )
         write_tokens(path, tokens.values())
         return token
 
@@ -177,7 +179,7 @@ class TokenFile:
         self._tokens: Mapping[str, Token] = {}
         self.version = 0
         """A counter that grows whenever the tokens may have changed."""
-        self.guarded = self._path is not None and self._path.exists()
+        self.requires_token = self._path is not None and self._path.exists()
         """Whether a token is required; once it is, it stays so while the server runs."""
 
     def refresh(self) -> None:
@@ -187,7 +189,7 @@ class TokenFile:
         try:
             stat = os.stat(self._path)
         except FileNotFoundError:
-            if not self.guarded:
+            if not self.requires_token:
                 return
             with self._lock:
                 self._replace({}, None)
@@ -195,7 +197,7 @@ class TokenFile:
         key = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         with self._lock:
             if key != self._stat:
-                self.guarded = True
+                self.requires_token = True
                 self._replace({}, None)
                 self._replace(read_tokens(self._path), key)
 

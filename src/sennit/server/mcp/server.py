@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as Misfit
 
-from sennit.errors import MissingExtraError, SennitError, shown
+from sennit.errors import MissingExtraError, SennitError, short_repr
 from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import MAX_INLINE_BYTES, check_value_count
 from sennit.server.http.errors import HTTPError, error_for, internal_error, log_unexpected
@@ -111,19 +111,19 @@ def _find_tool(access: McpScope, name: str) -> McpTool:
     allowed = {tool.name: tool for tool in allowed_tools(access)}
     if name in allowed:
         return allowed[name]
-    if name in TOOLS and not access.may(TOOLS[name].scope):
+    if name in TOOLS and not access.allows(TOOLS[name].scope):
         raise HTTPError(
             403, "scope", f"{name!r} needs a token with the scope {TOOLS[name].scope!r}."
         )
     raise HTTPError(
-        404, "not_found", f"There is no tool {shown(name)}; available: {', '.join(allowed)}."
+        404, "not_found", f"There is no tool {short_repr(name)}; available: {', '.join(allowed)}."
     )
 
 
 def _format_errors(error: Misfit) -> str:
     messages = [
         f"{'.'.join(map(str, detail['loc'])) or 'arguments'}: {detail['msg']}, "
-        f"got {shown(detail['input'])}"
+        f"got {short_repr(detail['input'])}"
         for detail in error.errors(include_url=False)
     ]
     return "; ".join(messages[:10]) + "."

@@ -56,7 +56,7 @@ class McpScope:
     check_quota: Callable[[], Awaitable[None]] | None = None
     """Called before a tool stores something; raises HTTPError if the quota is exhausted."""
 
-    def may(self, scope: Scope) -> bool:
+    def allows(self, scope: Scope) -> bool:
         """Return whether the caller may use tools of a scope."""
         return scope in self.scopes or "admin" in self.scopes
 
@@ -241,7 +241,7 @@ async def read_file(access: McpScope, args: ReadFile) -> dict[str, Any]:
 
 async def write_file(access: McpScope, args: WriteFile) -> dict[str, Any]:
     """Write a file; raise AccessError for a shared file without the scope "admin"."""
-    if Uri.parse(args.uri).is_shared and not access.may("admin"):
+    if Uri.parse(args.uri).is_shared and not access.allows("admin"):
         raise AccessError(
             "Writing a file that the tenant shares needs a token with the scope 'admin'."
         )
@@ -402,5 +402,6 @@ def allowed_tools(access: McpScope) -> list[McpTool]:
     return [
         tool
         for tool in TOOLS.values()
-        if access.may(tool.scope) and (tool.run is not continue_session or access.model is not None)
+        if access.allows(tool.scope)
+        and (tool.run is not continue_session or access.model is not None)
     ]

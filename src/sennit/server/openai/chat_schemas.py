@@ -17,7 +17,7 @@ import msgspec
 from sennit.errors import ValidationError
 from sennit.server.http.endpoint import RequestModel
 from sennit.server.http.errors import HTTPError
-from sennit.services.models.params import checked_params
+from sennit.services.models.params import check_params
 
 
 class ChatTextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -271,7 +271,7 @@ def checked_values(params: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in params.items() if value is not None}
     for name, value in values.items():
         try:
-            checked_params({name: value})
+            check_params({name: value})
         except ValidationError as error:
             raise bad_param(name, str(error)) from None
     return values

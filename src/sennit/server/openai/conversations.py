@@ -32,7 +32,7 @@ from sennit.server.openai.translate import ClientMessages, check_calls, system_m
 from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
-from sennit.turns.tools.pending_calls import pending
+from sennit.turns.tools.pending_calls import pending_calls
 
 routes = Routes()
 
@@ -256,7 +256,7 @@ def _add_items(caller: Caller, session: Session, sent: ClientMessages) -> dict[s
         main = main_branch(session)
         if main is None:
             main = new_branch(session, None)
-        open_calls = [ToolCall.of(message).id for message in pending(main)]
+        open_calls = [ToolCall.of(message).id for message in pending_calls(main)]
         check_calls(sent.messages, open_calls, may_wait=True)
         system: list[Message] = []
         if sent.system is not None:

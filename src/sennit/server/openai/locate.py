@@ -47,7 +47,7 @@ from sennit.server.openai.translate import (
 )
 from sennit.sessions.branch import Branch
 from sennit.turns.branch_lease import first_lease
-from sennit.turns.tools.pending_calls import pending
+from sennit.turns.tools.pending_calls import pending_calls
 
 History: TypeAlias = Literal["whole", "new"]
 
@@ -351,7 +351,7 @@ def _sends_only_new(sent: ClientMessages, session: Session) -> bool:
 def _locate_at_end(branch: Branch, sent: ClientMessages) -> BranchLocation:
     """Return the location at the end of a branch, without comparing histories."""
     if sent.has_results:
-        check_calls(sent.messages, [ClientToolCall.of(call).id for call in pending(branch)])
+        check_calls(sent.messages, [ClientToolCall.of(call).id for call in pending_calls(branch)])
     system = _new_system(sent)
     if system is not Unset and not sent.messages and not _has_system(branch, sent.system or ""):
         branch.session.set_branch_system(branch, system)  # there may be no message to append

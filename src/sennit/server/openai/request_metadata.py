@@ -26,7 +26,7 @@ from sennit.server.openai.locate import NamedSession, sessions_to_search
 from sennit.server.openai.stored_responses import StoredResponse, stored_in
 from sennit.server.openai.translate import ClientMessages
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.subscription import is_under_way
+from sennit.turns.subscription import has_active_run
 
 _METADATA_KEYS = ("session", "branch", "history", "memory")
 _POLL_SECONDS = 0.1  # between checks of a run in another process
@@ -114,7 +114,7 @@ class IdempotentRequest:
             self.check(stored.first.metadata.get("request"))
             if ended or stored.answer.is_complete:
                 return stored
-            ended = not await to_thread(is_under_way, RunRepository(stored.branch))
+            ended = not await to_thread(has_active_run, RunRepository(stored.branch))
             if not ended:
                 await sleep(_POLL_SECONDS)
 

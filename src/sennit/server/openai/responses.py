@@ -65,7 +65,7 @@ from sennit.server.openai.translate import (
 )
 from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.subscription import is_under_way
+from sennit.turns.subscription import has_active_run
 
 routes = Routes()
 
@@ -262,7 +262,7 @@ async def retrieve(request: HTTPRequest) -> dict[str, Any]:
     answer = stored.answer
     if answer.messages:
         return stored.head.with_answer(answer)
-    if await to_thread(is_under_way, RunRepository(stored.branch)):
+    if await to_thread(has_active_run, RunRepository(stored.branch)):
         return stored.head.build("in_progress", [])
     return stored.head.fail(HTTPError(502, "server_error", "The model did not answer."), [])
 

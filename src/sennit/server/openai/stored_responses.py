@@ -28,8 +28,8 @@ from sennit.server.openai.response_builder import ResponseHead
 from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_at, check_calls
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.recovery import unfinished
-from sennit.turns.subscription import is_under_way
+from sennit.turns.recovery import find_unfinished_run
+from sennit.turns.subscription import has_active_run
 
 _PREFIX = "resp_"
 
@@ -65,7 +65,7 @@ class StoredResponse:
         with branch.session.lock:  # others may add or remove the system message
             index = branch.index(first)
             before = index - (branch.system_id is not None)
-            return cls(branch, before, branch.items_of(branch.session.messages, index))
+            return cls(branch, before, branch.messages_from(branch.session.messages, index))
 
     @property
     def session(self) -> Session:
@@ -161,7 +161,7 @@ def locate_retry(stored: StoredResponse) -> BranchLocation:
         stored.answer.messages,
         stored.before + len(stored.input_messages),
     )
-    run = unfinished(RunRepository(branch))
+    run = find_unfinished_run(RunRepository(branch))
     resumes = run is not None and any(message.id == stored.first.id for message in run.said)
     if partial and stored.end == branch.tail.total:
         stored.session.remove_messages(partial, forget=False)
@@ -214,7 +214,7 @@ def delete_response(caller: Caller, stored: StoredResponse) -> None:
     if session.metadata == SOURCE and _holds_only(session, messages):
         caller.open.drop(session.id)
         caller.client.delete_session(session.id)
-    elif not stored.answer.messages and is_under_way(RunRepository(stored.branch)):
+    elif not stored.answer.messages and has_active_run(RunRepository(stored.branch)):
         raise ConflictError("The response is still being generated; delete it afterwards.")
     else:
         session.remove_messages(messages, forget=False)

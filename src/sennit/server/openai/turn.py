@@ -21,7 +21,7 @@ from sennit.server.http.errors import HTTPError, error_for
 from sennit.server.openai.chat_schemas import bad_param
 from sennit.server.openai.locate import BranchLocation, afork_at, with_schema
 from sennit.server.state import ServerState
-from sennit.services.models.protocol import Model, shapes_output
+from sennit.services.models.protocol import Model, supports_output_schema
 from sennit.services.tools.tool import Tool
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
@@ -136,7 +136,7 @@ async def _prepare(
         request = replace(request, system=location.system)
     if options.schema is None:
         return location, ConversationSession(request)
-    if not await shapes_output(request.model):
+    if not await supports_output_schema(request.model):
         return with_schema(location, options.schema), ConversationSession(request)
     return location, ConversationSession(replace(request, output=options.schema))
 

@@ -17,7 +17,7 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns import events
 from sennit.turns.result import Metrics, Notice, Return
-from sennit.turns.subscription import is_under_way
+from sennit.turns.subscription import has_active_run
 
 _COPIED_FIELDS = (
     "model",
@@ -205,7 +205,7 @@ def _results(runs: RunRepository, records: list[RunRecord]) -> dict[UUID, Return
 
 def _run(record: RunRecord, result: Return | None, runs: RunRepository) -> RunShape:
     state = record.state
-    if state == "running" and not is_under_way(runs):
+    if state == "running" and not has_active_run(runs):
         state = "interrupted"
     body = loads(record.body)
     return RunShape(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError, short_repr
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.filesystem import FileSystem
 from sennit.memory.uri import SCHEME, Uri
@@ -181,7 +181,7 @@ def _texts_from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, s
     number, _, last = (query.after or "0@").partition("@")
     if not number.isdecimal() or len(number) > 18:
         raise ValidationError(
-            f"after must be the 'next' of an earlier response, got {shown(query.after)}."
+            f"after must be the 'next' of an earlier response, got {short_repr(query.after)}."
         )
     reached = not last
     for entry, read in fs.texts(query.uri):
@@ -189,7 +189,7 @@ def _texts_from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, s
             yield entry.uri, 0 if reached else int(number), read()
             reached = True
     if not reached:
-        raise ValidationError(f"The file {shown(last)} is gone; search again without 'after'.")
+        raise ValidationError(f"The file {short_repr(last)} is gone; search again without 'after'.")
 
 
 def _cut(line: str, hit: re.Match[str], max_chars: int) -> str:

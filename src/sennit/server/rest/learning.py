@@ -176,7 +176,7 @@ def _next_chunk(lines: Iterator[bytes]) -> bytes:
     chunk: list[bytes] = []
     size = 0
     while size < _CHUNK_BYTES and (line := next(lines, None)) is not None:
-        cancellation.check()
+        cancellation.raise_if_cancelled()
         chunk.append(line)
         size += len(line)
     return b"".join(chunk)

@@ -25,15 +25,15 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.rest.event_schemas import ItemShape, RecalledKind, item_shape, recalled_kind
 from sennit.server.rest.learning import message_id
-from sennit.services.models.usage import letters_in, tokens_in
+from sennit.services.models.usage import count_chars, tokens_of_chars
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import EventRecord
-from sennit.turns.context import REPLACED
+from sennit.turns.context import REPLACED_KEY
 from sennit.turns.events import ContextAdded, Injection, is_stored_as
-from sennit.turns.prompt_history import sent_at
-from sennit.turns.result import SPECIAL
+from sennit.turns.prompt_history import prompt_at
+from sennit.turns.result import SPECIAL_TURN_KEY
 
 routes = Routes()
 
@@ -126,7 +126,7 @@ def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> 
         messages = branch.messages
         index = branch.index(uid)
         first, end = _turn(messages, index)
-        prompt = sent_at(branch, first)
+        prompt = prompt_at(branch, first)
     answer = messages[index]
     if answer.role is not MessageRole.ASSISTANT:
         message = (
@@ -170,7 +170,7 @@ def _turn(messages: list[Message], index: int) -> tuple[int, Message]:
 
 
 def _is_from_model(message: Message) -> bool:
-    return message.role is MessageRole.ASSISTANT and SPECIAL not in message.metadata
+    return message.role is MessageRole.ASSISTANT and SPECIAL_TURN_KEY not in message.metadata
 
 
 def _continues_turn(message: Message) -> bool:
@@ -210,11 +210,11 @@ def _message_part(message: Message) -> SeenPart:
     kind: PartKind = "message"
     if isinstance(message.content, SystemContent):
         kind = "system"
-    elif REPLACED in message.metadata:
+    elif REPLACED_KEY in message.metadata:
         kind = "replaced"
     rendered = message.rendered
     text = rendered if isinstance(rendered, str) else message.content.words
-    tokens = tokens_in(letters_in(rendered))
+    tokens = tokens_of_chars(count_chars(rendered))
     return SeenPart(kind=kind, text=text, tokens=tokens, message_id=message.id)
 
 
@@ -228,7 +228,7 @@ def _injected_part(client: Client, uri: str | None, tokens: int, at: datetime) -
 def _recalled_part(client: Client, uri: str, tokens: int) -> SeenPart:
     """Return a message of another session as the prompt had it: dated and abridged."""
     file, _, message_text = uri.partition("#")
-    uid, session = UUID(message_text), client.memory.realm.session_id(Uri.parse(file).names[0])
+    uid, session = UUID(message_text), client.memory.scope.session_id(Uri.parse(file).names[0])
     try:
         message = client.session(session, create=False).messages.get(uid)
         text = f"[{message.created_at:%Y-%m-%d}] {abstract_of(message.content.words)}"
@@ -255,7 +255,7 @@ def _text_at(client: Client, uri: str, at: datetime) -> str | None:
 def _tools_part(tools: list[Tool]) -> SeenPart:
     schemas = [tool.schema for tool in tools]
     letters = sum(
-        letters_in((schema.name, schema.description, schema.parameters)) for schema in schemas
+        count_chars((schema.name, schema.description, schema.parameters)) for schema in schemas
     )
     text = "\n".join(f"{schema.name}: {schema.description}" for schema in schemas)
-    return SeenPart(kind="tools", text=text, tokens=tokens_in(letters))
+    return SeenPart(kind="tools", text=text, tokens=tokens_of_chars(letters))

@@ -23,7 +23,7 @@ from sennit.server.rest.branches import BRANCH_PATH
 from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
 from sennit.server.rest.event_stream import MEDIA, EventStreamResponse
 from sennit.server.schemas import BranchShape, MessageShape, branch_shape, message_shape
-from sennit.services.models.params import checked_params
+from sennit.services.models.params import check_params
 from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
@@ -154,7 +154,7 @@ def _params(request: HTTPRequest, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Those are sent unchanged with the operator's key, so they could select another model or account.
     """
-    params = checked_params(values)
+    params = check_params(values)
     if request.caller.token is not None:
         for name in _PROVIDER_FIELDS:
             if name in params:

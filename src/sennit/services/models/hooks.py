@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import InvalidTypeError, short_repr
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Finished, Reply, ReplyAssembler
 from sennit.services.models.request import ModelRequest
@@ -59,7 +59,7 @@ class Hooked(ModelWrapper):
             if not isinstance(result, ModelRequest):
                 raise InvalidTypeError(
                     f"A before hook returns a ModelRequest, or None to leave the request "
-                    f"unchanged; {_name(hook)} returned {shown(result)}."
+                    f"unchanged; {_name(hook)} returned {short_repr(result)}."
                 )
             request = result
         return request
@@ -104,7 +104,7 @@ def _hooks(value: object, when: str) -> tuple[Any, ...]:
     hooks = (value,) if callable(value) else tuple(cast("Iterable[object]", value))
     for hook in hooks:
         if not callable(hook):
-            raise InvalidTypeError(f"A hook is a function; {when}= was given {shown(hook)}.")
+            raise InvalidTypeError(f"A hook is a function; {when}= was given {short_repr(hook)}.")
     return hooks
 
 

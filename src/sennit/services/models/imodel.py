@@ -24,10 +24,10 @@ from sennit.services.models.hooks import After, Before, Hooked
 from sennit.services.models.lazy import lazy_model
 from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
 from sennit.services.models.limits.validators import count
-from sennit.services.models.params import checked_params
-from sennit.services.models.protocol import Model, shapes_output
+from sennit.services.models.params import check_params
+from sennit.services.models.protocol import Model, supports_output_schema
 from sennit.services.models.reply import Delta, Reply, Usage
-from sennit.services.models.request import ModelRequest, Offered, Said, model_request
+from sennit.services.models.request import MessageInput, ModelRequest, ToolInput, model_request
 from sennit.services.models.usage import Meter
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class iModel(AsyncClosing):
     ) -> None:
         if window is not None:
             count(window, "window")
-        self._params = checked_params(params)
+        self._params = check_params(params)
         self._connection = lazy_model(
             model,
             name=name,
@@ -112,9 +112,9 @@ class iModel(AsyncClosing):
         return self._connection.streams
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True if it supports structured output."""
-        return self._connection.shapes_output
+        return self._connection.supports_output_schema
 
     @property
     def usage(self) -> Usage:
@@ -123,9 +123,9 @@ class iModel(AsyncClosing):
 
     async def invoke(
         self,
-        messages: Said | Iterable[Said],
+        messages: MessageInput | Iterable[MessageInput],
         *,
-        tools: Iterable[Offered] = (),
+        tools: Iterable[ToolInput] = (),
         output: type[BaseModel] | ModelSchema | Mapping[str, Any] | None = None,
         **params: Any,
     ) -> Reply:
@@ -133,7 +133,7 @@ class iModel(AsyncClosing):
 
         Raises ModelError, and ValidationError for an invalid request.
         """
-        if output is not None and not await shapes_output(self):
+        if output is not None and not await supports_output_schema(self):
             raise ValidationError(
                 f"Model {self.name!r} does not support structured output; leave output= out."
             )
@@ -160,7 +160,7 @@ class iModel(AsyncClosing):
         await self._connection.aclose()
 
     def _with_defaults(self, request: ModelRequest) -> ModelRequest:
-        params = checked_params(request.params)
+        params = check_params(request.params)
         return replace(request, params={**self._params, **params}) if self._params else request
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
+from sennit.errors import InvalidTypeError, SennitError, ValidationError, short_repr
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
@@ -55,10 +55,10 @@ class LazyModel:
         return self._model is None or self._model.streams
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True if it supports structured output."""
         model = self._connect_or_none()
-        return model is not None and model.shapes_output
+        return model is not None and model.supports_output_schema
 
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError."""
@@ -124,14 +124,16 @@ def lazy_model(
         return LazyModel(name or model, window, connect)
     if base_url is not None or api_key is not None:
         raise ValidationError(
-            f"{shown(model)} has no provider, so base_url and api_key do not apply."
+            f"{short_repr(model)} has no provider, so base_url and api_key do not apply."
         )
     if isinstance(model, str | Path):
         path = _weights_path(model)
         default = "local" if path is None else f"local:{path}"
         return LazyModel(name or default, window, lambda: _local_model(path))
     if not is_model(model):
-        raise InvalidTypeError(f"A model is {_NAME_FORMS}, or a Model itself; got {shown(model)}.")
+        raise InvalidTypeError(
+            f"A model is {_NAME_FORMS}, or a Model itself; got {short_repr(model)}."
+        )
     return LazyModel(name or model.name, window, lambda: model, model)
 
 
@@ -142,13 +144,15 @@ def _is_local(model: str) -> bool:
 def _check_name(model: str) -> None:
     match = _MODEL_NAME.fullmatch(model)
     if match is None:
-        raise ValidationError(f"{shown(model)} is not a model name; use {_NAME_FORMS}.")
+        raise ValidationError(f"{short_repr(model)} is not a model name; use {_NAME_FORMS}.")
     from sennit.services.models.providers.model import PROVIDERS
 
     names: list[str] = ["local", *PROVIDERS]
     if match[1] not in names:
         providers = ", ".join(names)
-        raise ValidationError(f"{shown(model)} has an unknown provider; there are {providers}.")
+        raise ValidationError(
+            f"{short_repr(model)} has an unknown provider; there are {providers}."
+        )
 
 
 def _provider_connector(model: str, **options: Any) -> Callable[[], Model]:
@@ -166,7 +170,7 @@ def _weights_path(model: str | Path) -> Path | None:
         return None
     path = model if isinstance(model, Path) else Path(model.removeprefix("local:"))
     if not path.name:
-        raise ValidationError(f"{shown(model)} has no file; use {_NAME_FORMS}.")
+        raise ValidationError(f"{short_repr(model)} has no file; use {_NAME_FORMS}.")
     return path
 
 

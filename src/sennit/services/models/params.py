@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from sys import float_info
 from typing import Any, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
 PARAMS: Mapping[str, str] = {
     "temperature": "how freely to choose, 0 for as little as possible",
@@ -34,7 +34,7 @@ PARAMS: Mapping[str, str] = {
 REASONING = ("off", "low", "medium", "high")
 
 
-def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
+def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params that are set (not None), with `stop` as a list.
 
     Raises InvalidTypeError for a name that is not in PARAMS, ValidationError for an invalid value.
@@ -66,7 +66,7 @@ def _number(name: str, value: Any) -> float:
 
 def _seconds(name: str, value: Any) -> float:
     if _number(name, value) <= 0:
-        raise ValidationError(f"{name} must be more than 0 seconds, got {shown(value)}.")
+        raise ValidationError(f"{name} must be more than 0 seconds, got {short_repr(value)}.")
     return value
 
 
@@ -78,7 +78,7 @@ def _integer(name: str, value: Any) -> int:
 
 def _count(name: str, value: Any) -> int:
     if _integer(name, value) < 1:
-        raise ValidationError(f"{name} must be at least 1, got {shown(value)}.")
+        raise ValidationError(f"{name} must be at least 1, got {short_repr(value)}.")
     return value
 
 
@@ -99,7 +99,9 @@ def _choice(name: str, value: Any) -> str | list[str]:
     if value == "required":
         return value
     if isinstance(value, str):
-        raise ValidationError(f"{name} must be 'required' or a list of names, got {shown(value)}.")
+        raise ValidationError(
+            f"{name} must be 'required' or a list of names, got {short_repr(value)}."
+        )
     if not (names := _texts(name, value)):
         raise ValidationError(f"{name} must name at least one tool; leave it out for none.")
     return names
@@ -113,7 +115,7 @@ def _boolean(name: str, value: Any) -> bool:
 
 def _reasoning(name: str, value: Any) -> str:
     if value not in REASONING:
-        raise ValidationError(f"{name} must be one of {REASONING}, got {shown(value)}.")
+        raise ValidationError(f"{name} must be one of {REASONING}, got {short_repr(value)}.")
     return value
 
 
@@ -133,7 +135,7 @@ def _headers(name: str, value: Any) -> dict[str, str]:
 
 
 def _type_error(name: str, expected: str, value: Any) -> ValidationError:
-    return InvalidTypeError(f"{name} must be {expected}, got {shown(value)}.")
+    return InvalidTypeError(f"{name} must be {expected}, got {short_repr(value)}.")
 
 
 _VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {

@@ -32,7 +32,7 @@ class Model(Protocol):
         ...
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True if it supports structured output (`ModelRequest.output`)."""
         ...
 
@@ -48,15 +48,15 @@ class Model(Protocol):
         ...
 
 
-async def shapes_output(model: Model) -> bool:
-    """Return `model.shapes_output`, connecting first without blocking the event loop."""
+async def supports_output_schema(model: Model) -> bool:
+    """Return `model.supports_output_schema`, connecting first without blocking the event loop."""
     ready = getattr(model, "ready", None)
     if ready is not None:
         await ready()
-    return model.shapes_output
+    return model.supports_output_schema
 
 
-_MEMBERS = ("name", "window", "streams", "shapes_output", "ask", "stream")
+_MEMBERS = ("name", "window", "streams", "supports_output_schema", "ask", "stream")
 
 
 def is_model(value: object) -> TypeGuard[Model]:

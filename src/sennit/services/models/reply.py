@@ -41,7 +41,7 @@ class Usage:
             sum(costs) if costs else None,
         )
 
-    def noted(self) -> dict[str, Any]:
+    def to_metadata(self) -> dict[str, Any]:
         """Return the usage as a message stores it."""
         fields = ((name, getattr(self, name)) for name in self.__slots__)
         return {name: value for name, value in fields if value}

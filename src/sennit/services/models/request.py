@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import InvalidTypeError, NothingToAskError, ValidationError, shown
+from sennit.errors import InvalidTypeError, NothingToAskError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent, MessageContent
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema, as_model, is_model, model_name, model_schema
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.typescript import ToolSchema, tool_schema
-from sennit.services.models.params import checked_params
+from sennit.services.models.params import check_params
 from sennit.services.tools.tool import Tool
 
 
@@ -28,7 +28,7 @@ class ModelRequest:
     tools: tuple[ToolSchema, ...] = ()
     """The tools that the model may call."""
     output: ModelSchema | None = None
-    """The JSON schema of the reply; only for models with `Model.shapes_output`."""
+    """The JSON schema of the reply; only for models with `Model.supports_output_schema`."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The parameters: see PARAMS."""
 
@@ -53,22 +53,22 @@ class ModelRequest:
         if missing or not forced_tools:
             offered = ", ".join(repr(tool.name) for tool in self.tools) or "none"
             raise ValidationError(
-                f"tool_choice {shown(choice)} asks for a tool that is not offered; there are: "
+                f"tool_choice {short_repr(choice)} asks for a tool that is not offered; there are: "
                 f"{offered}."
             )
         return forced_tools
 
 
-Said: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
+MessageInput: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
 """A message, its content, a dict of either, or the text of an instruction."""
-Offered: TypeAlias = "Tool | ToolSchema | Mapping[str, Any] | type[Any]"
+ToolInput: TypeAlias = "Tool | ToolSchema | Mapping[str, Any] | type[Any]"
 """A tool, its schema, or a JSON schema or pydantic class of its parameters."""
 
 
 def model_request(
-    messages: Said | Iterable[Said],
+    messages: MessageInput | Iterable[MessageInput],
     *,
-    tools: Iterable[Offered] = (),
+    tools: Iterable[ToolInput] = (),
     output: Any = None,
     **params: Any,
 ) -> ModelRequest:
@@ -82,7 +82,7 @@ def model_request(
         messages=_chat_messages(messages),
         tools=tuple(map(offered_schema, tools)),
         output=None if output is None else _output_schema(output),
-        params=checked_params(params),
+        params=check_params(params),
     )
 
 
@@ -96,7 +96,7 @@ def offered_schema(tool: Any) -> ToolSchema:
         return tool_schema(model_schema(tool), model_name(tool))
     if isinstance(tool, Mapping):
         return tool_schema(cast("Mapping[str, Any]", tool))
-    raise InvalidTypeError(f"Expected a Tool or the schema of one, got {shown(tool)}.")
+    raise InvalidTypeError(f"Expected a Tool or the schema of one, got {short_repr(tool)}.")
 
 
 def _chat_messages(messages: Any) -> list[dict[str, Any]]:
@@ -108,8 +108,8 @@ def _chat_messages(messages: Any) -> list[dict[str, Any]]:
         return to_model_messages([_as_message(item) for item in items])
     if len(chat_messages) < len(items):
         raise InvalidTypeError(
-            f"{shown(chat_messages[0])} is a chat message, which is sent unchanged; it cannot be "
-            f"mixed with messages and contents."
+            f"{short_repr(chat_messages[0])} is a chat message, which is sent unchanged; it cannot "
+            f"be mixed with messages and contents."
         )
     return chat_messages
 
@@ -118,7 +118,7 @@ def _as_list(messages: Any) -> list[Any]:
     if isinstance(messages, Message | MessageContent | Mapping | str):
         return [cast("Any", messages)]
     if not isinstance(messages, Iterable):
-        raise InvalidTypeError(f"messages must be a list of messages, got {shown(messages)}.")
+        raise InvalidTypeError(f"messages must be a list of messages, got {short_repr(messages)}.")
     items = list(cast("Iterable[Any]", messages))
     if not items:
         raise NothingToAskError("There are no messages; a model needs at least one.")

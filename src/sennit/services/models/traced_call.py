@@ -42,7 +42,7 @@ def stream(
 
 async def _traced_ask(model: Model, request: ModelRequest, conversation: UUID | None) -> Reply:
     subject, attributes = _request_attributes(model, request, conversation)
-    with telemetry.watching(telemetry.CHAT, subject, attributes) as span:
+    with telemetry.traced(telemetry.CHAT, subject, attributes) as span:
         reply = await model.ask(request)
         _record_reply(span, reply)
         return reply
@@ -54,7 +54,7 @@ async def _traced_stream(
 ) -> AsyncGenerator[AsyncIterator[Delta]]:
     subject, attributes = _request_attributes(model, request, conversation)
     attributes[telemetry.STREAM] = True
-    with telemetry.watching(telemetry.CHAT, subject, attributes) as span:
+    with telemetry.traced(telemetry.CHAT, subject, attributes) as span:
         async with model.stream(request) as deltas:
             yield _TracedDeltas(deltas, span)
 
@@ -98,15 +98,17 @@ def _request_attributes(
 
 
 def _record_reply(span: telemetry.Span, reply: Reply) -> None:
-    span.note(usage_notes(reply.usage))
-    span.note({telemetry.RESPONSE_MODEL: reply.model, telemetry.FINISH_REASONS: [reply.finish]})
+    span.set_attributes(usage_attributes(reply.usage))
+    span.set_attributes(
+        {telemetry.RESPONSE_MODEL: reply.model, telemetry.FINISH_REASONS: [reply.finish]}
+    )
     if reply.finish == "error":
         span.fail("broken_off")
     if telemetry.content():
-        span.note({telemetry.OUTPUT: _json([_reply_attribute(reply)])})
+        span.set_attributes({telemetry.OUTPUT: _json([_reply_attribute(reply)])})
 
 
-def usage_notes(usage: Usage) -> dict[str, Any]:
+def usage_attributes(usage: Usage) -> dict[str, Any]:
     """Return usage as telemetry attributes."""
     return {
         telemetry.INPUT_TOKENS: usage.input_tokens,

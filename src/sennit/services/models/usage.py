@@ -104,7 +104,7 @@ class _MeteredModel(ModelWrapper):
 
 def estimate_tokens(request: ModelRequest) -> int:
     """Estimate the input tokens of a request."""
-    return tokens_in(letters_in(request.messages) + _schema_chars(request))
+    return tokens_of_chars(count_chars(request.messages) + _schema_chars(request))
 
 
 class TokenEstimator:
@@ -119,35 +119,35 @@ class TokenEstimator:
         counted, chars = self._counted
         if messages[: len(counted)] != counted:  # cheap if they are the same objects
             counted, chars = [], 0
-        chars += letters_in(messages[len(counted) :])
+        chars += count_chars(messages[len(counted) :])
         self._counted = (messages, chars)
-        return tokens_in(chars + _schema_chars(request))
+        return tokens_of_chars(chars + _schema_chars(request))
 
 
-def letters_of_tools(tools: Iterable[ToolSchema]) -> int:
+def tool_char_count(tools: Iterable[ToolSchema]) -> int:
     """Return the number of characters in tool descriptions."""
-    return sum(letters_in((tool.name, tool.description, tool.parameters)) for tool in tools)
+    return sum(count_chars((tool.name, tool.description, tool.parameters)) for tool in tools)
 
 
 def _schema_chars(request: ModelRequest) -> int:
-    chars = letters_of_tools(request.tools)
+    chars = tool_char_count(request.tools)
     if request.output is not None:
-        chars += letters_in(request.output.schema)
+        chars += count_chars(request.output.schema)
     return chars
 
 
-def tokens_in(chars: int) -> int:
+def tokens_of_chars(chars: int) -> int:
     """Estimate the tokens of a text by its length."""
     return -(-chars // _CHARS_PER_TOKEN)
 
 
-def letters_in(value: object) -> int:
+def count_chars(value: object) -> int:
     """Return the number of characters in a text, or in all values of a structure."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
-        return sum(letters_in(key) + letters_in(item) for key, item in pairs)
+        return sum(count_chars(key) + count_chars(item) for key, item in pairs)
     if isinstance(value, Sequence):
-        return sum(letters_in(item) for item in cast("Sequence[Any]", value))
+        return sum(count_chars(item) for item in cast("Sequence[Any]", value))
     return 0 if value is None else len(str(value))

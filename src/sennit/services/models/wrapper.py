@@ -37,9 +37,9 @@ class ModelWrapper:
         return self._model.streams
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True if the wrapped model supports structured output."""
-        return self._model.shapes_output
+        return self._model.supports_output_schema
 
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError."""

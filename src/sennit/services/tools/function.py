@@ -16,7 +16,7 @@ from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_args, get_origin
 
-from sennit.errors import InvalidTypeError, ToolError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ToolError, ValidationError, short_repr
 from sennit.messages.codec import dumps
 from sennit.messages.json_values import plain, plain_dict
 from sennit.messages.typescript import ToolSchema
@@ -154,8 +154,8 @@ def _check_kind(function: Any, name: str) -> None:
     inner = _innermost(function)
     if isinstance(inner, type) or not callable(inner):
         raise InvalidTypeError(
-            f"A tool is made from a typed function, got {shown(function)}; for a class, pass one "
-            f"of its methods or a callable instance."
+            f"A tool is made from a typed function, got {short_repr(function)}; for a class, pass "
+            f"one of its methods or a callable instance."
         )
     code = inner if inspect.isroutine(inner) else type(inner).__call__
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
@@ -280,8 +280,8 @@ def _schema_error(parameters: list[_Parameter], tool: str, error: Exception) -> 
         except Exception:  # any error means that this parameter has no schema
             return InvalidTypeError(
                 f"Parameter {parameter.name!r} of tool {tool!r} has the type "
-                f"{shown(parameter.annotation)}, which a model cannot write as JSON; use plain "
-                f"types, dataclasses or pydantic models, or bind it with functools.partial."
+                f"{short_repr(parameter.annotation)}, which a model cannot write as JSON; use "
+                f"plain types, dataclasses or pydantic models, or bind it with functools.partial."
             )
     return InvalidTypeError(f"Tool {tool!r} cannot be described as a JSON schema: {error}")
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
-from sennit.errors import ExistsError, InvalidTypeError, ToolError, ValidationError, shown
+from sennit.errors import ExistsError, InvalidTypeError, ToolError, ValidationError, short_repr
 from sennit.messages.image_url import http_host
-from sennit.messages.json_values import text
+from sennit.messages.json_values import validate_text
 from sennit.messages.typescript import ToolSchema
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.backend import ToolBackend, ToolContext
@@ -244,18 +244,18 @@ def _split_command(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         raise ValidationError(
-            f"The command of an MCP server cannot be split into words, got {shown(command)}: "
+            f"The command of an MCP server cannot be split into words, got {short_repr(command)}: "
             f"{error}."
         ) from None
 
 
 def _parse_server(server: Any, headers: Any, env: Any) -> ServerAddress:
     if isinstance(server, str) and "://" in server.split(" ")[0]:
-        host = http_host(text(server, "server"))
+        host = http_host(validate_text(server, "server"))
         if host is None:  # the rest of the URL is not shown, as it may contain a secret
             raise ValidationError(
                 f"An MCP server is reached by http:// or https:// and a host, "
-                f"got {shown(server.partition('://')[0] + '://…')}."
+                f"got {short_repr(server.partition('://')[0] + '://…')}."
             )
         if env is not None:
             raise ValidationError("env= applies to a started program; for a URL, use headers=.")
@@ -264,9 +264,11 @@ def _parse_server(server: Any, headers: Any, env: Any) -> ServerAddress:
     if not isinstance(words, list | tuple) or not words:
         raise InvalidTypeError(
             f"An MCP server is a command, as text or as a list of words, or a URL, "
-            f"got {shown(server)}."
+            f"got {short_repr(server)}."
         )
-    command = tuple(text(word, "a word of the command") for word in cast("list[Any]", words))
+    command = tuple(
+        validate_text(word, "a word of the command") for word in cast("list[Any]", words)
+    )
     if headers is not None:
         raise ValidationError("headers= applies to a URL; for a started program, use env=.")
     plain_words = [os.path.basename(word) for word in command[:2] if not word.startswith("-")]

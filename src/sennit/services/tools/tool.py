@@ -17,9 +17,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
 from sennit import telemetry
-from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, shown
+from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, short_repr
 from sennit.messages.codec import dumps, loads
-from sennit.messages.json_values import plain, plain_dict, readable, text
+from sennit.messages.json_values import plain, plain_dict, replace_invalid, validate_text
 from sennit.messages.typescript import ToolSchema
 from sennit.services.tools.backend import ToolBackend, ToolContext
 from sennit.services.tools.function import FunctionBackend
@@ -78,20 +78,21 @@ class ToolOptions:
     def __post_init__(self) -> None:
         if self.timeout is not None and not _positive(self.timeout):
             raise ValidationError(
-                f"timeout must be a number of seconds above 0 or None, got {shown(self.timeout)}."
+                "timeout must be a number of seconds above 0 or None, got "
+                f"{short_repr(self.timeout)}."
             )
         if self.replay not in get_args(Replay):
             raise ValidationError(
                 f"replay must be one of {', '.join(map(repr, get_args(Replay)))}, "
-                f"got {shown(self.replay)}."
+                f"got {short_repr(self.replay)}."
             )
         if not _positive(self.max_result_bytes):
             raise ValidationError(
-                f"max_result_bytes must be above 0, got {shown(self.max_result_bytes)}."
+                f"max_result_bytes must be above 0, got {short_repr(self.max_result_bytes)}."
             )
         if type(self.needs_approval) is not bool:
             raise InvalidTypeError(
-                f"needs_approval must be True or False, got {shown(self.needs_approval)}."
+                f"needs_approval must be True or False, got {short_repr(self.needs_approval)}."
             )
 
 
@@ -140,7 +141,9 @@ class Tool:
         schema = self._backend.schema
         self._schema = ToolSchema(
             checked_tool_name(schema.name if name is None else name),
-            text(schema.description if description is None else description, "description"),
+            validate_text(
+                schema.description if description is None else description, "description"
+            ),
             schema.parameters,
         )
 
@@ -220,10 +223,10 @@ class Tool:
             telemetry.CONVERSATION: context.session_id and str(context.session_id),
             telemetry.ARGUMENTS: _telemetry_content(arguments),
         }
-        with telemetry.watching(telemetry.EXECUTE_TOOL, self.name, attributes) as span:
+        with telemetry.traced(telemetry.EXECUTE_TOOL, self.name, attributes) as span:
             outcome = await self._run(arguments, context)
             if outcome.success:
-                span.note({telemetry.RESULT: _telemetry_content(outcome.value)})
+                span.set_attributes({telemetry.RESULT: _telemetry_content(outcome.value)})
             else:
                 span.fail(telemetry.error_kind(outcome.cause or ToolError()))
             return outcome
@@ -285,8 +288,8 @@ def checked_tool_name(name: Any) -> str:
     """Return `name` if every provider accepts it; raises ValidationError otherwise."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValidationError(
-            f"{shown(name)} cannot be the name of a tool: providers take 1 to 64 letters, digits, "
-            f"'_' and '-'; give another with name=."
+            f"{short_repr(name)} cannot be the name of a tool: providers take 1 to 64 letters, "
+            f"digits, '_' and '-'; give another with name=."
         )
     return name
 
@@ -306,7 +309,7 @@ def _telemetry_content(value: Any) -> str | None:
     try:
         return value if isinstance(value, str) else dumps(value).decode()
     except CodecError:  # arguments are not validated yet
-        return shown(value)
+        return short_repr(value)
 
 
 def _positive(value: Any) -> bool:
@@ -323,7 +326,7 @@ def _parse_arguments(arguments: Any) -> dict[str, Any]:
         except CodecError as error:
             raise ValidationError(f"The arguments are not valid JSON: {error}") from error
     if not isinstance(arguments, Mapping):
-        raise ValidationError(f"The arguments must be a JSON object, got {shown(arguments)}.")
+        raise ValidationError(f"The arguments must be a JSON object, got {short_repr(arguments)}.")
     return plain_dict(arguments, "arguments")
 
 
@@ -367,5 +370,5 @@ def _error_text(error: Exception) -> str:
 
 def _bounded_text(message: str) -> str:
     """Return `message` as valid text of limited length."""
-    clean = readable(message)
+    clean = replace_invalid(message)
     return clean if len(clean) <= _MAX_ERROR_CHARS else f"{clean[:_MAX_ERROR_CHARS]}…"

@@ -49,7 +49,7 @@ class Finding:
     """The number of affected rows."""
     rows: tuple[str, ...]
     """The first few of them."""
-    mendable: bool
+    repairable: bool
     """Whether repair fixes it; if not, restore a backup."""
 
 
@@ -106,7 +106,7 @@ def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) ->
         for message in dump.snapshot.messages
         if not is_readable(message.id, message.created, message.body)
     ]
-    return [finding("messages", _UNREADABLE, rows, mendable=False)] if rows else []
+    return [finding("messages", _UNREADABLE, rows, repairable=False)] if rows else []
 
 
 def _unsupported_store(store: Store) -> StoreError:
@@ -213,7 +213,7 @@ def _run_checks(inspector: StoreInspector, *, mend: bool) -> Iterator[Finding]:
         rows = list(check.find(inspector))
         if not rows:
             continue
-        yield finding(check.kind, check.said, rows, mendable=check.mend is not None)
+        yield finding(check.kind, check.said, rows, repairable=check.mend is not None)
         if mend and check.mend is not None:
             check.mend(inspector)
 
@@ -227,9 +227,9 @@ def loose_messages(inspector: StoreInspector) -> list[str]:
     return [f"Messages that stand on no branch (no damage): {len(rows)} ({listed})."]
 
 
-def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
+def finding(kind: str, said: str, rows: list[str], *, repairable: bool) -> Finding:
     """Return a finding about these rows, of which the first few are shown."""
-    return Finding(kind, said, len(rows), tuple(rows[:_MAX_SHOWN_ROWS]), mendable)
+    return Finding(kind, said, len(rows), tuple(rows[:_MAX_SHOWN_ROWS]), repairable)
 
 
 def asking(name: str) -> Callable[[StoreInspector], Iterable[str]]:

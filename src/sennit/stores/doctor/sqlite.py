@@ -195,7 +195,7 @@ def _damage(store: SQLiteStore) -> Finding | None:
     with translated(store._path), closing(connect(store._path, store._durability)) as connection:
         rows = [row for row in _integrity_errors(connection) if not _is_index_error(row)]
     text = "SQLite finds the file damaged; restore a backup."
-    return finding("file", text, rows, mendable=False) if rows else None
+    return finding("file", text, rows, repairable=False) if rows else None
 
 
 def _integrity_errors(connection: sqlite3.Connection) -> list[str]:

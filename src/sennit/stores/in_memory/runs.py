@@ -44,20 +44,22 @@ class RunLog:
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
         """Acquire a branch's lease; raises ConflictError if another holder has it."""
-        lease = leases.taken(self.leases.get(branch), branch, holder, ttl, leases.ticks())
+        lease = leases.next_lease(
+            self.leases.get(branch), branch, holder, ttl, leases.monotonic_us()
+        )
         self.leases[branch] = lease
         return lease
 
     def renew(self, lease: Lease, ttl: int) -> Lease:
         """Extend a lease; raises ConflictError if it was lost."""
-        renewed = leases.renewed(self.leases.get(lease.branch), lease, ttl, leases.ticks())
+        renewed = leases.extend(self.leases.get(lease.branch), lease, ttl, leases.monotonic_us())
         self.leases[lease.branch] = renewed
         return renewed
 
     def release(self, lease: Lease) -> None:
         """Release a lease; do nothing if it was lost."""
         if leases.is_held(self.leases.get(lease.branch), lease):
-            self.leases[lease.branch] = leases.ended(lease)
+            self.leases[lease.branch] = leases.released(lease)
 
     def check(self, changes: Iterable[PutRun | AddEvents]) -> None:
         """Raise ConflictError or NotFoundError unless all of these can be applied."""

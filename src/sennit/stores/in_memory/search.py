@@ -74,7 +74,7 @@ _words_of = lru_cache(maxsize=4096)(_Words)
 
 
 def _split(text: str) -> tuple[str, ...]:
-    return tuple(tokenizer.apart(tokenizer.bare(text)).split())
+    return tuple(tokenizer.space_letters(tokenizer.strip_marks(text)).split())
 
 
 def _join(words: Sequence[str]) -> str:

@@ -29,8 +29,8 @@ from sennit.errors import ExistsError
 from sennit.messages.codec import dumps, loads
 from sennit.stores import leases
 from sennit.stores.base import (
+    branch_conflict,
     branch_taken,
-    changed_meanwhile,
     check_fit,
     check_source,
     misplaced,
@@ -323,9 +323,9 @@ class InMemorySession:
         last = self.log.leases.get(branch.id)
         seq, commits = self.log.last_seq(branch.id), len(self.commits.commits)
         head = BranchHead(branch.id, branch.segment, branch.length, branch.version)
-        lease = leases.taken(last, branch.id, change.holder, change.ttl, leases.ticks())
+        lease = leases.next_lease(last, branch.id, change.holder, change.ttl, leases.monotonic_us())
         self._put(self.log.leases, branch.id, lease)
-        return head.with_taken(LeaseGrant(lease, seq, self.log.last_of(branch.id), commits))
+        return head.with_grant(LeaseGrant(lease, seq, self.log.last_of(branch.id), commits))
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
@@ -362,7 +362,7 @@ class InMemorySession:
             return
         has_grown = bool(segments) and branch.length != stored.length
         if branch.version != stored.version or has_grown:
-            raise changed_meanwhile(branch)
+            raise branch_conflict(branch)
         changed = replace(
             stored,
             system=branch.system,
@@ -487,7 +487,7 @@ class InMemorySession:
         run = change.run
         self._put(self.log.runs.setdefault(run.branch, {}), run.id, run)
         if change.release:
-            self._put(self.log.leases, run.branch, leases.ended(self.log.leases[run.branch]))
+            self._put(self.log.leases, run.branch, leases.released(self.log.leases[run.branch]))
 
     def _add_events(self, change: AddEvents) -> None:
         starts = tuple(start for start in change.starts if start.message in self.messages)

@@ -17,7 +17,7 @@ from sennit.closing import Closing
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import dumps
 from sennit.stores import leases
-from sennit.stores.base import AFTER_ALL, no_session, session_taken
+from sennit.stores.base import FIRST_PAGE, no_session, session_taken
 from sennit.stores.in_memory.files import FileLog
 from sennit.stores.in_memory.search import scored
 from sennit.stores.in_memory.session import InMemorySession, copied
@@ -127,7 +127,7 @@ class MemoryStore(Closing):
                     state.log.journals(),
                     state.commits.all(),
                     state.judged(),
-                    _removed(owner, state, AFTER_ALL[0]),
+                    _removed(owner, state, FIRST_PAGE[0]),
                     dict(state.log.starts),
                 )
                 for owner, sessions in self._owners.items()
@@ -187,7 +187,7 @@ class MemoryStore(Closing):
     def search(
         self, owner: Owner, text: str, *, session: UUID | None, limit: int
     ) -> list[FoundMessage]:
-        words = tokenizer.asked(text)
+        words = tokenizer.query_words(text)
         scores = {
             hit.place: hit.score for hit in self.hits(owner, _text_query(words, session, limit))
         }
@@ -195,7 +195,7 @@ class MemoryStore(Closing):
             FoundMessage(
                 message.session,
                 message.message.id,
-                tokenizer.snippet(tokenizer.said(message.message.body), words),
+                tokenizer.snippet(tokenizer.message_text(message.message.body), words),
                 scores[message.place],
             )
             for message in self.at_places(owner, list(scores))
@@ -206,7 +206,7 @@ class MemoryStore(Closing):
             texts = [
                 (
                     (message.created, message.id, state, index),
-                    tokenizer.indexed(message.body, message.created),
+                    tokenizer.indexed_text(message.body, message.created),
                 )
                 for state in self._sessions_of(owner).values()
                 if asked.session in (None, state.session.id)
@@ -293,7 +293,9 @@ class MemoryStore(Closing):
         """Return everything that can have a vector: attached messages and file versions."""
         messages = [
             Unembedded(
-                state.place(message.id), message.id, tokenizer.told(message.body, message.created)
+                state.place(message.id),
+                message.id,
+                tokenizer.embedded_text(message.body, message.created),
             )
             for state in self._sessions_of(owner).values()
             for message in state.messages.values()
@@ -327,7 +329,7 @@ class MemoryStore(Closing):
     def is_leased(self, owner: Owner, session: UUID, branch: UUID) -> bool:
         with self._locked():
             last = self._find(owner, session).log.leases.get(branch)
-            return leases.is_live(last, leases.ticks())
+            return leases.is_live(last, leases.monotonic_us())
 
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
         with self._locked():
@@ -463,7 +465,7 @@ class MemoryStore(Closing):
         with self._locked():
             pass  # erased data leaves no trace
 
-    def is_served(self) -> bool:
+    def has_workers(self) -> bool:
         """Return False: the process that opens a commit finishes it."""
         return False
 

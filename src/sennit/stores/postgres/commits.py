@@ -22,9 +22,9 @@ from sennit.stores.records.commits import (
     CommitsRecord,
     PutCommit,
     UseRecord,
-    changed,
+    apply_change,
+    commit_not_found,
     covered_already,
-    no_commit,
 )
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ class CommitTable:
         """Update a commit's state and body; return False if that was done before."""
         rows = self._rows(sql.COMMIT_BY_ID, change.commit)
         if not rows:
-            raise no_commit(change.commit)
+            raise commit_not_found(change.commit)
         stored = _commit(rows[0], ())
-        updated = changed(stored, change)
+        updated = apply_change(stored, change)
         if updated is stored:
             return False
         values = (updated.state, updated.body, updated.version)

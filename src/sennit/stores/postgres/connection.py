@@ -18,7 +18,7 @@ from uuid import uuid4
 from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.stores import after_fork
 from sennit.stores.base import other_version
-from sennit.stores.database_url import secrets_in, shown_address, without_secrets
+from sennit.stores.database_url import redact_url, secrets_in, without_secrets
 from sennit.stores.postgres import statements as sql
 from sennit.stores.postgres.driver import ConnectionPool, PoolTimeout, conninfo_to_dict, pg, psycopg
 from sennit.stores.postgres.failpoints import connection_class
@@ -186,7 +186,7 @@ def _public_name(url: str) -> str:
         # The driver's message would repeat the URL with its password.
         raise StoreError("The PostgreSQL URL is invalid.") from None
     if "://" in url:
-        return shown_address(url)
+        return redact_url(url)
     user = f"{parts['user']}@" if "user" in parts else ""
     port = f":{parts['port']}" if "port" in parts else ""
     return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"

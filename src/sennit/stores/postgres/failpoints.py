@@ -59,4 +59,4 @@ def _text(query: Any) -> str:
 
 def connection_class() -> type[PreparedConnection]:
     """Return the connection class: instrumented while failpoints are in use."""
-    return _Connection if failpoints.in_use() else PreparedConnection
+    return _Connection if failpoints.has_listener() else PreparedConnection

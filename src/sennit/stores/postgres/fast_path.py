@@ -126,7 +126,7 @@ class FastLease(NamedTuple):
         token, seq, commits, expires = (_number(answer, column) for column in range(3, 7))
         lease = Lease(self.branch, self.holder, token, expires)
         taken = LeaseGrant(lease, seq, self._run(answer), commits)
-        return [_head(self.branch, answer).with_taken(taken)]
+        return [_head(self.branch, answer).with_grant(taken)]
 
     def _run(self, answer: Answer) -> RunRecord | None:
         uid, state, body = (answer.get_value(0, column) for column in (7, 8, 11))

@@ -110,7 +110,7 @@ class JournalWriter:
         row = self._run(sql.FIND_LEASE, branch).fetchone()
         last = None if row is None else Lease(change.branch, *row)
         journal, now = JournalReader(self._connection, branch), lease_clock(self._connection)
-        lease = leases.taken(last, change.branch, change.holder, change.ttl, now)
+        lease = leases.next_lease(last, change.branch, change.holder, change.ttl, now)
         self._run(sql.PUT_LEASE, (*branch, lease.holder, lease.token, lease.expires))
         self._leased_journal(change.branch, lease.token)  # creates the journal
         return LeaseGrant(lease, journal.last(), next(iter(journal.runs(1)), None), commits)

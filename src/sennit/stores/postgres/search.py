@@ -97,7 +97,7 @@ def lexemes(words: Sequence[str]) -> list[str]:
 
 
 def _lexemes(word: str) -> str:
-    words = tokenizer.apart(tokenizer.plain(word)).split()
+    words = tokenizer.space_letters(tokenizer.normalize(word)).split()
     return (" <-> " if tokenizer.is_unspaced(word) else " & ").join(words)
 
 
@@ -123,7 +123,8 @@ def index_files(connection: Connection, owners: Sequence[int]) -> bool:
     rows = connection.execute(sql.UNINDEXED_FILES, (list(owners), _BATCH), binary=True).fetchall()
     if rows:
         texts = [
-            tokenizer.plain(tokenizer.apart(body.decode(errors="replace"))) for _, _, body in rows
+            tokenizer.normalize(tokenizer.space_letters(body.decode(errors="replace")))
+            for _, _, body in rows
         ]
         owner_numbers, versions, _ = map(list, zip(*rows, strict=True))
         words = [tokenizer.pieces(text, PIECE)[0] for text in texts]

@@ -23,7 +23,7 @@ def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
     pieces = [
         (session, number, f"{owner_mark(owner)} {piece}")
         for session, number, created, body in rows
-        for piece in _pieces(tokenizer.indexed(body, created))
+        for piece in _pieces(tokenizer.indexed_text(body, created))
     ]
     if pieces:
         sessions, messages, texts = map(list, zip(*pieces, strict=True))
@@ -34,7 +34,7 @@ def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
 def _pieces(text: str) -> list[str]:
     """Split a text into pieces that fit a tsvector and keep all positions for phrase search."""
     size = _PIECE_OF_LETTERS if tokenizer.is_unspaced(text) else PIECE
-    return tokenizer.pieces(tokenizer.plain(text), size)
+    return tokenizer.pieces(tokenizer.normalize(text), size)
 
 
 def owner_mark(owner: int) -> str:

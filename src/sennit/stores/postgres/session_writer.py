@@ -12,8 +12,8 @@ from uuid import UUID
 
 from sennit.errors import ExistsError
 from sennit.stores.base import (
+    branch_conflict,
     branch_taken,
-    changed_meanwhile,
     check_fit,
     check_source,
     misplaced,
@@ -181,7 +181,7 @@ class SessionWriter:
 
     def _take_lease(self, change: TakeLease) -> None:
         head = BranchHead(change.branch, *self._find_branch(change.branch)[5:8])
-        self._heads.append(head.with_taken(self._journals.take(change, self._commits.last())))
+        self._heads.append(head.with_grant(self._journals.take(change, self._commits.last())))
 
     def _find_branch(self, uid: UUID) -> tuple[Any, ...]:
         row = self._run(sql.FIND_BRANCH, (*self._key, uid)).fetchone()
@@ -339,7 +339,7 @@ class SessionWriter:
         if segments and segments[-1].id == tail:
             return  # a retry after a lost acknowledgement
         if version != branch.version or (segments and length != branch.length):
-            raise changed_meanwhile(branch)
+            raise branch_conflict(branch)
         if segments:
             (segment, length), tail = self._add_chain(segments, segment), segments[-1].id
         system = self._system_number(branch.system)

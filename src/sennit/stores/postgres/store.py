@@ -23,7 +23,7 @@ from sennit import clock
 from sennit.closing import Closing
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases
-from sennit.stores.base import AFTER_ALL, no_session, reporting_corruption, session_taken
+from sennit.stores.base import FIRST_PAGE, no_session, reporting_corruption, session_taken
 from sennit.stores.job_queue import CommitJob, Handler, WorkerOptions
 from sennit.stores.postgres import detached
 from sennit.stores.postgres import queue_statements as queue_sql
@@ -62,7 +62,7 @@ from sennit.stores.sql_json import text_of
 
 _T = TypeVar("_T")
 
-_WITHOUT_LIMIT = (AFTER_ALL[0], 2**31 - 1)  # of time and number
+_WITHOUT_LIMIT = (FIRST_PAGE[0], 2**31 - 1)  # of time and number
 _SILENCE_S = WorkerOptions().silence
 
 
@@ -135,7 +135,7 @@ class PostgresStore(PostgresMemory, Closing):
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
         """Return a page of sessions, last changed first; `before` is the last one seen."""
-        updated, uid = before or AFTER_ALL
+        updated, uid = before or FIRST_PAGE
 
         def read(connection: Connection) -> list[SessionRecord]:
             rows = connection.execute(
@@ -343,14 +343,14 @@ class PostgresStore(PostgresMemory, Closing):
         self, owner: Owner, text: str, *, session: UUID | None, limit: int
     ) -> list[FoundMessage]:
         """Return messages that contain words of `text`, best first."""
-        words = tokenizer.asked(text)
+        words = tokenizer.query_words(text)
         hits = self.hits(owner, TextQuery(tuple(words), session, limit=limit))
         scores = {hit.place: hit.score for hit in hits}
         return [
             FoundMessage(
                 message.session,
                 message.message.id,
-                tokenizer.snippet(tokenizer.said(message.message.body), words),
+                tokenizer.snippet(tokenizer.message_text(message.message.body), words),
                 scores[message.place],
             )
             for message in self.at_places(owner, list(scores))
@@ -368,7 +368,7 @@ class PostgresStore(PostgresMemory, Closing):
         def renew(connection: Connection) -> Lease:
             key = self._lease_key(connection, owner, session, lease.branch)
             last = _last_lease(connection, key)
-            renewed = leases.renewed(last, lease, ttl, lease_clock(connection))
+            renewed = leases.extend(last, lease, ttl, lease_clock(connection))
             connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
             return renewed
 
@@ -484,7 +484,7 @@ class PostgresStore(PostgresMemory, Closing):
 
         return self._database.read(read)
 
-    def is_served(self) -> bool:
+    def has_workers(self) -> bool:
         """Return whether workers finish open commits, so that clients need not."""
         return self._database.run(
             lambda connection: fetch_one(connection.execute(queue_sql.IS_SERVED, (_SILENCE_S,)))[0]

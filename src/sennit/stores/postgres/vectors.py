@@ -34,7 +34,7 @@ def unembedded(connection: Connection, owner: int, model: str, limit: int) -> li
     values = {"owner": owner, "model": model, "limit": limit}
     rows = connection.execute(sql.UNEMBEDDED_MESSAGES, values, binary=True).fetchall()
     items = [
-        Unembedded(number, uid, tokenizer.told(body, created))
+        Unembedded(number, uid, tokenizer.embedded_text(body, created))
         for number, uid, created, body in rows
     ]
     values["limit"] = limit - len(items)

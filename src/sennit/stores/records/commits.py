@@ -139,8 +139,8 @@ class CommitLog:
             case PutCommit():
                 stored = log.commits.get(change.commit)
                 if stored is None:
-                    raise no_commit(change.commit)
-                log.commits[stored.id] = changed(stored, change)
+                    raise commit_not_found(change.commit)
+                log.commits[stored.id] = apply_change(stored, change)
             case AddUses():
                 for use in change.uses:
                     log.uses.setdefault(use.id, msgspec.structs.replace(use, commit=None))
@@ -191,7 +191,7 @@ def _without(entries: Sequence[UUID], removed: set[UUID]) -> tuple[UUID, ...]:
     return tuple(entry for entry in entries if entry not in removed)
 
 
-def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
+def uses_by_commit(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
     """Return the ids of counted uses, by commit number."""
     uses_by_commit: dict[int, list[UUID]] = {}
     for use in uses:
@@ -200,7 +200,7 @@ def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
     return uses_by_commit
 
 
-def changed(stored: CommitRecord, change: PutCommit) -> CommitRecord:
+def apply_change(stored: CommitRecord, change: PutCommit) -> CommitRecord:
     """Return the changed commit; raises ConflictError if it has another version."""
     updated = msgspec.structs.replace(
         stored, state=change.state, body=change.body, version=change.version + 1
@@ -222,6 +222,6 @@ def covered_already(commit: CommitRecord) -> ConflictError:
     )
 
 
-def no_commit(commit: UUID) -> NotFoundError:
+def commit_not_found(commit: UUID) -> NotFoundError:
     """Return the error for a commit that is not in the session."""
     return NotFoundError(f"There is no commit {commit} here; its session may have been deleted.")

@@ -237,7 +237,7 @@ class FileStore(Protocol):
         """Return the open commits as session and commit, oldest first."""
         ...
 
-    def is_served(self) -> bool:
+    def has_workers(self) -> bool:
         """Return whether workers finish open commits, so that clients need not."""
         ...
 

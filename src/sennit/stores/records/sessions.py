@@ -16,16 +16,16 @@ from uuid import UUID
 
 import msgspec
 
-from sennit.errors import ValidationError, shown
-from sennit.messages.json_values import text
+from sennit.errors import ValidationError, short_repr
+from sennit.messages.json_values import validate_text
 from sennit.stores.records.commits import AddCommit, AddUses, CommitsRecord, PutCommit
 
-LONGEST_NAME = 2000
+MAX_NAME_BYTES = 2000
 """Maximum bytes of the name of a branch or a judge, or of the key of a session.
 
 PostgreSQL can index about 2,700.
 """
-LONGEST_OWNER = 800
+MAX_OWNER_NAME_BYTES = 800
 """Maximum bytes of the names of tenants, users and agents: all three share an index row."""
 
 
@@ -106,32 +106,32 @@ class BranchRecord:
 
 def branch_name(value: Any) -> str:
     """Return a valid branch name; raises ValidationError."""
-    return _check_name(value, "A branch's name", LONGEST_NAME)
+    return _check_name(value, "A branch's name", MAX_NAME_BYTES)
 
 
 def session_key(value: Any) -> str:
     """Return a valid session key; raises ValidationError."""
-    return _check_name(value, "A session's key", LONGEST_NAME)
+    return _check_name(value, "A session's key", MAX_NAME_BYTES)
 
 
 def judge_name(value: Any) -> str:
     """Return a valid name of a judge; raises ValidationError."""
-    return _check_name(value, "by", LONGEST_NAME)
+    return _check_name(value, "by", MAX_NAME_BYTES)
 
 
 def owner_name(value: Any, what: str) -> str:
     """Return a valid name of a tenant, user or agent, called `what` in a ValidationError."""
-    return _check_name(value, what, LONGEST_OWNER)
+    return _check_name(value, what, MAX_OWNER_NAME_BYTES)
 
 
 def _check_name(value: Any, what: str, max_bytes: int) -> str:
-    name = text(value, what)
+    name = validate_text(value, what)
     if not name:
         raise ValidationError(f"{what} must not be empty; name one.")
     size = len(name) if len(name) > max_bytes else len(name.encode())
     if size > max_bytes:
         raise ValidationError(
-            f"{what} may have {max_bytes} bytes, got {size}: {shown(name)}; shorten it."
+            f"{what} may have {max_bytes} bytes, got {size}: {short_repr(name)}; shorten it."
         )
     return name
 
@@ -392,7 +392,7 @@ class BranchHead(msgspec.Struct, frozen=True, gc=False):
     taken: LeaseGrant | None = None
     """The result of a TakeLease."""
 
-    def with_taken(self, taken: LeaseGrant) -> BranchHead:
+    def with_grant(self, taken: LeaseGrant) -> BranchHead:
         """Return a copy with the result of taking the lease."""
         return BranchHead(self.branch, self.segment, self.length, self.version, taken)
 

@@ -53,9 +53,9 @@ _STOP_WORD_LIST = """
     your
 """
 STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
-LONGEST_QUESTION = 16_384
+MAX_QUERY_LENGTH = 16_384
 """Maximum characters of a query that are tokenized: it may be a whole file."""
-MOST_WORDS = 64
+MAX_QUERY_WORDS = 64
 """Maximum words of a query; more than people ask, and few enough for every index."""
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -74,7 +74,7 @@ _PUNCTUATION = re.compile(r"[\W_]+")
 _ASCII_TRANSLATION = "".join(sign if sign.isalnum() else " " for sign in map(chr, range(128)))
 
 
-def said(body: bytes) -> str:
+def message_text(body: bytes) -> str:
     """Return the text of a stored message; "" if it cannot be parsed, so that a search goes on."""
     return _text_of(_parse(body))
 
@@ -84,13 +84,13 @@ def speaker(body: bytes) -> str:
     return _speaker(_parse(body))
 
 
-def indexed(body: bytes, created: int) -> str:
+def indexed_text(body: bytes, created: int) -> str:
     """Return the indexed text of a message: speaker, date and text."""
     message = _parse(body)
-    return apart(f"{_speaker(message)} {day(created)}\n{_text_of(message)}")
+    return space_letters(f"{_speaker(message)} {day(created)}\n{_text_of(message)}")
 
 
-def told(body: bytes, created: int) -> str:
+def embedded_text(body: bytes, created: int) -> str:
     """Return the embedded text of a message: speaker, date and text; "" if it has no text."""
     message = _parse(body)
     if not (text := _text_of(message).strip()):
@@ -147,11 +147,11 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def asked(text: str) -> list[str]:
+def query_words(text: str) -> list[str]:
     """Return the distinct words of a query without stop words; all if only stop words remain."""
-    matches = _WORD.findall(text[:LONGEST_QUESTION])
+    matches = _WORD.findall(text[:MAX_QUERY_LENGTH])
     words = dict.fromkeys(part for word in matches for part in _parts(word.lower()))
-    return ([word for word in words if word not in STOP_WORDS] or list(words))[:MOST_WORDS]
+    return ([word for word in words if word not in STOP_WORDS] or list(words))[:MAX_QUERY_WORDS]
 
 
 def _parts(word: str) -> list[str]:
@@ -161,15 +161,15 @@ def _parts(word: str) -> list[str]:
     return [word[start : start + 2] for start in range(len(word) - 1)]
 
 
-def plain(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the text in lower case, without accents, punctuation and overlong words."""
-    words = bare(text)
+    words = strip_marks(text)
     if len(words) > _MAX_WORD_LENGTH:
         words = " ".join(word for word in words.split() if len(word) <= _MAX_WORD_LENGTH)
     return words
 
 
-def bare(text: str) -> str:
+def strip_marks(text: str) -> str:
     """Return the text in lower case, without accents and punctuation."""
     if text.isascii():
         return text.lower().translate(_ASCII_TRANSLATION)
@@ -183,7 +183,7 @@ def is_unspaced(text: str) -> bool:
     return _may_be_unspaced(text) and _LETTER.search(text) is not None
 
 
-def apart(text: str) -> str:
+def space_letters(text: str) -> str:
     """Return the text with spaces around each letter of an unspaced script."""
     return _LETTER.sub(r" \g<0> ", text) if _may_be_unspaced(text) else text
 
@@ -261,4 +261,4 @@ def _clip(text: str, words: list[str]) -> tuple[int, int]:
 
 
 def _normalize(text: str) -> str:
-    return " ".join(apart(bare(text)).split())
+    return " ".join(space_letters(strip_marks(text)).split())

@@ -20,10 +20,10 @@ from sennit.stores.records.commits import (
     CommitsRecord,
     PutCommit,
     UseRecord,
-    changed,
-    counted_by,
+    apply_change,
+    commit_not_found,
     covered_already,
-    no_commit,
+    uses_by_commit,
 )
 from sennit.stores.sqlite import file_statements as sql
 from sennit.stores.sqlite.detached import DetachedTable
@@ -135,9 +135,9 @@ class CommitTable:
         """Update a commit's state and body; return False if that was done before."""
         row = self._run(sql.COMMIT_BY_ID, (*self._key, change.commit.bytes)).fetchone()
         if row is None:
-            raise no_commit(change.commit)
+            raise commit_not_found(change.commit)
         stored = _commit(row, ())
-        updated = changed(stored, change)
+        updated = apply_change(stored, change)
         if updated is stored:
             return False
         values = (updated.state, updated.body, updated.version)
@@ -152,7 +152,7 @@ class CommitTable:
         """Copy the commits and uses of another store."""
         for use in source.uses:
             self._run(sql.ADD_USE, (*self._key, *_use_row(use)))
-        counted = counted_by(source.uses)
+        counted = uses_by_commit(source.uses)
         for commit in source.commits:
             self._add_commit(AddCommit(commit, tuple(counted.get(commit.number, ()))))
             values = (commit.state, commit.body, commit.version)

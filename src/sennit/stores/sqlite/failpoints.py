@@ -41,4 +41,4 @@ class _Connection(sqlite3.Connection):
 
 def connection_class() -> type[sqlite3.Connection]:
     """Return the connection class: instrumented while failpoints are in use."""
-    return _Connection if failpoints.in_use() else sqlite3.Connection
+    return _Connection if failpoints.has_listener() else sqlite3.Connection

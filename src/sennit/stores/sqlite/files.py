@@ -228,7 +228,7 @@ class FileWriter(FileReader):
 
 def file_words(version: int, body: bytes) -> tuple[int, str]:
     """Return a version's row in the full-text index."""
-    return -version, tokenizer.apart(body.decode(errors="replace"))
+    return -version, tokenizer.space_letters(body.decode(errors="replace"))
 
 
 def _derived(rows: Iterable[Any]) -> list[Derived]:

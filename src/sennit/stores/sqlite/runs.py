@@ -82,7 +82,7 @@ def starts(
 
 def lease_row(lease: Lease) -> tuple[str, int, int, str, int]:
     """Return a lease's columns: with the id of its monotonic clock, and the wall time."""
-    wall = clock.now_us() + lease.expires - leases.ticks()
+    wall = clock.now_us() + lease.expires - leases.monotonic_us()
     return lease.holder, lease.token, lease.expires, process.monotonic_clock_id(), wall
 
 
@@ -95,7 +95,7 @@ def lease_from(branch: UUID, row: tuple[str, int, int, str, int]) -> Lease:
     holder, token, expires, clock_id, wall = row
     if expires and clock_id != process.monotonic_clock_id():
         remaining = wall - clock.now_us()
-        expires = leases.ticks() + remaining if 0 < remaining <= _MAX_LEASE_US else _EXPIRED
+        expires = leases.monotonic_us() + remaining if 0 < remaining <= _MAX_LEASE_US else _EXPIRED
     return Lease(branch, holder, token, expires)
 
 
@@ -126,12 +126,14 @@ class JournalWriter:
         journal = self._leased_journal(change.run.branch, change.token)
         self._put(journal, change.run)
         if change.release and journal.lease is not None:
-            self._put_lease(journal, leases.ended(journal.lease))
+            self._put_lease(journal, leases.released(journal.lease))
 
     def take(self, change: TakeLease, commits: int) -> LeaseGrant:
         """Acquire the lease of a branch; raises ConflictError if it is held."""
         journal, branch = self._journal(change.branch), change.branch
-        lease = leases.taken(journal.lease, branch, change.holder, change.ttl, leases.ticks())
+        lease = leases.next_lease(
+            journal.lease, branch, change.holder, change.ttl, leases.monotonic_us()
+        )
         self._put_lease(journal, lease)
         if len(journal.runs) > 1:  # the previous holder writes no more
             self._rows.flush_journals()

@@ -62,7 +62,7 @@ def _limited(connection: sqlite3.Connection, statement: str, *parameters: int) -
 
 def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
     """Return a message's row in the index."""
-    return number, tokenizer.indexed(body, created)
+    return number, tokenizer.indexed_text(body, created)
 
 
 def remove_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
@@ -104,7 +104,7 @@ def search(connection: sqlite3.Connection, owner: int, query: TextQuery) -> list
         FoundMessage(
             message.session,
             message.message.id,
-            tokenizer.snippet(tokenizer.said(message.message.body), words),
+            tokenizer.snippet(tokenizer.message_text(message.message.body), words),
             scores[message.place],
         )
         for message in at_places(connection, owner, list(scores))
@@ -185,4 +185,4 @@ def file_hits(
 
 
 def _query(words: Sequence[str]) -> str:
-    return " OR ".join(f'"{tokenizer.apart(word)}"' for word in words)
+    return " OR ".join(f'"{tokenizer.space_letters(word)}"' for word in words)

@@ -14,17 +14,17 @@ from uuid import UUID
 from sennit.errors import ExistsError
 from sennit.ids import id_from_bytes
 from sennit.stores.base import (
+    branch_conflict,
     branch_taken,
-    changed_meanwhile,
     check_fit,
     check_source,
-    circular,
     misplaced,
     name_taken,
     no_branch,
     no_message,
     no_segment,
     other_content,
+    segment_cycle,
 )
 from sennit.stores.checksums import START, entry_checksum, entry_checksums, message_checksum
 from sennit.stores.detached import alone
@@ -182,7 +182,7 @@ class SessionWriter:
         tail = self._tail(change.branch)
         head = BranchHead(change.branch, tail.name, tail.length, tail.version)
         taken = self._journals.take(change, self._commits.last())
-        self._heads.append(head.with_taken(taken))
+        self._heads.append(head.with_grant(taken))
 
     def forget_lease(self, branch: UUID) -> None:
         """Drop the cached lease of a branch."""
@@ -274,7 +274,7 @@ class SessionWriter:
         visited = {segment}
         while base is not None:
             if base in visited:
-                raise circular(base)
+                raise segment_cycle(base)
             visited.add(base)
             above = start
             number, _, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, base)).fetchone()
@@ -404,7 +404,7 @@ class SessionWriter:
         if segments and segments[-1].id.bytes == tail_id:
             return  # a retry after a lost acknowledgement
         if version != branch.version or (segments and length != branch.length):
-            raise changed_meanwhile(branch)
+            raise branch_conflict(branch)
         if segments:
             tail = self._add_chain(segments, tail)
         system = self._system_number(branch.system)

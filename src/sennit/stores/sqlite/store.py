@@ -20,7 +20,7 @@ from uuid import UUID
 from weakref import finalize
 
 from sennit import clock
-from sennit.atomic_file import whole
+from sennit.atomic_file import atomic_write
 from sennit.closing import Closing
 from sennit.errors import (
     NotFoundError,
@@ -30,7 +30,7 @@ from sennit.errors import (
 )
 from sennit.paths import create_private
 from sennit.stores import after_fork, leases
-from sennit.stores.base import AFTER_ALL, reporting_corruption, session_taken
+from sennit.stores.base import FIRST_PAGE, reporting_corruption, session_taken
 from sennit.stores.records.search import TextQuery
 from sennit.stores.records.sessions import (
     BranchHead,
@@ -275,7 +275,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
     def backup(self, path: str | Path) -> None:
         """Copy a snapshot of the store to a new file; others may write meanwhile."""
         with (
-            whole(Path(path)) as part,
+            atomic_write(Path(path)) as part,
             self._snapshot() as connection,
             translated(Path(path)),
         ):
@@ -339,7 +339,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
         """Return a page of sessions, last changed first; `before` is the last one seen."""
-        updated, uid = before or AFTER_ALL
+        updated, uid = before or FIRST_PAGE
         with self._snapshot() as connection:
             rows = connection.execute(
                 sql.LIST_SESSIONS,
@@ -516,7 +516,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         self, owner: Owner, text: str, *, session: UUID | None, limit: int
     ) -> list[FoundMessage]:
         """Return messages that contain words of `text`, best first."""
-        query = TextQuery(tuple(tokenizer.asked(text)), session, limit=limit)
+        query = TextQuery(tuple(tokenizer.query_words(text)), session, limit=limit)
         if not query.words:
             return []
         self._index_pending()
@@ -534,7 +534,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         with self._lease_transaction((owner, session), lease.branch) as connection:
             key = self._branch_key(connection, owner, session, lease.branch)
             last = _last_lease(connection, key, lease.branch)
-            renewed = leases.renewed(last, lease, ttl, leases.ticks())
+            renewed = leases.extend(last, lease, ttl, leases.monotonic_us())
             connection.execute(sql.PUT_LEASE, (*key, *lease_row(renewed)))
             return renewed
 
@@ -552,7 +552,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         """Return whether a branch has a lease that has not expired."""
         with self._snapshot() as connection:
             key = self._branch_key(connection, owner, session, branch)
-            return leases.is_live(_last_lease(connection, key, branch), leases.ticks())
+            return leases.is_live(_last_lease(connection, key, branch), leases.monotonic_us())
 
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
         """Return the runs of a branch, newest first."""
@@ -603,7 +603,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
     def _has_readers(self) -> bool:
         return len(self._connections) - 1 > len(self._idle)  # one is the writer
 
-    def is_served(self) -> bool:
+    def has_workers(self) -> bool:
         """Return False: the process that opens a commit finishes it."""
         return False
 

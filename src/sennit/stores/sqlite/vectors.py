@@ -23,7 +23,7 @@ def unembedded(
     values = {"owner": owner, "series": series, "limit": limit}
     rows = connection.execute(sql.UNEMBEDDED_MESSAGES, {**values, "mark": messages}).fetchall()
     items = [
-        Unembedded(number, id_from_bytes(uid), tokenizer.told(body, created))
+        Unembedded(number, id_from_bytes(uid), tokenizer.embedded_text(body, created))
         for number, uid, created, body in rows
     ]
     values["limit"] = limit - len(items)

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sennit.atomic_file import whole
+from sennit.atomic_file import atomic_write
 from sennit.errors import StoreError
 from sennit.stores.base import Store, damaged_message, reporting_corruption
 from sennit.stores.checksums import DAMAGED
@@ -59,7 +59,7 @@ def backup(store: Store, path: Path) -> None:
 
 
 def _write_copy(sessions: Sessions, files: Files, path: Path) -> None:
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         copy = SQLiteStore(temporary, durability="normal")  # synced at the end
         try:
             with reporting_corruption():

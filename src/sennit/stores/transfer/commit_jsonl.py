@@ -14,7 +14,7 @@ import msgspec
 
 from sennit.errors import ExistsError, ValidationError
 from sennit.messages.codec import dumps, loads
-from sennit.messages.json_values import plain_dict, text
+from sennit.messages.json_values import plain_dict, validate_text
 from sennit.stores.records.commits import (
     AddCommit,
     AddUses,
@@ -22,7 +22,7 @@ from sennit.stores.records.commits import (
     CommitRecord,
     CommitsRecord,
     UseRecord,
-    counted_by,
+    uses_by_commit,
 )
 from sennit.stores.transfer.container import Count, Moment
 
@@ -85,7 +85,7 @@ class CommitReader:
             if entry not in messages or entry in self._covered:
                 raise ValidationError(f"Message {entry} is not there, or covered twice.")
             self._covered.add(entry)
-        summary = {name: text(getattr(line, name), name) for name in _SUMMARY_FIELDS}
+        summary = {name: validate_text(getattr(line, name), name) for name in _SUMMARY_FIELDS}
         self._commits[line.id] = CommitRecord(
             line.id,
             line.number,
@@ -103,7 +103,7 @@ class CommitReader:
         if line.commit is not None and not 0 < line.commit <= len(self._commits):
             raise ValidationError(f"There is no commit {line.commit} to count use {line.id}.")
         used = plain_dict(line.used, "A use")
-        text(used.get("uri"), "The URI of a use")
+        validate_text(used.get("uri"), "The URI of a use")
         columns = (line.id, line.branch, line.created, line.head, dumps(used), line.commit)
         self._uses[line.id] = UseRecord(*columns)
 
@@ -129,7 +129,7 @@ def new_commits(archived: CommitsRecord, stored: CommitsRecord) -> list[CommitCh
         if use.id not in known_uses and (use.commit is None or use.commit > last)
     ]
     changes: list[CommitChange] = [AddUses(tuple(uses))] if uses else []
-    counted = counted_by(archived.uses)
+    counted = uses_by_commit(archived.uses)
     return changes + [
         AddCommit(commit, tuple(counted.get(commit.number, ())))
         for commit in archived.commits[last:]

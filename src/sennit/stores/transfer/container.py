@@ -28,8 +28,8 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.atomic_file import whole
-from sennit.errors import ArchiveError, SennitError, shown
+from sennit.atomic_file import atomic_write
+from sennit.errors import ArchiveError, SennitError, short_repr
 from sennit.messages.codec import MAX_BYTES, dumps, loads
 from sennit.paths import create_private, make_private_folder, private_opener
 
@@ -132,7 +132,7 @@ class ArchiveWriter:
                 digest.update(line)
                 size, count = size + len(line), count + 1
                 if size > LIMITS.file_bytes or count > LIMITS.lines:
-                    name_shown = shown(session.key or str(session.id))
+                    name_shown = short_repr(session.key or str(session.id))
                     raise ArchiveError(f"Session {name_shown} is too large for an archive.")
         self._files.append(ArchivedFile(name, digest.hexdigest(), size, count))
         self._sessions.append(session)
@@ -152,7 +152,7 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
 
     It is a zip if the name ends with ".zip", else a folder.
     """
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         if path.suffix.lower() != ".zip":
             make_private_folder(temporary)
             yield ArchiveWriter(_FolderSink(temporary))
@@ -328,11 +328,13 @@ class _ZipSource:
         if info.is_dir() or kind not in (0, stat.S_IFREG):
             raise _not_regular(name)
         if info.flag_bits & 1:
-            raise ArchiveError(f"{shown(name)} in the archive is encrypted; unpack it first.")
+            raise ArchiveError(f"{short_repr(name)} in the archive is encrypted; unpack it first.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ArchiveError(f"{shown(name)} uses a compression method that archives do not use.")
+            raise ArchiveError(
+                f"{short_repr(name)} uses a compression method that archives do not use."
+            )
         if name in self.sizes:
-            raise ArchiveError(f"The archive contains {shown(name)} twice.")
+            raise ArchiveError(f"The archive contains {short_repr(name)} twice.")
         _check_file_count(self.sizes)
         self.sizes[name] = info.file_size
 
@@ -363,7 +365,7 @@ def _check_directory_size(path: Path) -> None:
 def _check_sizes(source: _Source) -> None:
     for name, size in source.sizes.items():
         if size > (MAX_BYTES if name == _MANIFEST else LIMITS.file_bytes):
-            raise ArchiveError(f"{shown(name)} is too large: {size:,} bytes.")
+            raise ArchiveError(f"{short_repr(name)} is too large: {size:,} bytes.")
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
@@ -400,12 +402,13 @@ def _check_format(value: Any) -> None:
     version = manifest.get("version")
     if isinstance(version, int) and version > VERSION:
         raise ArchiveError(
-            f"The archive has version {shown(version)}, this Sennit reads {VERSION}; update Sennit."
+            f"The archive has version {short_repr(version)}, this Sennit reads {VERSION}; update "
+            "Sennit."
         )
     if version != VERSION:
         raise ArchiveError(
-            f"Its {_MANIFEST} has version {shown(version)}, which no version of Sennit writes; the "
-            f"archive is damaged or not from Sennit. Export it again."
+            f"Its {_MANIFEST} has version {short_repr(version)}, which no version of Sennit "
+            f"writes; the archive is damaged or not from Sennit. Export it again."
         )
 
 
@@ -418,7 +421,7 @@ def _check_manifest(manifest: Manifest, sizes: dict[str, int]) -> None:
         raise ArchiveError("The manifest names a session twice.")
     if extra := sizes.keys() - names - {_MANIFEST}:
         raise ArchiveError(
-            f"The archive contains {shown(min(extra))}, which is not in its manifest."
+            f"The archive contains {short_repr(min(extra))}, which is not in its manifest."
         )
     for file in manifest.files:
         if file.name not in sizes:
@@ -434,4 +437,4 @@ def _modified_file(file: ArchivedFile) -> ArchiveError:
 
 
 def _not_regular(name: str) -> ArchiveError:
-    return ArchiveError(f"{shown(name)} in the archive is not a regular file.")
+    return ArchiveError(f"{short_repr(name)} in the archive is not a regular file.")

@@ -25,7 +25,7 @@ from sennit import clock
 from sennit.errors import ArchiveError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import loads
-from sennit.stores.base import AFTER_ALL, Store, circular
+from sennit.stores.base import FIRST_PAGE, Store, segment_cycle
 from sennit.stores.records.commits import CommitChange, CommitsRecord
 from sennit.stores.records.sessions import (
     AddBranch,
@@ -110,7 +110,7 @@ def export_sessions(
                 # or was erased meanwhile.
                 commits, labels = store.commits(owner, uid), store.labels(owner, uid)
                 starts = store.starts(owner, uid, None)
-                removed = store.removed(owner, uid, AFTER_ALL[0], _NO_LIMIT)
+                removed = store.removed(owner, uid, FIRST_PAGE[0], _NO_LIMIT)
                 loaded = session_jsonl.LoadedSession(
                     store.load(owner, uid), commits, labels, starts
                 )
@@ -210,7 +210,7 @@ def needed_segments(snapshot: Snapshot) -> list[SegmentRecord]:
         current: UUID | None = branch.segment
         while current is not None and current not in depths:
             if current in chain:
-                raise circular(current)
+                raise segment_cycle(current)
             chain[current] = None
             current = by_id[current].base
         depth = -1 if current is None else depths[current]

@@ -22,10 +22,10 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import ArchiveError, CodecError, SennitError, ValidationError, shown
+from sennit.errors import ArchiveError, CodecError, SennitError, ValidationError, short_repr
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import SystemContent
-from sennit.messages.json_values import plain_dict, text
+from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.message import Message, party
 from sennit.stores.base import damaged_message
 from sennit.stores.checksums import DAMAGED
@@ -126,7 +126,8 @@ def written(loaded: LoadedSession) -> Iterator[bytes]:
             yield dumps(line, MAX_LINE - 1) + b"\n"
         except CodecError as error:
             raise ArchiveError(
-                f"{_describe(line)} of session {shown(session)} does not fit an archive. {error}"
+                f"{_describe(line)} of session {short_repr(session)} does not fit an archive. "
+                f"{error}"
             ) from error
 
 
@@ -280,7 +281,7 @@ class _Reader:
         _refuse_duplicate(line.id, self._branches, "branch")
         name = branch_name(line.name)
         if name in self._names:
-            raise ValidationError(f"Two branches are named {shown(name)}.")
+            raise ValidationError(f"Two branches are named {short_repr(name)}.")
         if line.system is not None and line.system not in self._systems:
             raise ValidationError(f"There is no system message {line.system}.")
         if line.segment not in self._segments or line.segment in self._tails:
@@ -302,11 +303,11 @@ class _Reader:
         )
 
     def _take_label(self, line: _LabelLine) -> None:
-        key = (line.message, text(line.judge, "A judge's name"))
+        key = (line.message, validate_text(line.judge, "A judge's name"))
         if line.message not in self._messages:
             raise ValidationError(f"There is no message {line.message} to label.")
         if key in self._labels:
-            raise ValidationError(f"{shown(line.judge)} has labelled {line.message} twice.")
+            raise ValidationError(f"{short_repr(line.judge)} has labelled {line.message} twice.")
         self._labels[key] = LabelRecord(line.message, line.judge, line.score, line.created)
 
     def _take_starts(self, line: _StartsLine) -> None:
@@ -317,13 +318,13 @@ class _Reader:
 
 
 def _check_key(key: str) -> str:
-    if not text(key, "The session's key"):
+    if not validate_text(key, "The session's key"):
         raise ValidationError("The session's key is empty.")
     try:
         UUID(key)
     except ValueError:
         return key
-    raise ValidationError(f"The session's key {shown(key)} must not be an id.")
+    raise ValidationError(f"The session's key {short_repr(key)} must not be an id.")
 
 
 def _refuse_duplicate(uid: UUID, existing: dict[UUID, Any], noun: str) -> None:

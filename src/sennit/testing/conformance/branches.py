@@ -16,7 +16,7 @@ from sennit.errors import (
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import (
-    LONGEST_NAME,
+    MAX_NAME_BYTES,
     AddBranch,
     Append,
     BranchRecord,
@@ -103,7 +103,7 @@ def branches_created_at_one_moment_are_given_by_id(store: Store) -> None:
 
 def branch_names_may_hold_anything(store: Store) -> None:
     scene = StoreFixture(store)
-    long = "".join(sha512(f"{n}".encode()).hexdigest() for n in range(16))[:LONGEST_NAME]
+    long = "".join(sha512(f"{n}".encode()).hexdigest() for n in range(16))[:MAX_NAME_BYTES]
     names = ["'; DROP TABLE branches; --", "a'b\"c`d", "", " ", "naïve 🦜", long, "%_*?"]
     for name in names:
         scene.branch(name, f"on {name}")

@@ -187,9 +187,9 @@ def removed_messages_are_erased_when_their_time_is_over(store: Store) -> None:
     scene = StoreFixture(store)
     main = scene.branch("main")
     early, late, stays = scene.append(main.id, "a parrot", "a late parrot", "a cat")
-    with clock.using(lambda: _NOON_NS):
+    with clock.wall_clock_from(lambda: _NOON_NS):
         scene.rewrite(main.id, (late.id, stays.id))
-    with clock.using(lambda: _NOON_NS + 5_000_000):
+    with clock.wall_clock_from(lambda: _NOON_NS + 5_000_000):
         scene.rewrite(main.id, (stays.id,))
     entries = store.removed(OWNER, scene.id, _LATE, 50)
     removed = [(entry.owner, entry.session, entry.message, entry.since) for entry in entries]

@@ -93,14 +93,14 @@ def wall_clocks_that_differ_do_not_end_a_lease(store: Store) -> None:
         door.acquire("ada")
         for hours in (-6, 6):
             wrong = clock.now_ns() + hours * 3_600_000_000_000
-            with clock.using(lambda wrong=wrong: wrong):
+            with clock.wall_clock_from(lambda wrong=wrong: wrong):
                 raises(ConflictError, lambda: door.acquire("bob"), "Acquiring a held branch")
 
 
 def a_holder_whose_wall_clock_is_ahead_holds_no_longer(store: Store) -> None:
     with _door(store) as door:
         ahead = clock.now_ns() + 6 * 3_600_000_000_000
-        with clock.using(lambda: ahead):
+        with clock.wall_clock_from(lambda: ahead):
             door.acquire("ada", ttl=0)
         door.acquire("bob")
 

@@ -62,7 +62,7 @@ def a_session_may_be_described_otherwise(store: Store) -> None:
     scene = StoreFixture(store)
     before = store.load(OWNER, scene.id).session
     told = {"title": "Bö'b\n", "tags": [1, None, {"a": True}]}
-    with clock.using(lambda: (before.updated + 5) * 1000):
+    with clock.wall_clock_from(lambda: (before.updated + 5) * 1000):
         scene.write(DescribeSession(told))
     stored = store.find_session(OWNER, scene.id)
     same(stored, replace(before, metadata=told, updated=before.updated + 5), "The session found")
@@ -261,7 +261,7 @@ def sql_in_a_key_is_only_text(store: Store) -> None:
 
 def a_write_moves_its_session_to_the_top(store: Store) -> None:
     hands = FakeClock()
-    with clock.using(hands):
+    with clock.wall_clock_from(hands):
         scenes = [StoreFixture(store) for _ in range(3)]
         hands.now += 5
         scenes[1].say("hello")
@@ -270,7 +270,7 @@ def a_write_moves_its_session_to_the_top(store: Store) -> None:
 
 def a_write_sets_the_time_of_change(store: Store) -> None:
     hands = FakeClock()
-    with clock.using(hands):
+    with clock.wall_clock_from(hands):
         scene = StoreFixture(store)
         hands.now += 1234
         scene.say("hello")
@@ -280,7 +280,7 @@ def a_write_sets_the_time_of_change(store: Store) -> None:
 
 def the_time_of_change_grows_with_each_write(store: Store) -> None:
     hands = FakeClock(NOON + 1000)
-    with clock.using(hands):
+    with clock.wall_clock_from(hands):
         scene = StoreFixture(store)
         scene.say("hello")
         before = scene.load().session.updated

@@ -12,12 +12,12 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.models.limits.validators import not_negative
 from sennit.services.models.protocol import Model
-from sennit.services.models.request import Said
+from sennit.services.models.request import MessageInput
 from sennit.turns.options import SessionOptions
 
 KINDS = ("system", "user", "assistant", "tool", "context")
@@ -105,7 +105,7 @@ def _kinds(kinds: tuple[str | MessageRole, ...]) -> frozenset[str]:
     names = frozenset(kind.value if isinstance(kind, MessageRole) else kind for kind in kinds)
     if unknown := [name for name in names if name not in KINDS]:
         raise ValidationError(
-            f"A filter has no kind {shown(unknown[0])}; there are {', '.join(KINDS)}."
+            f"A filter has no kind {short_repr(unknown[0])}; there are {', '.join(KINDS)}."
         )
     return names
 
@@ -118,7 +118,7 @@ class SpecialTurn:
     """What its messages are marked with, as `metadata["special_turn"]`."""
     instruction: str | None = None
     """What is asked, after all it sees."""
-    interactions: Sequence[Said] | None = None
+    interactions: Sequence[MessageInput] | None = None
     """What it sees instead of the conversation."""
     sees: InteractionFilter = field(default_factory=InteractionFilter.allow_all)
     """What it sees of the conversation."""
@@ -145,7 +145,7 @@ class SpecialTurn:
     def __post_init__(self) -> None:
         for name, kind in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
-                raise InvalidTypeError(f"{name} of a special turn cannot be {shown(value)}.")
+                raise InvalidTypeError(f"{name} of a special turn cannot be {short_repr(value)}.")
         if self.timeout is not None:
             not_negative(self.timeout, "timeout")
         if isinstance(self.interactions, str):

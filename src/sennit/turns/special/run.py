@@ -25,12 +25,12 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.session import SessionCore
-from sennit.turns.context import REPLACED, FixedContext
+from sennit.turns.context import REPLACED_KEY, FixedContext
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
 from sennit.turns.prompt_history import open_turn_start, prompt_messages
 from sennit.turns.request import Request
-from sennit.turns.result import SPECIAL, Body, Notice, Return
+from sennit.turns.result import SPECIAL_TURN_KEY, Body, Notice, Return
 from sennit.turns.run import Run
 from sennit.turns.special.apply import SpecialOutcome
 from sennit.turns.special.definition import InteractionFilter, PersistenceStrategy, SpecialTurn
@@ -104,7 +104,7 @@ class _SpecialPrompt:
         yet.
         """
         return any(
-            not kept_filter.passes(message) and REPLACED not in message.metadata
+            not kept_filter.passes(message) and REPLACED_KEY not in message.metadata
             for message in self.above
         )
 
@@ -128,7 +128,7 @@ def _message(item: Any, turn: SpecialTurn) -> Message:
         return item
     content = InstructionContent(instruction=item) if isinstance(item, str) else item
     sender = None if isinstance(content, SystemContent) else turn.name
-    return Message(content, sender=sender, metadata={SPECIAL: turn.name})
+    return Message(content, sender=sender, metadata={SPECIAL_TURN_KEY: turn.name})
 
 
 def _special_request(turn: SpecialTurn, request: Request) -> Request:
@@ -213,7 +213,7 @@ def _replacing_outcome(
     kept = {message.id for message in _filter_messages(turn, special_prompt.above)}
     replaced = frozenset(message.id for message in special_prompt.above if message.id not in kept)
     count, through = len(replaced), special_prompt.above[-1].id
-    message = _with_metadata(answer, {REPLACED: {"branch_id": str(branch_id), "count": count}})
+    message = _with_metadata(answer, {REPLACED_KEY: {"branch_id": str(branch_id), "count": count}})
     plan = Rewrite(through, replaced, (message,), branch_id)
     messages = tuple(message if other is answer else other for other in result.body.interactions)
     return SpecialOutcome(replace(result, body=Body(messages)), (), plan, count)
@@ -229,7 +229,7 @@ def _answer(messages: Sequence[Message]) -> Message | None:
 
 
 def _with_turn_name(message: Message, turn: SpecialTurn) -> Message:
-    return _with_metadata(message, {SPECIAL: turn.name})
+    return _with_metadata(message, {SPECIAL_TURN_KEY: turn.name})
 
 
 def _with_metadata(message: Message, metadata: Mapping[str, Any]) -> Message:

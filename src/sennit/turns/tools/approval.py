@@ -6,8 +6,8 @@ from any program, days later, and is there before anything acts on it.
 
 from __future__ import annotations
 
-from sennit.errors import NotFoundError, shown
-from sennit.messages.json_values import text
+from sennit.errors import NotFoundError, short_repr
+from sennit.messages.json_values import validate_text
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
@@ -15,7 +15,7 @@ from sennit.stores.records.sessions import AddEvents
 from sennit.turns.branch_lease import hold_lease, new_holder
 from sennit.turns.events import ApprovalDecided, to_record
 from sennit.turns.tools.call_state import ToolCallStates
-from sennit.turns.tools.pending_calls import call_id_of, pending
+from sennit.turns.tools.pending_calls import call_id_of, pending_calls
 
 
 async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -> bool:
@@ -24,11 +24,11 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
     Raises NotFoundError for a call that does not wait, ConflictError while a run is under way, and
     ValidationError for a reason that no message can hold.
     """
-    text(reason, "The reason")
+    validate_text(reason, "The reason")
     runs = RunRepository(branch)
     async with hold_lease(runs, new_holder(brief=True)) as branch_lease:
         unfinished_run = branch_lease.unfinished_run
-        requests = [] if unfinished_run is None else pending(branch)
+        requests = [] if unfinished_run is None else pending_calls(branch)
         calls = ToolCallStates() if unfinished_run is None else unfinished_run.calls
         await calls.complete(runs, requests)
         undecided = {
@@ -56,7 +56,7 @@ def _not_waiting_text(
     interrupted = {call_id_of(message) for message in requests if calls.may_have_run(message.id)}
     if call_id in interrupted:
         return (
-            f"Tool call {shown(call_id)} was started before, so nobody is asked about it "
+            f"Tool call {short_repr(call_id)} was started before, so nobody is asked about it "
             f"now; resume() goes on, and asks again if its tool has replay='ask'."
         )
-    return f"No tool call {shown(call_id)} waits; there are {others}."
+    return f"No tool call {short_repr(call_id)} waits; there are {others}."

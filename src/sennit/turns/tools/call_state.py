@@ -35,7 +35,7 @@ from sennit.turns.events import (
     from_record,
     is_stored_as,
 )
-from sennit.turns.result import SPECIAL
+from sennit.turns.result import SPECIAL_TURN_KEY
 
 
 class ToolCallStates(msgspec.Struct):
@@ -161,7 +161,7 @@ def _result_on(branch: Branch, request: Message) -> Message | None:
         for message in branch.session.messages.pick(branch[start : start + size]):
             result = message.content
             is_result = isinstance(result, ActionResponseContent) and result.request_id in call_ids
-            if is_result and SPECIAL not in message.metadata:
+            if is_result and SPECIAL_TURN_KEY not in message.metadata:
                 return message
             if starts_new_turn(message):
                 return None
@@ -175,7 +175,7 @@ def starts_new_turn(message: Message) -> bool:
     One that a special turn has left behind is no part of the conversation's turns.
     """
     content = message.content
-    return content.from_user and not content.empty and SPECIAL not in message.metadata
+    return content.from_user and not content.empty and SPECIAL_TURN_KEY not in message.metadata
 
 
 def _read_states(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from uuid import UUID
 
 from sennit.containers.progression import Progression
-from sennit.errors import NotFoundError, shown
+from sennit.errors import NotFoundError, short_repr
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -15,12 +15,14 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.recovery import unfinished
-from sennit.turns.result import SPECIAL
+from sennit.turns.recovery import find_unfinished_run
+from sennit.turns.result import SPECIAL_TURN_KEY
 from sennit.turns.tools.call_state import starts_new_turn
 
 
-def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Iterator[Message]:
+def messages_from_end(
+    branch: Branch, ids: Progression | list[UUID] | None = None
+) -> Iterator[Message]:
     """The messages of a branch from its end, read no further than they are looked at.
 
     With `ids`, only these of them.
@@ -33,15 +35,15 @@ def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Itera
         stop, size = start, size * 2
 
 
-def pending(branch: Branch) -> list[Message]:
+def pending_calls(branch: Branch) -> list[Message]:
     """The requests for tools at the end of a branch that have no result, the oldest first."""
-    return pending_among(latest(branch))
+    return pending_among(messages_from_end(branch))
 
 
 def pending_among(messages: Iterable[Message]) -> list[Message]:
     """The same of messages that come from the end; what special turns leave is none of them."""
     turn = takewhile(lambda message: not starts_new_turn(message), messages)
-    return unanswered(message for message in turn if SPECIAL not in message.metadata)
+    return unanswered(message for message in turn if SPECIAL_TURN_KEY not in message.metadata)
 
 
 def unanswered(messages: Iterable[Message]) -> list[Message]:
@@ -61,11 +63,11 @@ def unanswered(messages: Iterable[Message]) -> list[Message]:
 
 def pending_call(branch: Branch, call_id: str) -> Message:
     """The request with that call id; raises NotFoundError if none is pending."""
-    requests = {call_id_of(request): request for request in pending(branch)}
+    requests = {call_id_of(request): request for request in pending_calls(branch)}
     if call_id not in requests:
         raise NotFoundError(
-            f"No tool call {shown(call_id)} is pending (it may already have its result); there are "
-            f"{list(requests)}."
+            f"No tool call {short_repr(call_id)} is pending (it may already have its result); "
+            f"there are {list(requests)}."
         )
     return requests[call_id]
 
@@ -80,10 +82,10 @@ def call_id_of(request: Message) -> str:
 def pending_approvals(branch: Branch) -> list[Message]:
     """Return the requests that need approval: those of a suspended run that nobody decided."""
     runs = RunRepository(branch)
-    unfinished_run = unfinished(runs)
+    unfinished_run = find_unfinished_run(runs)
     if unfinished_run is None or unfinished_run.record.state != "suspended":
         return []
-    requests = pending(branch)
+    requests = pending_calls(branch)
     unfinished_run.calls.complete_now(runs, requests)
     undecided = unfinished_run.calls.asked.keys() - unfinished_run.calls.decided.keys()
     return [message for message in requests if message.id in undecided]

@@ -27,10 +27,10 @@ async def timed(model: Model, way: str) -> tuple[str, float]:
 
 
 def test_it_is_a_model_like_the_one_inside() -> None:
-    inside = ScriptedModel([], name="inner", window=7, streams=False, shapes_output=True)
+    inside = ScriptedModel([], name="inner", window=7, streams=False, supports_output_schema=True)
     model = Retry().around(inside)
     assert isinstance(model, Model)
-    told = (model.name, model.window, model.streams, model.shapes_output)
+    told = (model.name, model.window, model.streams, model.supports_output_schema)
     assert told == ("inner", 7, False, True)
 
 

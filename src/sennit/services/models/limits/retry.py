@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from sennit import clock
-from sennit.errors import ModelError, ValidationError, shown
+from sennit.errors import ModelError, ValidationError, short_repr
 from sennit.services.models.limits.validators import count, not_negative, positive
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Reply
@@ -43,7 +43,7 @@ class Retry:
         positive(self.total, "total")
         not_negative(self.jitter, "jitter")
         if self.jitter > 1:
-            raise ValidationError(f"jitter must be from 0 to 1, got {shown(self.jitter)}.")
+            raise ValidationError(f"jitter must be from 0 to 1, got {short_repr(self.jitter)}.")
 
     def around(self, model: Model) -> Model:
         """Wrap `model` in this retry policy."""

@@ -135,13 +135,13 @@ class ProviderClient:
         return self._model.context_window
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True if the provider can enforce a JSON schema."""
         return bool(self._model.profile.get("supports_json_schema_output"))
 
     def prepare(self, request: ModelRequest, params: Mapping[str, Any]) -> ProviderRequest:
         """Translate a request; raises ValidationError if the model does not support it."""
-        if request.output is not None and not self.shapes_output:
+        if request.output is not None and not self.supports_output_schema:
             raise ValidationError(
                 "this model does not support structured output; describe the format in the prompt."
             )

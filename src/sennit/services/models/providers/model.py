@@ -28,10 +28,10 @@ from sennit.errors import (
     ModelErrorKind,
     SennitError,
     ValidationError,
-    shown,
+    short_repr,
 )
 from sennit.messages.image_url import http_host
-from sennit.services.models.params import checked_params
+from sennit.services.models.params import check_params
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 
@@ -123,14 +123,16 @@ def connect(
 
 def _parse_spec(spec: str) -> tuple[str, str]:
     if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValidationError(f"A model is named by text like 'openai:gpt-5', got {shown(spec)}.")
+        raise ValidationError(
+            f"A model is named by text like 'openai:gpt-5', got {short_repr(spec)}."
+        )
     provider, colon, name = spec.partition(":")
     if not colon or not name.strip():
-        raise ValidationError(f"A model is named 'provider:model', got {shown(spec)}.")
+        raise ValidationError(f"A model is named 'provider:model', got {short_repr(spec)}.")
     if provider not in PROVIDERS:
         raise ModelError(
-            f"There is no provider {shown(provider)}; there are {', '.join(PROVIDERS)}. For an "
-            f"OpenAI-compatible server, use 'openai:{name}' with base_url.",
+            f"There is no provider {short_repr(provider)}; there are {', '.join(PROVIDERS)}. For "
+            f"an OpenAI-compatible server, use 'openai:{name}' with base_url.",
             kind="not_found",
         )
     return provider, name
@@ -142,7 +144,7 @@ def _checked_url(url: str | None) -> str | None:
     if "@" in _AUTHORITY_END.split(url.partition("//")[2], 1)[0]:  # not shown: it holds a secret
         raise ValidationError("base_url must not contain credentials; pass them as api_key.")
     if http_host(url) is None:
-        raise ValidationError(f"base_url must be an http(s) URL, got {shown(url)}.")
+        raise ValidationError(f"base_url must be an http(s) URL, got {short_repr(url)}.")
     return url
 
 
@@ -213,7 +215,7 @@ class ProviderModel(AsyncClosing):
         # The environment may change before the next loop needs the key.
         self._key = _Secret(key.reveal() or self._spare.key_in_use())
         self._window = window or self._spare.window
-        self._shapes_output = self._spare.shapes_output
+        self._shapes_output = self._spare.supports_output_schema
 
     def __repr__(self) -> str:
         return f"<ProviderModel {self._name!r}>"
@@ -232,7 +234,7 @@ class ProviderModel(AsyncClosing):
         return self._window
 
     @property
-    def shapes_output(self) -> bool:
+    def supports_output_schema(self) -> bool:
         """True if it supports structured output."""
         return self._shapes_output
 
@@ -261,7 +263,7 @@ class ProviderModel(AsyncClosing):
             await loop_client.aclose()
 
     async def _call(self, request: ModelRequest) -> _Call:
-        params = checked_params(request.params)
+        params = check_params(request.params)
         client = (await self._loop_client()).client
         try:
             provider_request = client.prepare(request, params)

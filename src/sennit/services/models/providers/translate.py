@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, cast
 
-from sennit.errors import ModelError, ValidationError, shown
+from sennit.errors import ModelError, ValidationError, short_repr
 from sennit.services.models.providers.pydantic_ai_imports import (
     ModelRequestParameters,
     OutputObjectDefinition,
@@ -107,7 +107,8 @@ def _request_part(message: Mapping[str, Any], names: Mapping[str, str]) -> layer
             return layer.ToolReturnPart(names.get(id, "unknown"), _text(content), id)
         case role:
             raise ValidationError(
-                f"A message has the role {shown(role)}; a role is system, user, assistant or tool."
+                f"A message has the role {short_repr(role)}; a role is system, user, assistant or "
+                "tool."
             )
 
 
@@ -144,7 +145,7 @@ def _block(block: Mapping[str, Any]) -> layer.UserContent:
             return _image(url, more.get("detail"))
         case _:
             raise ValidationError(
-                f"A content block must be of type 'text' or 'image_url', got {shown(block)}."
+                f"A content block must be of type 'text' or 'image_url', got {short_repr(block)}."
             )
 
 
@@ -165,7 +166,7 @@ def _image(url: str, detail: Any) -> layer.UserContent:
     try:
         return layer.BinaryContent.from_data_uri(url)
     except ValueError as error:
-        raise ValidationError(f"An image is not a base64 data URL: {shown(url)}.") from error
+        raise ValidationError(f"An image is not a base64 data URL: {short_repr(url)}.") from error
 
 
 async def deltas(response: StreamedResponse) -> AsyncIterator[Delta]:
