@@ -223,7 +223,7 @@ def test_tokens_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     request = talk.conversation().request
     tokens_of(request)
     read: list[object] = []
-    monkeypatch.setattr(context, "_letters_of", lambda one: read.append(one) or 0)
+    monkeypatch.setattr(context, "_chars_of", lambda one: read.append(one) or 0)
     talk.say("One more.")
     tokens_of(request)
     assert len(read) == 1

@@ -1,7 +1,6 @@
 """Blocking versions of conversation methods.
 
-The loop behind runs in a thread of its own, for as long as it is watched; what it shows is handed
-over one by one. It is the same loop: nothing is implemented twice.
+The event loop runs in a thread of its own, which passes the items of a stream on through a queue.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ _T = TypeVar("_T")
 
 
 def run_blocking(work: Coroutine[Any, Any, _T], alternative: str) -> _T:
-    """Run to the end; raises UsageError inside a running event loop, naming the async door."""
+    """Run a coroutine to its end; raises UsageError inside a running event loop, naming the async
+    method.
+    """
     _refuse_running_loop(alternative, work)
     return asyncio.run(work)
 

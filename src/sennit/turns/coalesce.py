@@ -1,7 +1,7 @@
 """Coalescing of small text deltas.
 
-A piece waits for more, but never longer than the delay: a real timer shows what a stalled stream
-has said so far.
+A delta waits for more, but never longer than the delay: a timer publishes the text of a stalled
+stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sennit.turns.options import StreamingOptions
 
 
 class Coalescer:
-    """Passes text on in larger pieces; `show` is called with each."""
+    """Joins small deltas; `show` is called with each joined one."""
 
     def __init__(self, options: StreamingOptions, show: Callable[[UUID, str, bool], None]) -> None:
         self._options, self._show = options, show
@@ -24,7 +24,7 @@ class Coalescer:
         self._timer: TimerHandle | None = None
 
     def add(self, message_id: UUID, text: str, reasoning: bool) -> None:
-        """Take a piece of a message's text, or of its reasoning."""
+        """Add a delta of a message's text or reasoning."""
         if not self._options.coalesce_tokens:
             self._show(message_id, text, reasoning)
             return
@@ -40,7 +40,7 @@ class Coalescer:
             self._timer = get_running_loop().call_later(delay, self.flush)
 
     def flush(self) -> None:
-        """Show what has gathered."""
+        """Publish the collected text."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,11 +1,11 @@
 """Context providers, and the use of the model's context window.
 
-Context providers are how what lies above, such as a memory, takes part in a turn without the loop
-knowing it. What they give goes into the prompt and onto no branch, so that nobody takes it for
-something the user has said; that it was there is told as an event.
+Context providers let upper layers, such as memory, take part in a turn without the loop knowing
+them. Their items are added to the prompt but to no branch, so that nobody takes them for messages
+of the user; an event records them.
 
-Tokens are counted by reading on, never anew: what the provider counted last, and an estimate of
-what has come since.
+Tokens are counted incrementally: the last count of the provider, plus an estimate of the messages
+since then.
 """
 
 from __future__ import annotations
@@ -41,26 +41,24 @@ if TYPE_CHECKING:
     from sennit.turns.run import Run
 
 REPLACED_KEY = "replaced"
-"""The mark, in the metadata, of a message that stands for others."""
-_WINDOW_DIVISOR = 4  # contexts may take one in so many tokens of the window
-_DEFAULT_BUDGET_TOKENS = 2_000  # tokens for contexts where the window is not known
-_MAX_MESSAGES_ON_LOOP = (
-    500  # messages to read for the first time from which a prompt is made in a thread
-)
-_LETTERS_PER_IMAGE = 4_000  # letters that an image counts as
+"""The metadata key of a message that replaces others."""
+_WINDOW_DIVISOR = 4  # context items get at most this fraction of the window
+_DEFAULT_BUDGET_TOKENS = 2_000  # for context items if the window is unknown
+_MAX_MESSAGES_ON_LOOP = 500  # new to the prompt; with more, a thread builds it
+_CHARS_PER_IMAGE = 4_000  # characters that an image counts as
 
 
 @dataclass(frozen=True, slots=True)
 class ContextItem:
-    """Something a model should know for its answer."""
+    """An item that a model should know for its answer."""
 
     text: str
     uri: str | None = None
-    """Where it can be found."""
+    """The URI of the item."""
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it takes."""
+        """The estimated number of tokens."""
         return tokens_of_chars(len(self.text))
 
 
@@ -70,21 +68,21 @@ class ContextNeed:
 
     branch: Branch
     instruction: Message
-    """The newest one, which is about to be answered."""
+    """The newest user message, which is about to be answered."""
     budget: int
-    """How many tokens there are for all of it; what goes beyond is left out."""
+    """The number of tokens for all items; items beyond it are left out."""
 
 
 class ContextProvider(Protocol):
-    """Gives what belongs into a prompt; the method may be async. One that raises is a warning."""
+    """Provides items for a prompt; the method may be async. If it raises, the run has a warning."""
 
     def provide(self, need: ContextNeed) -> Any:
-        """ContextItems, or texts, the most important first."""
+        """Return ContextItems or texts, the most important first."""
         ...
 
 
 def checked_contexts(contexts: Any) -> tuple[Any, ...]:
-    """Context providers as a tuple; raises InvalidTypeError for what is none."""
+    """Return the context providers as a tuple; raises InvalidTypeError for anything else."""
     if not isinstance(contexts, Iterable):
         raise InvalidTypeError(f"contexts must be a list of providers, got {short_repr(contexts)}.")
     providers = tuple(cast("Iterable[Any]", contexts))
@@ -98,18 +96,18 @@ def checked_contexts(contexts: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FixedContext:
-    """A context provider that always gives the same."""
+    """A context provider that always returns the same items."""
 
     items: tuple[Any, ...]
 
     def provide(self, need: ContextNeed) -> Any:
-        """All of it, whatever the need."""
+        """Return all items."""
         del need
         return self.items
 
 
 def _unread_count(branch: Branch) -> int:
-    """Return how many messages the next prompt has to read that none before it has read."""
+    """Return the number of messages that the next prompt is the first to read."""
     if len(branch) <= _MAX_MESSAGES_ON_LOOP:
         return len(branch)
     return unread_messages(branch.session.messages, prompt_ids(branch))
@@ -131,7 +129,7 @@ async def build_prompt(run: Run) -> ModelRequest:
 
 
 def _without_tool_choice(request: ModelRequest) -> ModelRequest:
-    """The same without a call it is held to: forced every time, a model would never answer."""
+    """Return the request without `tool_choice`: forced every time, a model would never answer."""
     params = {name: value for name, value in request.params.items() if name != "tool_choice"}
     return replace(request, params=params)
 
@@ -177,7 +175,7 @@ async def _provide(run: Run, provider: Any, need: ContextNeed) -> list[ContextIt
 def with_items(
     messages: Sequence[Mapping[str, Any]], items: Sequence[ContextItem]
 ) -> list[Mapping[str, Any]]:
-    """Chat messages with items in front of the newest thing the user said."""
+    """Return the chat messages with the items in front of the newest user message."""
     block = "Context:\n" + "\n".join(f"  - {_indented(item.text)}" for item in items)
     result = list(messages)
     index = next((i for i in reversed(range(len(result))) if result[i]["role"] == "user"), None)
@@ -204,16 +202,16 @@ def context_budget(run: Run) -> int:
 
 
 async def window_of(model: Model) -> int | None:
-    """A model's window; asking may connect the model, which must not hold up the loop."""
+    """Return the context window of a model, in a thread if computing it may connect to the
+    provider.
+    """
     if isinstance(getattr_static(type(model), "window", None), property):
         return await to_thread(lambda: model.window)
     return model.window
 
 
 def is_window_full(run: Run) -> bool:
-    """Return whether so much of the window is used that what was said earlier has to be
-    summarised.
-    """
+    """Return whether so much of the window is used that earlier messages have to be summarised."""
     share = run.options.summarize_at
     if run.window is None or share is None:
         return False
@@ -221,7 +219,7 @@ def is_window_full(run: Run) -> bool:
 
 
 def tokens_of(request: Request) -> int:
-    """About how many tokens the conversation takes; only what is new since last time is counted."""
+    """Return the estimated tokens of the conversation, counting only new messages."""
     current = request.branch.current
     since = current.since if isinstance(current, UnarchivedView) else 0
     count, measured = read(
@@ -237,37 +235,37 @@ def tokens_of(request: Request) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _TokenCounterFactory:
-    """Begins to count a conversation of which some was archived by a commit, if any was."""
+    """A factory of token counters for a conversation that may have archived messages."""
 
     since: int
-    """The id of the last commit: what was counted before it no longer holds."""
+    """The id of the last commit, which invalidates earlier counts."""
 
     def __call__(self) -> _TokenCounter:
         return _TokenCounter(self.since)
 
 
 class _TokenCounter:
-    """Counts a conversation as it grows."""
+    """An incremental count of the tokens of a conversation."""
 
-    __slots__ = ("_counted", "_letters", "_since")
+    __slots__ = ("_chars", "_counted", "_since")
 
     def __init__(self, since: int) -> None:
-        self._counted = 0  # by the provider
-        self._letters = 0  # that have come since
-        self._since = since  # the last replacement: what was counted before it no longer holds
+        self._counted = 0  # tokens, by the provider
+        self._chars = 0  # characters since then
+        self._since = since  # the last replacement, which invalidates earlier counts
 
     @property
     def is_measured(self) -> bool:
-        """True if the provider has counted any of it."""
+        """True if the provider has counted a part of it."""
         return self._counted > 0
 
     @property
     def total(self) -> int:
-        """About how many tokens there are."""
-        return self._counted + tokens_of_chars(self._letters)
+        """The estimated number of tokens."""
+        return self._counted + tokens_of_chars(self._chars)
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Count what comes next."""
+        """Count the next messages."""
         for message in messages:
             metadata = message.metadata
             if REPLACED_KEY in metadata:
@@ -276,18 +274,18 @@ class _TokenCounter:
             if usage and SPECIAL_TURN_KEY not in metadata and message.id.int > self._since:
                 self._count(usage)
             else:
-                self._letters += _letters_of(message.content)
+                self._chars += _chars_of(message.content)
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         input_tokens, output_tokens = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
-        if input_tokens:  # what was thought aloud is not sent again
+        if input_tokens:  # reasoning is not sent again
             self._counted = input_tokens + output_tokens - usage.get("reasoning_tokens", 0)
-            self._letters = 0
+            self._chars = 0
 
 
-def _letters_of(content: MessageContent) -> int:
+def _chars_of(content: MessageContent) -> int:
     if isinstance(content, InstructionContent):
-        return len(content.text) + _LETTERS_PER_IMAGE * len(content.images or ())
+        return len(content.text) + _CHARS_PER_IMAGE * len(content.images or ())
     if isinstance(content, ActionRequestContent):
         return len(content.function or "") + count_chars(content.arguments or {})
     return count_chars(content.rendered)

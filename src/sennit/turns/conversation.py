@@ -28,13 +28,12 @@ from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, observer_warning
-from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.options import Budget, Check, RunInput, SessionOptions, StreamingOptions
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import UnfinishedRun, find_unfinished_run, replay, shown_after
 from sennit.turns.request import Request
 from sennit.turns.result import NOTHING_TO_RESUME, Notice, Return
 from sennit.turns.run import CancelMode, Run
-from sennit.turns.run_input import Check, RunInput
 from sennit.turns.runner import Runner
 from sennit.turns.special.apply import apply_outcome
 from sennit.turns.special.definition import SpecialTurn
@@ -84,9 +83,9 @@ class ConversationSession:
         return self._request
 
     async def run_to_stable_result(self, options: SessionOptions | None = None) -> Return:
-        """Run until the model has answered and waits for nothing, or must stop before.
+        """Run until the model has answered and nothing is pending, or a limit is reached.
 
-        What goes wrong is in the Return; `raise_for_error()` raises it.
+        Errors are in the Return; `raise_for_error()` raises them.
         """
         return await self._runner.run(options or SessionOptions(), None, _ignore_events)
 
@@ -99,14 +98,14 @@ class ConversationSession:
         say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
     ) -> RunStream[Return]:
-        """The same as it happens: increments of text, finished messages, the final Return at last.
+        """Run and stream: increments of text, finished messages, and finally the Return of the run.
 
-        Which of them a Return is, `is_delta`, `is_message` and `is_final` tell; to show an answer
-        as it comes, print each piece with `end=""`.
+        `is_delta`, `is_message` and `is_final` tell them apart; to show an answer as it arrives,
+        print each item with `end=""`.
 
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
-        run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
-        says where (see `say`).
+        run is continued (see `resume`); `say` is added to the branch at the start of the run, and
+        `at` is a condition (see `say`).
         """
         run_input = RunInput(say=self._input_messages(say), at=at)
         return self._stream(options, streaming_options, as_return, resume, run_input)
@@ -137,13 +136,13 @@ class ConversationSession:
         pieces: bool = True,
         after: int | None = None,
     ) -> RunStream[AnyEvent] | Subscription:
-        """The same as typed events; the last one is RunEnded.
+        """Run and stream typed events; the last one is RunEnded.
 
         `resume`, `say` and `at` are as in `stream`, `last` as in `say`. Without `pieces` text
-        comes in whole messages, and the model need not stream.
+        arrives in whole messages, and the model need not stream.
 
-        With `after`, the number of the last event that was seen, nothing is started: it joins the
-        run under way, in this program or another, and gives the rest; see Joined.
+        With `after`, a sequence number, no run is started: the result subscribes to the active run,
+        of this process or another, and yields the events past that number; see Subscription.
         """
         if after is None:
             run_input = RunInput(say=self._input_messages(say), at=at, last=last)
@@ -193,27 +192,28 @@ class ConversationSession:
         )
 
     def cancel(self, mode: CancelMode = "now") -> None:
-        """End the run under way, if any, from any thread; the conversation can go on afterwards.
+        """Cancel the active run, if any, from any thread; the conversation can be continued.
 
-        What was being said is kept (see `SessionOptions.on_cancel`). "after_turn" lets the model
-        and the tools finish what they are doing first.
+        The partial answer is kept (see `SessionOptions.on_cancel`). "after_turn" lets the current
+        turn finish first.
         """
         self._runner.cancel(mode)
 
     def suspend(self) -> None:
-        """Stop the run under way, if any, so that `resume` goes on with it, here or elsewhere.
+        """Stop the active run, if any, so that `resume` continues it, here or in another process.
 
-        It is left as if the program had ended: text that was being said is said anew, and a tool
-        that was under way is treated as its `replay` says. One that has not begun yet is cancelled.
+        The run is left as after a crash: a partial answer is generated again, and a tool that was
+        running is treated according to its `replay` option. A run that has not started yet is
+        cancelled.
         """
         self._runner.suspend()
 
     def steer(self, text: str) -> Message:
-        """Say something to a run under way, which it takes in before it asks the model again.
+        """Send a message to the active run, which reads it before its next model call.
 
-        Without one, or while it waits for its branch, it is put on the branch at once. Called from
-        another thread than the run's, it returns when what was said is kept; on the run's own loop,
-        that is with its next event.
+        Without an active run, or while it waits for its branch, the message is added to the branch
+        at once. Called from another thread than that of the run, it returns when the message is
+        durable; on the loop of the run, the message is durable with the next event.
         """
         message = self._instruction(text)
         if self.steer_run(message) is None:
@@ -221,9 +221,9 @@ class ConversationSession:
         return message
 
     def steer_run(self, said: str | Message) -> Message | None:
-        """`steer`, but only to a run: without one, or when it is over, nothing is said (None).
+        """Do as `steer`, but only with an active run: otherwise return None and add nothing.
 
-        Raises ExistsError if the run has heard a message with the same id, or the session has one.
+        Raises ExistsError if the run or the session already has a message with this id.
         """
         message = self._instruction(said)
         return message if self._runner.steer(message) else None
@@ -234,7 +234,7 @@ class ConversationSession:
     def edit(
         self, message: Ref | int, content: Any, *, name: str | None = None
     ) -> ConversationSession:
-        """A conversation on a fork in which `message` says `content` instead; see Branch.edit."""
+        """Return a conversation on a fork with `content` in place of `message`; see Branch.edit."""
         return self._on_branch(self._request.branch.edit(message, content, name=name))
 
     async def aedit(
@@ -246,10 +246,10 @@ class ConversationSession:
     def regenerate(
         self, message: Ref | int | None = None, *, name: str | None = None
     ) -> ConversationSession:
-        """A conversation on a fork before an answer, by default all of the last one.
+        """Return a conversation on a fork before an answer, by default the last one.
 
-        Run it to have another. Raises NotFoundError if there is none, ValidationError for a message
-        that is not the model's.
+        Run it to get another answer. Raises NotFoundError if there is none, ValidationError for a
+        message that is not the model's.
         """
         old = self._answer_or_last(message)
         return self._on_branch(self._request.branch.regenerate(old, name=name))
@@ -265,7 +265,7 @@ class ConversationSession:
         return last_answer(self._request.branch) if message is None else message
 
     def _on_branch(self, branch: Branch) -> ConversationSession:
-        """The same conversation on another branch, which has the same grants."""
+        """Return the same conversation on another branch with the same grants."""
         request = replace(self._request, branch=branch)
         return ConversationSession(request, observers=self._observers)
 
@@ -278,14 +278,14 @@ class ConversationSession:
         last: UUID | None = None,
         check: Check | None = None,
     ) -> Return:
-        """Say something and run until it is answered; a run that is refused leaves nothing behind.
+        """Add messages and run until they are answered; a refused run adds nothing.
 
-        Several messages are said in one step, such as the results of calls that others have made.
-        With `at`, how many messages the branch is known to hold (the system message aside), a run
-        is refused ("moved") if somebody has said more there since, or removed something; with
-        `last`, the id of the last of them, also if as many others stand there now.
-        `check` looks at each answer: a text it gives is told to the model, which answers again as
-        long as the options allow. What it lets pass, or nobody may mend, is the end.
+        Several messages are added in one step, such as the results of tool calls made elsewhere.
+        With `at`, the number of messages expected on the branch (without the system message), the
+        run is refused ("moved") if the branch has changed; with `last`, the id of the last of them,
+        also if other messages have replaced them. `check` looks at each answer: the text it returns
+        is sent to the model, which answers again as long as the options allow. The last answer
+        stands.
         """
         run_input = RunInput(say=self._input_messages(message), at=at, last=last, check=check)
         return await self._runner.run(
@@ -310,11 +310,12 @@ class ConversationSession:
         return Message(content, sender=self._request.session.user)
 
     async def execute_tool_call(self, call_id: str) -> Return:
-        """Make exactly one of the pending tool calls; no model is asked and no other call is made.
+        """Execute exactly one pending tool call; no model and no other tool is called.
 
-        It is the last message of the body, good or bad. A call that needs approval and has none
-        waits for it (`suspended`), and so does a run it belongs to: `resume` goes on with that.
-        Raises NotFoundError for a call that is unknown or has its result already.
+        Its result, which may be an error, is the last message of the body. A call that needs
+        approval and has none waits for it (`suspended`), and so does the run it belongs to:
+        `resume` continues that. Raises NotFoundError for a call that is unknown or already has its
+        result.
         """
         unfinished_run = await _load_unfinished(RunRepository(self._request.branch))
         options = (
@@ -326,11 +327,11 @@ class ConversationSession:
     async def execute_special_turn(
         self, turn: SpecialTurn, prefer_streaming: bool = False
     ) -> Return:
-        """Ask a model something beside the conversation; see SpecialTurn.
+        """Run a request beside the conversation; see SpecialTurn.
 
-        Nobody sees any of it until it is put on the branch, at its head as it is then; a run under
-        way goes on, and several special turns may be said at once. One that does not end well
-        changes nothing. What was said is in the Return, kept or not.
+        Nothing of it is visible until its outcome is added to the branch, at its current head. An
+        active run continues, and several special turns may run at once. One that fails changes
+        nothing. Its messages are in the Return, kept or not.
         """
         if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A special turn is a SpecialTurn, got {short_repr(turn)}.")
@@ -356,10 +357,10 @@ class ConversationSession:
         options: SessionOptions | None = None,
         streaming_options: StreamingOptions | None = None,
     ) -> Return:
-        """Go on with the last run, which a crash cut off or which waits for approval.
+        """Continue the last run, which crashed or waits for approval.
 
-        Tools that had finished are not called again; one that was under way is treated as its
-        `replay` says. Text that was only shown is said anew.
+        Finished tool calls are not repeated; one that was running is treated according to its
+        `replay` option. A partial answer is generated again.
         """
         return await self._runner.start(self._resume(options, streaming_options, _ignore_events))
 
@@ -385,11 +386,13 @@ class ConversationSession:
     apending_approvals = async_method(pending_approvals)
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
-        """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
+        """Approve a waiting tool call; the run continues as soon as no call waits any more."""
         return await self._decide(call_id, True, "", resume)
 
     async def deny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
-        """Refuse a tool call that waits, and tell the model why; the run goes on likewise."""
+        """Deny a waiting tool call, with a reason for the model; the run continues as after
+        `approve`.
+        """
         return await self._decide(call_id, False, message, resume)
 
     async def _decide(
@@ -400,11 +403,13 @@ class ConversationSession:
         return await self.resume() if all_decided and resume else None
 
     def history(self, after: int = 0) -> list[AnyEvent]:
-        """All that has happened on the branch past event `after`, of all runs."""
+        """Return all events on the branch past the sequence number `after`, of all runs."""
         return shown_after(RunRepository(self._request.branch), after)
 
     def replay(self, run_id: UUID) -> list[AnyEvent]:
-        """The events of a run again, without its model; raises NotFoundError."""
+        """Return the events of a run as they were published, without calling its model; raises
+        NotFoundError.
+        """
         return replay(RunRepository(self._request.branch), run_id)
 
     ahistory = async_method(history)
@@ -416,7 +421,7 @@ async def _load_unfinished(runs: RunRepository) -> UnfinishedRun | None:
 
 
 def _recorded_options(notes: dict[str, Any]) -> SessionOptions:
-    """The options a run noted of itself."""
+    """Return the options stored with a run."""
     values = dict(notes.get("options", {}))
     if values.get("budget") is not None:
         values["budget"] = Budget(**values["budget"])
@@ -424,7 +429,7 @@ def _recorded_options(notes: dict[str, Any]) -> SessionOptions:
 
 
 def _ignore_events(_events: list[AnyEvent]) -> None:
-    """Nobody watches."""
+    """Ignore all events."""
 
 
 def _collect_warnings(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
@@ -435,7 +440,7 @@ def _collect_warnings(warnings: list[Notice]) -> Callable[[Any, BaseException], 
 
 
 def last_answer(branch: Branch) -> Message:
-    """Return the index of the answer to the last instruction; raises NotFoundError."""
+    """Return the first message of the answer to the last instruction; raises NotFoundError."""
     answer: Message | None = None
     for message in messages_from_end(branch):
         if message.role is MessageRole.USER and answer is not None:

@@ -1,8 +1,8 @@
 """Events of a run, from which results, streams and observer calls are derived.
 
-An event is numbered within its branch, and durable before anyone sees it. It names the message it
-speaks of and does not copy it, so that erasing a message erases its traces; only text that is still
-being said stands in events, until its message is complete.
+An event is numbered within its branch and durable before anyone receives it. It refers to a message
+by id instead of copying it, so erasing a message erases its traces; only the deltas of an
+unfinished message are stored in events, until that message is complete.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from sennit.turns.result import Body, Metrics, Notice, Return
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened in a run."""
+    """An event of a run."""
 
     kind: ClassVar[str]
     stored: ClassVar[tuple[str, ...]] = ()
-    """The fields that `details` returns, as far as they are stored as they are."""
+    """The fields that `details` returns unchanged."""
     seq: int
-    """Its number on the branch, counted from 1 over all runs."""
+    """The sequence number on the branch, counted from 1 over all runs."""
     run_id: UUID
 
     def details(self) -> tuple[Any, ...]:
-        """Return the stored fields beside its message, in order."""
+        """Return the stored fields, in order, without the message."""
         return ()
 
     @classmethod
     def fields(cls, details: list[Any]) -> dict[str, Any]:
-        """Return its own fields but for its message, from stored details."""
+        """Return the fields, without the message, from stored details."""
         return dict(zip(cls.stored, details, strict=False))
 
     @property
     def about(self) -> UUID | None:
-        """The message it speaks of."""
+        """The id of the message the event refers to."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    """A run begins, or goes on after it was interrupted or suspended."""
+    """A run starts, or continues after an interruption or suspension."""
 
     kind = "run.started"
     stored = ("model", "resumed")
@@ -60,7 +60,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted(Event):
-    """The model is asked."""
+    """The model is called."""
 
     kind = "turn.started"
     stored = ("turn",)
@@ -73,7 +73,7 @@ class TurnStarted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MessageIdEvent(Event):
     message_id: UUID
-    """The message it speaks of, which may not be there yet."""
+    """The id of the message, which may not be stored yet."""
 
     @property
     def about(self) -> UUID | None:
@@ -91,21 +91,21 @@ class _TextEvent(_MessageIdEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextAdded(_TextEvent):
-    """More of the answer."""
+    """An increment of the answer."""
 
     kind = "text.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningAdded(_TextEvent):
-    """More of what the model thinks aloud."""
+    """An increment of the model's reasoning."""
 
     kind = "reasoning.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftDropped(_MessageIdEvent):
-    """Text shown of a message is void: it is generated again, or was cancelled."""
+    """The deltas of a message are void: it is generated again, or was cancelled."""
 
     kind = "draft.dropped"
 
@@ -121,34 +121,34 @@ class _MessageEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCompleted(_MessageEvent):
-    """A message stands on the branch: a text, a greeting, or what a person steered."""
+    """A message was added to the branch: a text, a greeting, or a steered message."""
 
     kind = "message.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(_MessageEvent):
-    """The model asks for a tool; the request stands on the branch."""
+    """The model called a tool; the request was added to the branch."""
 
     kind = "tool.called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted(_MessageEvent):
-    """The tool that this request asks for is about to be called."""
+    """A tool call is about to be executed."""
 
     kind = "tool.started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultBuffered(_MessageIdEvent):
-    """A tool is done before those asked for ahead of it; its result is told after theirs."""
+    """A tool finished before earlier calls of its turn; its result is published after theirs."""
 
     kind = "tool.result_buffered"
     request_id: UUID
-    """The request it was called for."""
+    """The request that the tool was called for."""
     outcome: Mapping[str, Any]
-    """Its result or its error, under that name."""
+    """The result or the error, under that name."""
 
     def details(self) -> tuple[Any, ...]:
         return (str(self.request_id), self.outcome)
@@ -161,12 +161,12 @@ class ToolResultBuffered(_MessageIdEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueued(_TextEvent):
-    """A person has said something; the run takes it in before it asks the model again."""
+    """A user message was queued for the run, which reads it before its next model call."""
 
     kind = "message.queued"
     stored = ("text", "record")
     record: Mapping[str, Any] | None = None
-    """The message as stores keep it, if it is more than a text of the session's user."""
+    """The stored form of the message, if it is more than a text of the session's user."""
 
     def details(self) -> tuple[Any, ...]:
         return (self.text,) if self.record is None else (self.text, self.record)
@@ -174,19 +174,19 @@ class MessageQueued(_TextEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCompleted(_MessageEvent):
-    """The result of a call stands on the branch, good or bad."""
+    """The result of a tool call, which may be an error, was added to the branch."""
 
     kind = "tool.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequired(_MessageEvent):
-    """A person has to allow this request before it is run."""
+    """A tool call waits for the approval of a person."""
 
     kind = "approval.required"
     stored = ("starts",)
     starts: int = 0
-    """How often the call had been started until then, on any branch."""
+    """The number of starts of the call so far, on any branch."""
 
     def details(self) -> tuple[Any, ...]:
         return (self.starts,) if self.starts else ()
@@ -194,14 +194,14 @@ class ApprovalRequired(_MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecided(_MessageEvent):
-    """A person has decided about this request."""
+    """A person has approved or denied a tool call."""
 
     kind = "approval.decided"
     stored = ("approved", "reason", "starts")
     approved: bool
     reason: str = ""
     starts: int = 0
-    """How often the call had been started until then, on any branch."""
+    """The number of starts of the call so far, on any branch."""
 
     def details(self) -> tuple[Any, ...]:
         decision = (self.approved, self.reason)
@@ -210,9 +210,9 @@ class ApprovalDecided(_MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageInterjected(_MessageEvent):
-    """A message stands on the branch that is no answer of the run it comes in.
+    """A message was added to the branch that is not an answer of the run.
 
-    It is one of a special turn, or what a person has said too late for the run to take it in.
+    It comes from a special turn, or was steered too late for the run.
     """
 
     kind = "message.interjected"
@@ -220,15 +220,15 @@ class MessageInterjected(_MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReplaced(_MessageEvent):
-    """A message, such as a summary, stands where others stood; those have a branch of their own."""
+    """Messages were replaced by one, such as a summary, and moved to a branch of their own."""
 
     kind = "history.replaced"
     branch_id: UUID
-    """The branch that holds what was replaced."""
+    """The branch of the replaced messages."""
     count: int
-    """How many messages were replaced."""
+    """The number of replaced messages."""
     to_make_room: bool = False
-    """Whether the run did it by itself, for want of room; then what it used counts for the run."""
+    """Whether the run itself replaced them to make room; then the usage counts for the run."""
 
     def details(self) -> tuple[Any, ...]:
         return (str(self.branch_id), self.count, self.to_make_room)
@@ -241,14 +241,14 @@ class HistoryReplaced(_MessageEvent):
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Something that was added to a prompt and stands on no branch."""
+    """An item that was added to a prompt, but to no branch."""
 
     source: str
-    """Who gave it."""
+    """The class name of the context provider."""
     uri: str | None
-    """Where it can be found."""
+    """The URI of the item."""
     tokens: int
-    """About how many tokens it took."""
+    """The estimated number of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +268,7 @@ class ContextAdded(_MessageIdEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarningIssued(Event):
-    """Something went wrong that does not end the run."""
+    """A problem that does not end the run."""
 
     kind = "warning.issued"
     notice: Notice
@@ -283,7 +283,7 @@ class WarningIssued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded(Event):
-    """The end of a run: exactly one, and the last."""
+    """The end of a run: emitted exactly once, as its last event."""
 
     kind = "run.ended"
     result: Return
@@ -323,8 +323,8 @@ AnyEvent: TypeAlias = (
 )
 
 
-# A stored event begins with its place in this tuple, which takes one or two bytes where the kind
-# would take ten to twenty. Stores keep the numbers: append new types at the end, remove none.
+# A stored event begins with its index in this tuple, which takes one or two bytes where the kind
+# would take ten to twenty. The indexes are stored: append new types at the end, and remove none.
 _TYPES: tuple[type[Event], ...] = (
     RunStarted,
     TurnStarted,
@@ -351,13 +351,13 @@ _NUMBERS: Mapping[type[Event], int] = {
 
 
 def to_record(event: AnyEvent) -> EventRecord:
-    """Return an event as a store keeps it."""
+    """Return the record of an event."""
     body = dumps([_NUMBERS[type(event)], *event.details()])
     return EventRecord(event.seq, event.run_id, event.about, body)
 
 
 def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyEvent:
-    """Return the event that a store kept; `message` finds the one it is about."""
+    """Return the event of a record; `message` looks messages up by id."""
     number, *details = loads(record.body)
     event_type = _TYPES[int(number)]
     fields = event_type.fields(details)
@@ -378,7 +378,7 @@ def is_stored_as(record: EventRecord, event_type: type[Event]) -> bool:
 
 
 def _encode_metrics(metrics: Metrics) -> list[Any]:
-    """Metrics in the order of their names below, as far as there is anything to tell."""
+    """Return the metrics in the order of the names below, without trailing empty ones."""
     usage = metrics.usage
     values = [
         usage.input_tokens,
@@ -398,7 +398,7 @@ def _encode_metrics(metrics: Metrics) -> list[Any]:
 
 
 def _decode_metrics(values: list[Any]) -> Metrics:
-    """Return metrics from `_plain`; those left out are empty."""
+    """Return metrics from `_encode_metrics`; missing ones are empty."""
     names = ("in", "out", "turns", "tools", "s", "finish", "model", "cached", "reasoning", "cost")
     by_name = dict(zip(names, values, strict=False))
     usage = Usage(
@@ -419,7 +419,7 @@ def _decode_metrics(values: list[Any]) -> Metrics:
 
 
 def restore_bodies(events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Events as they were shown: the end of a run carries what it has said, which is not stored."""
+    """Return events as they were published: a result is stored without its messages."""
     messages: dict[UUID, list[Message]] = {}
     restored: list[AnyEvent] = []
     for event in events:

@@ -21,7 +21,6 @@ from sennit.services.models.request import ModelRequest
 from sennit.turns.branch_lease import BranchLease, hold_lease
 from sennit.turns.context import build_prompt, window_of
 from sennit.turns.events import TurnStarted
-from sennit.turns.failing import stop_for_error
 from sennit.turns.policies import pass_reply
 from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.result import BRANCH_MOVED, NOTHING_TO_RESUME, Notice, Return
@@ -143,5 +142,4 @@ async def _run_turns(run: Run) -> Stop:
     except (Exception, CancelledError) as error:
         if isinstance(error, CancelledError) and is_cancelling():
             raise
-        run.interrupt_reply()
-        return stop_for_error(run, error)
+        return run.fail(error)

@@ -1,8 +1,8 @@
 """Observers of a run, whose errors become warnings.
 
-Each has a task of its own: one that is slow or never comes back holds up neither the run nor the
-others. One that raises becomes a warning: an event while the run is under way, and always a notice
-in the Return that is handed back. At the end a run waits for its observers a while.
+Each observer has a task of its own: a slow one delays neither the run nor the others. The errors of
+an observer become warnings: events while the run is active, and always notices of the Return. At
+its end a run waits a few seconds for its observers.
 """
 
 from __future__ import annotations
@@ -42,31 +42,32 @@ _FINISH_TIMEOUT_SECONDS = 5.0  # seconds an observer may take after the run has 
 
 
 class ConversationObserver:
-    """Watches runs: override what you want to see. Each method may be async.
+    """An observer of runs: override the methods you need. Each may be async.
 
-    `on_final` comes exactly once per run, whatever came of it; `on_error`, if any, just before it.
+    `on_final` is called exactly once per run, whatever its outcome; `on_error`, if at all, just
+    before it.
     """
 
     def on_start(self, request: Request) -> Any:
-        """A run begins."""
+        """Handle the start of a run."""
 
     def on_delta(self, interaction: Message) -> Any:
-        """More is being said; the piece carries the id of the message it will be part of."""
+        """Handle an increment; it has the id of the message that it will be part of."""
 
     def on_interaction_completed(self, interaction: Message) -> Any:
-        """A message stands on the branch."""
+        """Handle a message that was added to the branch."""
 
     def on_tool_call(self, tool_call: Message) -> Any:
-        """The model asks for a tool."""
+        """Handle a tool call of the model."""
 
     def on_tool_result(self, tool_result: Message) -> Any:
-        """A tool has given its result, good or bad."""
+        """Handle the result of a tool call, which may be an error."""
 
     def on_final(self, result: Return) -> Any:
-        """The run has ended."""
+        """Handle the end of a run."""
 
     def on_error(self, error: Exception) -> Any:
-        """The run did not end well."""
+        """Handle the error of a run that failed."""
 
 
 class Observers:
@@ -85,13 +86,13 @@ class Observers:
             self._workers.append((observer, queue, create_task(self._deliver(observer, queue))))
 
     def notify(self, events: list[AnyEvent]) -> None:
-        """Let all of them know."""
+        """Pass events to all observers."""
         for _, queue, _ in self._workers:
             for event in events:
                 queue.put_nowait(event)
 
     async def finish(self) -> None:
-        """Wait until they have seen all of it; one that does not come back is left behind."""
+        """Wait until the observers have handled all events; cancel those that take too long."""
         for _, queue, _ in self._workers:
             queue.put_nowait(None)
         tasks = {task for _, _, task in self._workers}
@@ -122,7 +123,7 @@ def observer_warning(observer: Any, error: BaseException) -> str:
 
 
 def _ignore(_argument: Any) -> None:
-    """An observer need not have every method."""
+    """Do nothing, for an observer without this method."""
 
 
 _METHODS = {
@@ -132,7 +133,7 @@ _METHODS = {
 
 
 def _callbacks(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
-    """The methods an event calls, and with what."""
+    """Yield the observer methods for an event, with their argument."""
     if isinstance(event, TextAdded | ReasoningAdded):
         yield "on_delta", delta_message(event)
     elif isinstance(event, MessageCompleted | HistoryReplaced):
@@ -154,7 +155,7 @@ def _callbacks(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
 
 
 def delta_message(event: TextAdded | ReasoningAdded) -> Message:
-    """A piece of a message, with that message's id."""
+    """Return the message of an increment, with the id of the complete message."""
     is_reasoning = isinstance(event, ReasoningAdded)
     content = AssistantResponseContent(
         assistant_response=Unset if is_reasoning else event.text,

@@ -1,12 +1,17 @@
-"""Options of a run and of its stream."""
+"""Options and input of a run, and options of its stream."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from sys import float_info
 from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.messages.message import Message
 
 OnCancel: TypeAlias = Literal["keep_partial", "discard_partial"]
 WhenBusy: TypeAlias = Literal["error", "wait", "interrupt"]
@@ -17,13 +22,13 @@ class Budget:
     """Limits of a run, checked before each call of a model or tool; None is no limit."""
 
     tokens: int | None = None
-    """Tokens sent and received, over all provider turns."""
+    """Input and output tokens of all model calls."""
     cost: float | None = None
-    """US dollars; a model whose price nobody knows uses none."""
+    """US dollars; a model without a known price costs nothing."""
     seconds: float | None = None
-    """Time since the run began."""
+    """Seconds since the start of the run."""
     tool_calls: int | None = None
-    """Tools called."""
+    """The number of tool calls."""
 
     def __post_init__(self) -> None:
         _check_minimum(self.tokens, 0, "tokens", int)
@@ -37,25 +42,27 @@ class SessionOptions:
     """Options of a run. Raises ValidationError for an invalid limit."""
 
     process_tools: bool = True
-    """Whether tools the model asks for are called; if not, there is exactly one provider turn."""
+    """Whether the tools that the model calls are run; if not, there is exactly one model call."""
     max_turns: int = 8
-    """The most provider turns."""
+    """The maximum number of model calls."""
     max_tool_passes: int = 4
-    """The most times that pending tool calls are worked off."""
+    """The maximum number of times that pending tool calls are run."""
     allow_parallel_tools: bool = False
-    """Whether the calls of one turn run together; their results are stored in order anyway."""
+    """Whether the calls of one turn run in parallel; their results are stored in order anyway."""
     budget: Budget | None = None
-    """What the run may use."""
+    """The limits of tokens, cost, time and tool calls."""
     repeat_limit: int = 3
-    """How often the same call may be asked for in a row before the run is stopped as a loop."""
+    """The number of times in a row that the same call stops the run as a loop."""
     summarize_at: float | None = 0.8
-    """How much of the model's window may be used before what was said earlier is summarised, as a
-    share of it; also when the provider says that the window is exceeded. None for never."""
+    """The share of the model's context window from which earlier messages are summarised; they also
+    are when the provider reports that the window is exceeded. None for never.
+    """
     on_cancel: OnCancel = "keep_partial"
-    """What happens to text that was being said when the run is cancelled."""
+    """What happens to the partial answer when the run is cancelled."""
     when_busy: WhenBusy = "error"
-    """What happens if another run is under way on the branch: this one is refused ("error"), waits
-    for its end as long as that takes ("wait"), or ends it first ("interrupt")."""
+    """What happens if another run is active on the branch: this one is refused ("error"), waits for
+    its end as long as that takes ("wait"), or ends it first ("interrupt").
+    """
 
     def __post_init__(self) -> None:
         _check_minimum(self.max_turns, 1, "max_turns", int)
@@ -88,16 +95,39 @@ class StreamingOptions:
     """Options of a stream. Raises ValidationError for invalid values."""
 
     coalesce_tokens: bool = True
-    """Whether small pieces are joined before they are shown."""
+    """Whether small deltas are joined before they are published."""
     coalesce_delay_ms: int = 40
-    """The longest a piece waits to be joined with more; a stalled stream shows what it has."""
+    """The maximum time that a delta waits to be joined with more."""
     preferred_chunk_size: int = 64
-    """How many characters are enough to be shown without waiting."""
+    """The number of characters that are published without waiting."""
 
     def __post_init__(self) -> None:
         _check_bool(self.coalesce_tokens, "coalesce_tokens")
         _check_minimum(self.coalesce_delay_ms, 0, "coalesce_delay_ms", (int, float))
         _check_minimum(self.preferred_chunk_size, 1, "preferred_chunk_size", int)
+
+
+Check: TypeAlias = Callable[[str, str | None], str | None]
+"""A function from an answer and its finish reason to an objection, or None to accept the answer."""
+
+
+class RunInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of a run."""
+
+    say: tuple[Message, ...] = ()
+    """Messages that are added to the branch at the start; a refused run adds none."""
+    at: int | None = None
+    """The number of messages, without the system message, that the branch must have at the start.
+    """
+    last: UUID | None = None
+    """The id of the last of those messages; None for any."""
+    check: Check | None = None
+    """Checks each answer; the model gets its objection and answers again."""
+    only: UUID | None = None
+    """The only tool call to make; no model is called."""
+
+
+NO_INPUT = RunInput()
 
 
 def _check_minimum(value: Any, minimum: int, name: str, kind: Any) -> None:

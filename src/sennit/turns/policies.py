@@ -1,10 +1,10 @@
 """Policies: hooks that may change or refuse requests and replies.
 
-A policy sees the whole request just before it is sent, and the whole reply before any of it counts,
-streamed or not; it may change or refuse either. What a reply policy has not seen never stands on
-the branch: a reply that breaks off before its end is dropped, and if pieces of it were shown, that
-they do not count is told. A policy that fails ends the run, because a rule that cannot be checked
-does not hold.
+A policy sees the whole request just before it is sent, and the whole reply before it counts,
+streamed or not; it may change or refuse either. A reply that no reply policy has seen is never on
+the branch: one that breaks off is dropped, and if increments of it were published, an event says
+that they are void. A policy that raises ends the run, because a rule that cannot be checked does
+not hold.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class Refusal:
 
 
 class Policy:
-    """A rule for what goes to a model and what comes back: override what you need.
+    """A policy for requests to a model and for its replies: override the methods you need.
 
-    Each method may be async. None leaves things as they are; several policies see, one after
-    another, what those before them gave.
+    Each method may be async and may return None for no change. Policies are applied in order, each
+    to the result of those before it.
     """
 
     def on_request(self, request: ModelRequest) -> Any:
-        """Before a model is asked: give another ModelRequest, a Refusal, or None."""
+        """Handle a request before it is sent: return another ModelRequest, a Refusal, or None."""
 
     def on_response(self, request: ModelRequest, reply: Reply) -> Any:
         """Handle a reply: return another Reply, a Refusal, or None."""
 
 
 def checked_policies(policies: Any) -> tuple[Any, ...]:
-    """Policies as a tuple; raises InvalidTypeError for what has neither method."""
+    """Return the policies as a tuple; raises InvalidTypeError for an object with neither method."""
     if not isinstance(policies, Iterable):
         raise InvalidTypeError(f"policies must be a list of policies, got {short_repr(policies)}.")
     checked = tuple(cast("Iterable[Any]", policies))
@@ -56,7 +56,7 @@ def checked_policies(policies: Any) -> tuple[Any, ...]:
 
 
 def has_reply_policies(policies: Iterable[Any]) -> bool:
-    """Return whether any of them looks at replies."""
+    """Return whether any policy handles replies."""
     hooks = (getattr(policy, "on_response", None) for policy in policies)
     return any(
         hook is not None and getattr(hook, "__func__", None) is not Policy.on_response
@@ -65,14 +65,14 @@ def has_reply_policies(policies: Iterable[Any]) -> bool:
 
 
 async def pass_request(policies: Iterable[Any], request: ModelRequest) -> ModelRequest:
-    """The request as the policies leave it; raises PolicyError."""
+    """Return the request after all policies; raises PolicyError."""
     for policy in policies:
         request = await _apply_hook(policy, "on_request", request, request)
     return request
 
 
 async def pass_reply(policies: Iterable[Any], request: ModelRequest, reply: Reply) -> Reply:
-    """The reply as the policies leave it; raises PolicyError."""
+    """Return the reply after all policies; raises PolicyError."""
     for policy in policies:
         reply = await _apply_hook(policy, "on_response", reply, request, reply)
     return reply

@@ -1,8 +1,8 @@
 """The messages of a branch that a prompt contains.
 
-Entries that a commit has archived are left out of prompts. A commit may come at any moment, also
-between a question and its answer: what waits for an answer is sent, archived or not, and so
-are the calls whose results came after the commit, as long as their turn goes on.
+Prompts leave out messages that a commit has archived. A commit may come at any moment, also between
+a question and its answer: an unanswered message is sent even if it is archived, and so are the tool
+calls whose results came after the commit, until their turn ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_TAIL_SIZE = 16
 
 
 def prompt_ids(branch: Branch) -> Progression | list[UUID]:
-    """The ids of what a prompt holds; one that grows with the branch, if nothing stands apart."""
+    """Return the ids of the messages in a prompt; if possible a view that grows with the branch."""
     with branch.session.lock:
         current = branch.current
         if not isinstance(current, UnarchivedView):
@@ -41,13 +41,13 @@ def prompt_ids(branch: Branch) -> Progression | list[UUID]:
 
 
 def prompt_messages(branch: Branch) -> list[Message]:
-    """The messages that a prompt holds."""
+    """Return the messages in a prompt."""
     with branch.session.lock:
         return branch.session.messages.pick(list(prompt_ids(branch)))
 
 
 def prompt_at(branch: Branch, place: int) -> list[Message]:
-    """Return the messages of the prompt for what stands at an index: nothing archived by then."""
+    """Return the messages of the prompt for the answer at an index, without archived ones."""
     with branch.session.lock:
         archives, answer = branch.session.archives, branch[place]
         above = branch.session.messages.pick(branch[:place])
@@ -81,14 +81,14 @@ def nothing_to_answer(branch: Branch) -> str | None:
 
 
 def check_answerable(branch: Branch, prompt: Sequence[Mapping[str, Any]]) -> None:
-    """Raise NothingToAskError if a prompt that was made of a branch has nothing to answer."""
+    """Raise NothingToAskError if a prompt has nothing to answer."""
     only_system = all(message["role"] == "system" for message in prompt[-1:])
     if only_system and (reason := nothing_to_answer(branch)) is not None:
         raise NothingToAskError(reason)
 
 
 def _is_conversation(message: Message) -> bool:
-    """Return whether somebody has said this in the conversation, rather than set it up."""
+    """Return whether a message is part of the conversation, rather than its set-up."""
     content = message.content
     return not (
         content.empty or isinstance(content, SystemContent) or SPECIAL_TURN_KEY in message.metadata
@@ -105,7 +105,7 @@ def _open_turn_start_on(branch: Branch) -> int:
 
 
 def _growing_tails(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
-    """The end of a branch, from shortly before it, then from further and further back."""
+    """Yield ever longer ends of a branch, as start index and messages."""
     size = _FIRST_TAIL_SIZE
     while True:
         start = max(0, len(branch) - size)
@@ -116,10 +116,11 @@ def _growing_tails(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
 
 
 def open_turn_start(messages: Sequence[Message]) -> int:
-    """Return the start of the last turn if it is unfinished: from there on nothing is replaced.
+    """Return the start of the last turn if it is unfinished: messages from there on are not
+    replaced.
 
-    A turn is over with a text after which the user speaks, or nobody. Messages of special turns
-    are no part of any.
+    A turn is finished by a text of the assistant that a user message, or nothing, follows. Messages
+    of special turns are part of no turn.
     """
     following: MessageContent | None = None
     for index in reversed(range(len(messages))):

@@ -1,7 +1,7 @@
 """Recovery of an interrupted run from its journal.
 
-A run that a crash cut off, or that waits for a person, is not over. Its events say which tools were
-under way, what people have decided, and which text was shown but never became a message.
+A run that crashed or waits for approval is unfinished. Its events say which tool calls were
+started, what was decided, and which text was published but never became a message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sennit.turns.tools.call_state import ToolCallStates
 
 @dataclass(slots=True)
 class PartialText:
-    """Text that was shown and never completed."""
+    """The published text of a message that was never completed."""
 
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -48,33 +48,33 @@ class PartialText:
 
 @dataclass(slots=True)
 class UnfinishedRun:
-    """A run that is not over."""
+    """A run that has not ended."""
 
     record: RunRecord
     turns: int = 0
-    """The model's turns that came to an end; one that was cut off is taken again."""
+    """The number of finished model turns; an interrupted one is repeated."""
     passes: int = 0
-    """How often calls were worked off to the last."""
+    """The number of finished passes over pending calls."""
     tool_calls: int = 0
     usage: Usage = NO_USAGE
     finish: str | None = None
-    """Why the model last stopped."""
+    """The last finish reason of the model."""
     said: list[Message] = field(default_factory=list[Message])
-    """What it has put on the branch."""
+    """The messages that it added to the branch."""
     drafts: dict[UUID, PartialText] = field(default_factory=dict[UUID, PartialText])
     calls: ToolCallStates = field(default_factory=ToolCallStates)
-    """The tool calls it made, and the decisions about them."""
+    """The tool calls that it made, and the decisions about them."""
     steered: dict[UUID, MessageQueued] = field(default_factory=dict[UUID, MessageQueued])
-    """What people have said that it did not take in yet."""
+    """Queued user messages that it has not read yet."""
     _completed_passes: int = 0
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Return the run's stored data."""
+        """The stored data of the run."""
         return loads(self.record.body)
 
     def apply(self, event: AnyEvent) -> None:
-        """Take in what happened next."""
+        """Apply the next event."""
         self.calls.apply(event)
         match event:
             case TurnStarted():
@@ -119,7 +119,9 @@ def _usage_of(message: Message) -> Usage:
 
 
 def find_unfinished_run(runs: RunRepository) -> UnfinishedRun | None:
-    """The last run of a branch, if it is not over; what others have said there is taken in."""
+    """Return the last run of a branch if it has not ended, after loading the changes of other
+    processes.
+    """
     runs.refresh()
     last = runs.last()
     if last is None or last.state == "ended":
@@ -131,7 +133,7 @@ def find_unfinished_run(runs: RunRepository) -> UnfinishedRun | None:
 
 
 def events_of(runs: RunRepository, run: RunRecord) -> list[AnyEvent]:
-    """All that a run noted, in order; nothing of another stands in between."""
+    """Return all events of a run, in order."""
     after = loads(run.body).get("after", 0)
     rest = dropwhile(lambda record: record.run != run.id, runs.all_events(after))
     records = takewhile(lambda record: record.run == run.id, rest)
@@ -139,7 +141,7 @@ def events_of(runs: RunRepository, run: RunRecord) -> list[AnyEvent]:
 
 
 def replay(runs: RunRepository, run_id: UUID) -> list[AnyEvent]:
-    """The events of a run as they were shown; raises NotFoundError."""
+    """Return the events of a run as they were published; raises NotFoundError."""
     record = next((run for run in runs.runs() if run.id == run_id), None)
     if record is None:
         raise NotFoundError(f"There is no run {run_id} on branch {runs.branch.name!r}.")
@@ -147,7 +149,7 @@ def replay(runs: RunRepository, run_id: UUID) -> list[AnyEvent]:
 
 
 def shown_after(runs: RunRepository, after: int) -> list[AnyEvent]:
-    """All that happened on a branch past an event, in order and as it was shown."""
+    """Return all events of a branch past a sequence number, in order and as they were published."""
     events = restore_bodies(
         [from_record(record, runs.message) for record in runs.all_events(after)]
     )

@@ -1,12 +1,13 @@
 """The reply builder: deltas of a model become messages.
 
-A text is shown as it comes; it ends where something else begins, and later text is another message.
-All that a reply holds is put on the branch when the reply has ended, in the order in which it came
-and in one step: whatever happens meanwhile, a branch never shows a text whose calls are missing. If
-the reply has to be judged first, it waits for that too.
+Text is published as it arrives; a text ends where something else begins, and later text is another
+message. All messages of a reply are added to the branch when the reply has ended, in order and in
+one write, so a branch never has a text whose tool calls are missing. If policies review the reply,
+it waits for them too.
 
-Models write what no store can hold and no provider takes back (half a character, a NUL, arguments
-a hundred levels deep, one id for two calls): it is mended here, or told as a problem of the call.
+Models produce output that no store can hold and no provider accepts (half a surrogate pair, a NUL,
+arguments nested a hundred levels deep, one id for two calls): it is repaired here, or becomes a
+problem of the call that the model is told about.
 """
 
 from __future__ import annotations
@@ -43,31 +44,31 @@ _TRUNCATIONS = {
     "error": "the reply broke off with an error",
     "refusal": "the provider's filter cut the reply off",
 }
-"""Ends of a reply after which its last call may be half of one, and what the model is told."""
+"""Finish reasons after which the last call may be incomplete, with the text for the model."""
 
 
 class ReplyListener(Protocol):
     """The listener of a reply builder."""
 
     def on_delta(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
-        """More of a message that is being said."""
+        """Handle an increment of an unfinished message."""
         ...
 
     def on_text(self, message: Message) -> None:
-        """A text is complete."""
+        """Handle a complete text."""
         ...
 
     def on_tool_call(self, message: Message) -> None:
-        """A request for a tool is complete."""
+        """Handle a complete tool call."""
         ...
 
     def on_dropped(self, message_id: UUID) -> None:
-        """A message that was being said will not be."""
+        """Handle the removal of an unfinished message."""
         ...
 
 
 class _TextItem(msgspec.Struct):
-    """Something that is being said."""
+    """A text or reasoning that is still growing."""
 
     id: UUID = msgspec.field(default_factory=new_id)
     text: list[str] = []
@@ -84,7 +85,7 @@ class _CallItem(msgspec.Struct):
 class ReplyBuilder:
     """The reply of a model in one turn, while it streams.
 
-    One that is `judged` becomes messages only with `accept`.
+    With `needs_review` it becomes messages only when `accept` is called.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class ReplyBuilder:
         *,
         needs_review: bool = False,
     ) -> None:
-        """`used` gives the ids of earlier calls; it is only asked if there are new ones."""
+        """`used` returns the ids of earlier calls; it is called only if there are new ones."""
         self._listener, self._sender, self._used_ids, self.needs_review = (
             listener,
             sender,
@@ -106,10 +107,10 @@ class ReplyBuilder:
         self._calls: dict[int, _CallItem] = {}
         self.finished: Finished | None = None
         self.requests: list[Message] = []
-        """The calls that were asked for, once the reply has ended."""
+        """The tool calls of the reply, once it has ended."""
 
     def feed(self, delta: Delta) -> None:
-        """Take in what comes next."""
+        """Process the next delta."""
         if isinstance(delta, TextDelta):
             if delta.text:
                 item, text = self._text_item(), replace_invalid(delta.text)
@@ -143,7 +144,7 @@ class ReplyBuilder:
             yield ReplyText("".join(item.text))
 
     def accept(self, reply: Reply | None = None) -> None:
-        """The reply was judged and stands as it was said, or becomes another one."""
+        """Accept the reviewed reply, or another one in its place."""
         self.needs_review = False
         if reply is None:
             if self.finished is not None:
@@ -155,7 +156,7 @@ class ReplyBuilder:
             self.feed(delta)
 
     def _text_item(self, *, thinking: bool = False) -> _TextItem:
-        """The text that is growing; thinking after an answer begins another one."""
+        """Return the growing text; reasoning after an answer starts another one."""
         last = self._items[-1] if self._items else None
         if isinstance(last, _TextItem) and not (thinking and last.text):
             return last
@@ -184,9 +185,9 @@ class ReplyBuilder:
                 self._complete_call(item, metadata, used_ids, truncation)
 
     def interrupt(self, *, keep: bool) -> None:
-        """The reply breaks off: keep what was shown, or drop it; half a call never counts.
+        """Break off the reply: keep the published text or drop it; an incomplete call never counts.
 
-        What was not judged is never kept.
+        Text that policies have not reviewed is never kept.
         """
         for item in self._items:
             if isinstance(item, _TextItem):
@@ -224,24 +225,24 @@ class ReplyBuilder:
 
 
 class MessageCollector:
-    """Someone who only gathers the messages."""
+    """A listener that collects the messages."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
     def on_delta(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
-        """Nobody watches."""
+        """Ignore increments."""
 
     def on_text(self, message: Message) -> None:
-        """Keep it."""
+        """Collect the text."""
         self.messages.append(message)
 
     def on_tool_call(self, message: Message) -> None:
-        """Keep it."""
+        """Collect the tool call."""
         self.messages.append(message)
 
     def on_dropped(self, message_id: UUID) -> None:
-        """It was never kept."""
+        """Do nothing: an unfinished message was never collected."""
 
 
 def _finish_metadata(end: Finished) -> dict[str, Any]:
@@ -250,7 +251,7 @@ def _finish_metadata(end: Finished) -> dict[str, Any]:
 
 
 def _unique_call_id(item: _CallItem, used_ids: set[str]) -> str:
-    """The id of a call, or another one if it is blank, odd, or that of an earlier call."""
+    """Return the id of a call, or a new one if it is blank, invalid or already used."""
     call_id = item.call_id
     unique_id = (
         call_id if is_valid_call_id(call_id) and call_id not in used_ids else f"call_{item.id.hex}"
@@ -260,7 +261,7 @@ def _unique_call_id(item: _CallItem, used_ids: set[str]) -> str:
 
 
 def _parse_arguments(raw: str) -> tuple[Any, str]:
-    """The arguments in a text, or what is wrong with it; no text at all is no arguments."""
+    """Return the arguments in a text, or what is wrong with it; no text means no arguments."""
     if not raw.strip():
         return {}, ""
     try:

@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Model, tools and parameters of a conversation; made by `session.conversation` or
+    """Model, tools and parameters of a conversation; created by `session.conversation` or
     `Request.of`.
     """
 
     branch: Branch
     model: Model
     model_name: str
-    """The name the model goes by in the branch's grants."""
+    """The name of the model in the branch's grants."""
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     policies: tuple[Any, ...] = ()
-    """What every question and every answer has to pass; see Policy."""
+    """Policies that every request and reply passes; see Policy."""
     contexts: tuple[Any, ...] = ()
-    """Who adds to the prompt; see ContextProvider."""
+    """Context providers, which add to the prompt; see ContextProvider."""
     output: ModelSchema | None = None
-    """The form every text of the model has to have; for models that can be held to one."""
+    """The schema of the model's output, for models that support one."""
     registered: frozenset[str] = frozenset()
-    """Those of the names that were given as registered names: the branch must be granted them."""
+    """Which of the names were passed as registered names: the branch needs grants for them."""
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Plain data that its runs record, for whoever has to make the same request to resume one."""
+    """JSON data stored with the runs, from which the request can be built again to resume one."""
     system: MaybeUnset[Message | None] = Unset
-    """The system message the branch gets as a run begins, once no other run has it; None: none."""
+    """The system message that the branch gets at the start of a run; None removes it."""
 
     @classmethod
     def of(
@@ -74,11 +74,11 @@ class Request:
         contexts: Iterable[Any] = (),
         **params: Any,
     ) -> Request:
-        """Make a request; model and tools are registered names, or objects.
+        """Return a request; model and tools are registered names or objects.
 
-        `params` are the model's. Raises NotFoundError for a name that is not registered,
-        ExistsError for two tools of one name, AccessError unless the branch was granted all
-        registered names and, if it is fenced, all objects.
+        `params` are parameters of the model. Raises NotFoundError for a name that is not
+        registered, ExistsError for two tools with the same name, AccessError unless the branch was
+        granted all registered names and, if it is fenced, all objects.
         """
         draft = RequestDraft.of(
             branch.session.services,
@@ -98,7 +98,8 @@ class Request:
         contexts: tuple[Any, ...] | None,
         params: Mapping[str, Any],
     ) -> Request:
-        """The same with what is not None instead, in no form and with no tool it has to call.
+        """Return a copy with the arguments that are not None, without output schema and tool
+        choice.
 
         Raises as `of` does.
         """
@@ -124,7 +125,7 @@ class Request:
 
     @property
     def session(self) -> SessionCore:
-        """The session the branch belongs to."""
+        """The session of the branch."""
         return self.branch.session
 
     def check(self) -> None:
@@ -143,7 +144,9 @@ class Request:
         )
 
     async def set_system(self) -> None:
-        """Give the branch the system message that is named here, unless its own says the same."""
+        """Set the system message of the branch to that of the request, unless they have the same
+        content.
+        """
         new_system, session = self.system, self.branch.session
         if new_system is Unset or _text_of(new_system) == _text_of(self.branch.system):
             return
@@ -153,10 +156,9 @@ class Request:
             session.set_branch_system(self.branch, new_system)
 
     async def exec(self) -> Return:
-        """One provider call, and nothing else: no tool is called and nothing is stored.
+        """Make one provider call: no tool is called and nothing is stored.
 
-        Policies see it, context providers are not asked. Raises ModelError, PolicyError,
-        NothingToAskError.
+        Policies apply, context providers do not. Raises ModelError, PolicyError, NothingToAskError.
         """
         self.check()
         request = await pass_request(self.policies, self.model_request())
@@ -171,13 +173,13 @@ class Request:
         )
 
     def latest(self) -> Iterator[Message]:
-        """The messages of the branch from its end, read no further than they are looked at."""
+        """Yield the messages of the branch from its end, reading them lazily."""
         return messages_from_end(self.branch)
 
     def insert_before_later(self, message: Message) -> bool:
-        """Put a message before what was said on the branch after it began; False if nothing was.
+        """Insert a message before later messages of the branch; return False if there are none.
 
-        Ids grow with time, and that of a message is made when its first word comes.
+        Ids are ordered by time, and the id of a reply is created with its first delta.
         """
         later_count = 0
         for other in self.latest():
@@ -194,26 +196,26 @@ class Request:
         return nothing_to_answer(self.branch)
 
     def newest_instruction(self) -> Message | None:
-        """The last thing the user said."""
+        """Return the last user message."""
         for message in self.latest():
             if message.content.from_user and not message.content.empty:
                 return message
         return None
 
     def unanswered(self) -> bool:
-        """Return whether something was said that no text of the assistant has followed."""
+        """Return whether a message has no later text of the assistant."""
         for message in self.latest():
             if not message.content.empty and SPECIAL_TURN_KEY not in message.metadata:
                 return not (message.content.from_assistant or message.role is MessageRole.SYSTEM)
         return False
 
     def pending(self) -> list[Message]:
-        """The requests for tools at the end of the branch that have no result, the oldest first."""
+        """Return the tool calls at the end of the branch without a result, oldest first."""
         return pending_calls(self.branch)
 
 
 class RequestDraft(msgspec.Struct, frozen=True):
-    """A request, checked but for the branch; the fields are those of Request."""
+    """A request that is validated except for its branch; the fields are those of Request."""
 
     model: Model
     model_name: str
@@ -234,7 +236,7 @@ class RequestDraft(msgspec.Struct, frozen=True):
         contexts: Iterable[Any] = (),
         **params: Any,
     ) -> RequestDraft:
-        """Check all but the branch; raises as `Request.of` does."""
+        """Validate everything except the branch; raises as `Request.of` does."""
         name, resolved_model = _resolve_model(services, model)
         tools_by_name, registered_names = _resolve_tools(services, tools)
         return cls(
@@ -249,11 +251,13 @@ class RequestDraft(msgspec.Struct, frozen=True):
 
     @property
     def needs(self) -> Needs:
-        """The names that the branch must be granted."""
+        """The names that the branch needs grants for."""
         return _needs(self)
 
     def on(self, branch: Branch, notes: Mapping[str, Any] | None = None) -> Request:
-        """The request on a branch; raises AccessError unless it may use the model and all tools."""
+        """Return the request on a branch; raises AccessError unless it may use the model and all
+        tools.
+        """
         request = Request(
             branch,
             self.model,
@@ -283,7 +287,7 @@ def _resolve_model(services: ServiceRegistry, model: Any) -> tuple[str, Model]:
 
 
 def _resolve_tools(services: ServiceRegistry, tools: Any) -> tuple[dict[str, Tool], frozenset[str]]:
-    """The tools by name, and the names of those that were given as registered names."""
+    """Return the tools by name, and the names that were passed as registered names."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise InvalidTypeError(f"tools must be a list of names or tools, got {short_repr(tools)}.")
     tools_by_name: dict[str, Tool] = {}

@@ -23,17 +23,17 @@ StopReason: TypeAlias = Literal[
     "length",  # the answer was cut off by the length limit
 ]
 SPECIAL_TURN_KEY = "special_turn"
-"""What messages of special turns are marked with, in their metadata."""
+"""The metadata key of messages of special turns."""
 Severity: TypeAlias = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to know about a run."""
+    """A notice about a run."""
 
     severity: Severity
     code: str
-    """A word for programs, such as "max_tool_passes"."""
+    """A code for programs, such as "max_tool_passes"."""
     text: str
     """A sentence for people."""
 
@@ -41,9 +41,9 @@ class Notice:
 BRANCH_MOVED = Notice(
     "error", "moved", "Another writer has added messages to this branch meanwhile."
 )
-"""Why a run is refused that was to begin where a branch ended before."""
+"""The notice of a run that expected another end of the branch."""
 NOTHING_TO_RESUME = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
-"""Why there is nothing to go on with."""
+"""The notice when there is no run to resume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +52,15 @@ class Metrics:
 
     usage: Usage = NO_USAGE
     turns: int = 0
-    """Provider turns."""
+    """The number of model calls."""
     tool_calls: int = 0
-    """Tools that were called."""
+    """The number of tool calls."""
     seconds: float = 0.0
-    """From start to end, waiting for people not counted."""
+    """The duration, without the time spent waiting for approval."""
     finish_reason: str | None = None
-    """What the provider last said about why it stopped."""
+    """The last finish reason of the provider."""
     model: str = ""
-    """The model that answered last."""
+    """The model of the last reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +72,35 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """The result of a run, or, while it streams, its next piece.
+    """The result of a run, or an item of its stream.
 
-    Exactly one of three flags is set. An increment (`is_delta`) carries more of a text in its body,
-    a finished message (`is_message`) that message, and the final result (`is_final`), which comes
-    last, all that the run has added to the branch. `str()` of an increment is its text, and "" of
-    the others, so the joined pieces of a stream are what the model has answered.
+    Exactly one of three flags is set. An increment (`is_delta`) has more of a text in its body, a
+    finished message (`is_message`) has that message, and the final result (`is_final`), which comes
+    last, has all messages that the run added to the branch. `str()` of an increment is its text and
+    "" of the others, so the joined items of a stream are the model's answer.
     """
 
     stop_reason: StopReason | None = None
-    """Why it ended; None for a piece of a stream."""
+    """Why the run ended; None for other items of a stream."""
     body: Body = Body()
     messages: tuple[Notice, ...] = ()
     metrics: Metrics = Metrics()
     run_id: UUID | None = None
     seq: int = 0
-    """The number of the event it was made from."""
+    """The sequence number of its event."""
     is_delta: bool = False
-    """Whether it is an increment of a message that is being said."""
+    """True for an increment of an unfinished message."""
     error: Exception | None = field(default=None, compare=False, repr=False)
-    """What the run failed with, in the program that ran it."""
+    """The exception that the run failed with; only in the process that ran it."""
 
     @property
     def is_message(self) -> bool:
-        """True if it is a message of a stream that is complete."""
+        """True for a finished message of a stream."""
         return self.stop_reason is None and not self.is_delta
 
     @property
     def is_final(self) -> bool:
-        """True if it is the result of a run that has ended."""
+        """True for the final result of a run."""
         return self.stop_reason is not None
 
     def __str__(self) -> str:
@@ -108,12 +108,12 @@ class Return:
 
     @property
     def success(self) -> bool:
-        """True if the run came to a stable end."""
+        """True if the run ended as stable."""
         return self.stop_reason == "stable"
 
     @property
     def text(self) -> str:
-        """The text in the body, of the assistant alone."""
+        """The text of the assistant in the body."""
         contents = (message.content for message in self.body.interactions)
         return "".join(
             content.assistant_response or ""
@@ -126,7 +126,7 @@ class Return:
         """The assistant's final text, after the last tool call or user message; "" if there is
         none.
 
-        A greeting and an answer to what was said are two things.
+        A greeting is not part of an answer.
         """
         answer: list[Message] = []
         for message in reversed(self.body.interactions):
@@ -140,13 +140,13 @@ class Return:
         return Return(body=Body(tuple(reversed(answer)))).text
 
     def worse(self, notice: Notice) -> Return:
-        """The same as a failure, and why."""
+        """Return a copy that failed with another notice."""
         return replace(self, stop_reason="error", messages=(*self.messages, notice))
 
     def raise_for_error(self) -> Return:
-        """Itself, or raises RunError if the run did not end well; for a suspended one it does not.
+        """Return itself, or raise RunError if the run failed.
 
-        Being cancelled or suspended is no error.
+        A cancelled or suspended run has not failed.
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
             return self

@@ -6,6 +6,7 @@ they are published. Exactly one RunEnded is emitted, whatever happens.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
@@ -50,13 +51,12 @@ from sennit.turns.events import (
     WarningIssued,
 )
 from sennit.turns.journal import Journal
-from sennit.turns.options import SessionOptions, StreamingOptions
+from sennit.turns.options import NO_INPUT, RunInput, SessionOptions, StreamingOptions
 from sennit.turns.policies import has_reply_policies
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.request import Request
 from sennit.turns.result import SPECIAL_TURN_KEY, Body, Metrics, Notice, Return, StopReason
-from sennit.turns.run_input import NO_INPUT, RunInput
 from sennit.turns.step import (
     CallModel,
     MakeRoom,
@@ -66,9 +66,15 @@ from sennit.turns.step import (
     exhausted_limit,
     next_step,
     single_step,
+    stop_for_error,
 )
 from sennit.turns.tools.call_state import ToolCallStates
 from sennit.turns.tools.pending_calls import call_id_of
+
+_SELF_CANCELLED = (
+    "Code that the run calls (the model, a policy or a context provider) raised CancelledError, "
+    "though nobody has cancelled the run."
+)
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -451,6 +457,14 @@ class Run:
         if self.draft is not None:
             self.draft.interrupt(keep=keep and self.options.on_cancel == "keep_partial")
             self.draft = None
+
+    def fail(self, error: Exception | CancelledError) -> Stop:
+        """Return the Stop of a run in which the model, the store or plugged-in code failed."""
+        if isinstance(error, CancelledError):
+            error = ModelError(_SELF_CANCELLED, kind="failed")
+        self.interrupt_reply()
+        self.error = error
+        return stop_for_error(error)
 
     def interrupt(self) -> Stop:
         """Return the Stop of a cancelled or suspended run.

@@ -7,29 +7,77 @@ task only: a caller that was refused as busy must not cancel the run that it col
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError, Task, create_task, current_task, get_running_loop, sleep
+from asyncio import (
+    AbstractEventLoop,
+    CancelledError,
+    Task,
+    create_task,
+    current_task,
+    get_running_loop,
+    run_coroutine_threadsafe,
+    sleep,
+)
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.message import Message
-from sennit.turns.active_run import ActiveRun, running_loop
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, observer_warning
-from sennit.turns.options import SessionOptions, StreamingOptions, WhenBusy
+from sennit.turns.options import NO_INPUT, RunInput, SessionOptions, StreamingOptions, WhenBusy
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.request import Request
 from sennit.turns.result import Notice, Return
 from sennit.turns.run import CancelMode, Run, stop_nothing
-from sennit.turns.run_input import NO_INPUT, RunInput
 from sennit.turns.subscription import publish_to_subscribers
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02  # between two checks whether the active run has ended
+
+
+@dataclass(slots=True)
+class ActiveRun:
+    """The active run, with its task and event loop."""
+
+    run: Run
+    loop: AbstractEventLoop
+    task: Task[Return]
+    started_by: Task[Any] | None
+    """The task that awaits it."""
+
+    def cancel(self, mode: CancelMode) -> None:
+        """Cancel the run; repeated calls have no effect."""
+        if mode == "after_turn":
+            self.run.progress.stopping = True
+        elif not self.run.cancel_requested:
+            self.run.cancel_requested = True
+            if self.loop is _running_loop():
+                self.task.cancel()
+                return
+            with suppress(RuntimeError):  # its loop has ended, and the run with it
+                self.loop.call_soon_threadsafe(self.task.cancel)
+
+    def steer(self, message: Message) -> bool:
+        """Queue a message for the run; return False if it has ended. From another thread, wait
+        until it is durable.
+        """
+        if self.loop is _running_loop():
+            return self.run.steer(message)
+        try:
+            return run_coroutine_threadsafe(self._steer(message), self.loop).result()
+        except RuntimeError:  # its loop has ended, and the run with it
+            return False
+
+    async def _steer(self, message: Message) -> bool:
+        accepted = self.run.steer(message)
+        if accepted:
+            await self.run.flush()
+        return accepted
 
 
 class Runner:
@@ -82,7 +130,7 @@ class Runner:
     def local_run(self) -> Run | None:
         """Return the active run if it runs on the current event loop."""
         current = self._current
-        if current is None or not current.run.is_active or current.loop is not running_loop():
+        if current is None or not current.run.is_active or current.loop is not _running_loop():
             return None
         return current.run
 
@@ -208,3 +256,11 @@ def _warner(run: Run, late: list[Notice]) -> Callable[[Any, BaseException], None
             late.append(Notice("warning", "observer", text))
 
     return warn
+
+
+def _running_loop() -> AbstractEventLoop | None:
+    """Return the running event loop of this thread, if any."""
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None

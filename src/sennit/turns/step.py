@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
 
+from sennit.errors import ConflictError, NothingToAskError, SennitError
 from sennit.messages.message import Message
 from sennit.services.models.reply import NO_USAGE, Usage
 from sennit.turns.options import Budget, SessionOptions
@@ -172,3 +173,12 @@ def exhausted_limit(progress: Progress, budget: Budget | None) -> str | None:
         (name for name, (spent, limit) in used.items() if limit is not None and spent >= limit),
         None,
     )
+
+
+def stop_for_error(error: Exception) -> Stop:
+    """Return the Stop of a run in which the model, the store or plugged-in code failed."""
+    if isinstance(error, NothingToAskError):
+        return Stop("invalid", (Notice("error", "empty", str(error)),))
+    text = str(error) if isinstance(error, SennitError) else f"{type(error).__name__}: {error}"
+    code = "lost_lease" if isinstance(error, ConflictError) else type(error).__name__
+    return Stop("error", (Notice("error", getattr(error, "kind", code), text),))

@@ -25,10 +25,10 @@ _T = TypeVar("_T")
 
 
 class RunStream(Generic[_T]):
-    """A run as it happens: an async iterator, and an async context manager.
+    """A run as a stream: an async iterator and an async context manager.
 
     The run starts with the block, or with the first step of a plain `async for`. Leaving the block
-    before the end cancels it and waits until what was said is safe.
+    early cancels the run and waits until its messages are durable.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RunStream(Generic[_T]):
 
 
 async def _with_observer_warnings(ended: RunEnded, task: Task[Return]) -> RunEnded:
-    """The end of a run, with what observers raised at it: they are waited for anyhow."""
+    """Return the end of a run with the warnings of its observers, which are awaited first."""
     await wait({task})
     if task.cancelled() or task.exception() is not None:
         return ended

@@ -1,8 +1,8 @@
 """The outcome of a special turn, and how it is applied to the branch.
 
-It goes to the head of the branch as that is by then, in one write: through the run under way in
-this conversation, if there is one, else with the branch held for a moment. A run that waits for a
-person, or was interrupted, is left as it is.
+It is written at the current head of the branch: through the active run of this conversation, if
+there is one, and otherwise under a brief lease. A run that is suspended or was interrupted is left
+as it is.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from sennit.turns.journal import Journal, Publish
 from sennit.turns.result import Notice, Return
 from sennit.turns.run import Run
 
-_BUSY_TIMEOUT_SECONDS = (
-    60.0  # seconds that what was said waits for a run of someone else on the branch
-)
-_POLL_SECONDS = 0.02  # seconds between two looks
+_BUSY_TIMEOUT_SECONDS = 60.0  # for the end of another process's run on the branch
+_POLL_SECONDS = 0.02
 
 
 class EventRecorder(Protocol):
-    """Notes an event, with the message it appends to the branch, or how it rewrites that."""
+    """Records an event, with the message it appends to the branch or the rewrite of the branch."""
 
     def __call__(
         self,
@@ -53,18 +51,18 @@ class SpecialOutcome:
 
     result: Return
     appended: tuple[Message, ...] = ()
-    """What is appended."""
+    """The messages to append."""
     rewrite: Rewrite | None = None
-    """What replaces what is above, instead."""
+    """The rewrite that replaces earlier messages, instead."""
     replaced: int = 0
 
     @property
     def changes_branch(self) -> bool:
-        """True if anything is to be put on the branch."""
+        """True if there is anything to write."""
         return bool(self.appended) or self.rewrite is not None
 
     def fits(self, branch: Branch) -> bool:
-        """Return whether what it replaces, if anything, is still on the branch."""
+        """Return whether the messages to replace, if any, are still on the branch."""
         plan = self.rewrite
         return plan is None or plan.through is None or plan.through in branch
 
@@ -76,7 +74,9 @@ class SpecialOutcome:
             )
 
     def put_on_branch(self, emit: EventRecorder, *, to_make_room: bool = False) -> None:
-        """Tell what is put on the branch; `to_make_room` is for what a run does by itself."""
+        """Emit the events that change the branch; `to_make_room` is True if the run itself asked
+        for it.
+        """
         plan = self.rewrite
         if plan is not None:
             (message,) = plan.put
@@ -95,13 +95,13 @@ class SpecialOutcome:
 async def apply_outcome(
     outcome: SpecialOutcome, branch: Branch, active_run: Callable[[], Run | None], publish: Publish
 ) -> Return:
-    """Put on the branch what a special turn leaves, through the run under way if there is one."""
+    """Apply the outcome of a special turn to the branch, through the active run if there is one."""
     deadline = clock.monotonic() + _BUSY_TIMEOUT_SECONDS
     try:
         while True:
             run = active_run()
             if run is not None:
-                await run.flush()  # what others replace is checked against, and cannot fail it
+                await run.flush()  # so that the check sees what other turns have replaced
                 if not run.is_active:
                     continue
                 outcome.check(branch)
@@ -125,9 +125,7 @@ async def _apply_with_lease(outcome: SpecialOutcome, branch: Branch, publish: Pu
     async with hold_lease(runs, new_holder(brief=True)) as branch_lease:
         outcome.check(branch)
         journal = Journal(runs, branch_lease, publish)
-        if (
-            branch_lease.unfinished_run is None
-        ):  # a run that waits, or was interrupted, stays the last one
+        if branch_lease.unfinished_run is None:  # an unfinished run stays the last one
             run_id = outcome.result.run_id or new_id()
             now, body = clock.now_us(), dumps({"after": branch_lease.seq})
             journal.put_run(RunRecord(run_id, branch.id, "ended", now, now, body))
@@ -139,7 +137,7 @@ async def _apply_with_lease(outcome: SpecialOutcome, branch: Branch, publish: Pu
 
 @dataclass(slots=True)
 class _EventNumberer:
-    """Numbers events, one after another."""
+    """An emitter that numbers events."""
 
     journal: Journal
     run_id: UUID
@@ -153,6 +151,6 @@ class _EventNumberer:
         rewrite: Rewrite | None = None,
         **fields: Any,
     ) -> None:
-        """Note an event."""
+        """Record an event."""
         self.seq += 1
         self.journal.add(kind(seq=self.seq, run_id=self.run_id, **fields), put, rewrite)

@@ -1,8 +1,8 @@
 """Automatic special turns: greeting and summary.
 
-Room is made by a summary in place of what was said before the turn under way; that turn, with the
-results of its tools, is never touched. A summary that fails changes nothing: the run goes on as it
-is, and fails only if the provider had already refused it.
+A summary replaces the messages before the current turn; that turn with its tool results stays. A
+failed summary changes nothing: the run continues, and fails only if the provider has already
+refused the prompt as too long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sennit.turns.special.run import RunLoop, run_special_turn
 
 
 async def greet(run: Run, run_loop: RunLoop) -> None:
-    """Have the model greet; the greeting stands before what it is yet to answer."""
+    """Have the model greet; the greeting is placed before the messages it is yet to answer."""
     await run.journal.flush_messages()
     outcome = await run_special_turn(
         greeting(), run.request, run_loop, streaming=run.streaming is not None
@@ -30,7 +30,7 @@ async def greet(run: Run, run_loop: RunLoop) -> None:
     run.progress.usage += outcome.result.metrics.usage
     if not outcome.appended:
         raise _failure(outcome.result, "The model did not greet")
-    await run.journal.flush_messages()  # what special turns have replaced meanwhile
+    await run.journal.flush_messages()  # includes replacements by other special turns
     run.emit(
         MessageCompleted,
         new=outcome.appended[0],
@@ -41,7 +41,7 @@ async def greet(run: Run, run_loop: RunLoop) -> None:
 
 
 def _insert_before_open_turn(run: Run, messages: tuple[Message, ...]) -> Rewrite | None:
-    """Return a function that inserts messages before the open turn; None if there is none."""
+    """Return the rewrite that inserts messages before the open turn; None to append them."""
     system = run.request.branch.system
     history = [message for message in run.request.branch.messages if message is not system]
     start = open_turn_start(history)
@@ -51,7 +51,9 @@ def _insert_before_open_turn(run: Run, messages: tuple[Message, ...]) -> Rewrite
 
 
 async def make_room(run: Run, run_loop: RunLoop) -> None:
-    """Have what was said earlier summarised; less and less of it while that is itself too long."""
+    """Have earlier messages summarised; fewer and fewer of them while the summary itself is too
+    long.
+    """
     await run.journal.flush_messages()
     system = run.request.branch.system
     history = [message for message in prompt_messages(run.request.branch) if message is not system]
@@ -65,12 +67,12 @@ async def make_room(run: Run, run_loop: RunLoop) -> None:
         if outcome.changes_branch or not _is_too_long(outcome.result):
             break
         upto = _halfway(history[:upto])
-    await run.journal.flush_messages()  # what special turns have replaced meanwhile
+    await run.journal.flush_messages()  # includes replacements by other special turns
     _apply_summary(run, outcome)
 
 
 def _apply_summary(run: Run, outcome: SpecialOutcome | None) -> None:
-    """Put a summary on the branch; without one, that there is no room is known until it changes."""
+    """Apply a summary to the branch; without one, do not try again until something changes."""
     progress = run.progress
     fits = outcome is not None and outcome.fits(run.request.branch)
     if outcome is not None and outcome.changes_branch and fits:

@@ -1,7 +1,7 @@
 """Definitions of special turns, persistence strategies and interaction filters.
 
-A special turn is a value: what the model sees, which one is asked, and what is kept of it on the
-branch. How one is carried out is in `aside`; it leaves no trace but what it keeps.
+A special turn is a value: the prompt, the model, and what is kept of it on the branch.
+`special.run` executes it; nothing else of it is kept.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from sennit.services.models.request import MessageInput
 from sennit.turns.options import SessionOptions
 
 KINDS = ("system", "user", "assistant", "tool", "context")
-"""What a filter tells apart: the roles, and what is context alone."""
+"""The kinds that a filter distinguishes: the roles, and messages with context only."""
 
 
 class PersistenceStrategy(Enum):
     """The strategy for keeping the result of a special turn."""
 
     PERSIST_RESULT = "persist_result"
-    """The answer."""
+    """Keep the answer."""
     PERSIST_ALL = "persist_all"
-    """All that was said in it: its instruction, tool calls and their results, the answer."""
+    """Keep all its messages: instruction, tool calls and results, answer."""
     EPHEMERAL = "ephemeral"
-    """Nothing."""
+    """Keep nothing."""
     REPLACE_ABOVE = "replace_above"
-    """The answer, in place of all that stood above; that goes to a branch of its own."""
+    """Keep the answer in place of all earlier messages, which are moved to a branch of their own.
+    """
 
 
 class _FilterMethod:
-    """A method of a filter that also begins a new one when it is called on the class."""
+    """A method of a filter that, called on the class, starts with an empty filter."""
 
     def __init__(self, method: Callable[..., InteractionFilter]) -> None:
         self._method = method
@@ -52,43 +53,43 @@ class _FilterMethod:
 
 @dataclass(frozen=True, slots=True)
 class InteractionFilter:
-    """Chooses messages by kind: "system", "user", "assistant", "tool" or "context".
+    """A filter of messages by kind: "system", "user", "assistant", "tool" or "context".
 
-    InteractionFilter.allow("user", "assistant").block("assistant")    # the user's alone
+    InteractionFilter.allow("user", "assistant").block("assistant")    # only the user's
     """
 
     allowed: frozenset[str] | None = None
     """The kinds that pass; None for all."""
     blocked: frozenset[str] = frozenset()
-    """The kinds that do not pass, allowed or not."""
+    """The kinds that do not pass, even if they are allowed."""
 
     @_FilterMethod
     def allow(self, *kinds: str | MessageRole) -> InteractionFilter:
-        """Let these pass, and no others but those allowed before."""
+        """Return a filter that allows these kinds too, and no others."""
         return InteractionFilter((self.allowed or frozenset()) | _kinds(kinds), self.blocked)
 
     @_FilterMethod
     def block(self, *kinds: str | MessageRole) -> InteractionFilter:
-        """Let these not pass, even if they are allowed."""
+        """Return a filter that blocks these kinds, even if they are allowed."""
         return InteractionFilter(self.allowed, self.blocked | _kinds(kinds))
 
     @classmethod
     def default(cls) -> InteractionFilter:
-        """All but system messages."""
+        """Return a filter for everything but system messages."""
         return cls(None, frozenset({"system"}))
 
     @classmethod
     def preserve_system_context(cls) -> InteractionFilter:
-        """System messages and contexts."""
+        """Return a filter for system messages and contexts."""
         return cls(frozenset({"system", "context"}))
 
     @classmethod
     def allow_all(cls) -> InteractionFilter:
-        """Everything."""
+        """Return a filter for everything."""
         return cls()
 
     def passes(self, message: Message) -> bool:
-        """Return whether a message is chosen; what is blocked is not, even if it is allowed."""
+        """Return whether a message passes; a blocked kind does not, even if it is allowed."""
         kind = kind_of(message)
         return kind not in self.blocked and (self.allowed is None or kind in self.allowed)
 
@@ -112,35 +113,37 @@ def _kinds(kinds: tuple[str | MessageRole, ...]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialTurn:
-    """A question beside the conversation. What is None is as in the conversation."""
+    """A request beside the conversation; fields that are None inherit from the conversation."""
 
     name: str = "special"
-    """What its messages are marked with, as `metadata["special_turn"]`."""
+    """The name that its messages have in `metadata["special_turn"]`."""
     instruction: str | None = None
-    """What is asked, after all it sees."""
+    """The instruction, which comes last in the prompt."""
     interactions: Sequence[MessageInput] | None = None
-    """What it sees instead of the conversation."""
+    """The messages to send instead of the conversation."""
     sees: InteractionFilter = field(default_factory=InteractionFilter.allow_all)
-    """What it sees of the conversation."""
+    """The filter for the messages of the conversation to send."""
     provider: str | None = None
-    """Who is asked: the name of a model, or with `model` what stands before the colon in it."""
+    """The name of a model, or, if `model` is given, the part of its name before the colon."""
     model: str | Model | None = None
-    """The model that is asked: a registered name, or an object."""
+    """The model: a registered name or an object."""
     tools: Iterable[Any] | None = None
     """The tools it may call; () for none."""
     context: Sequence[Any] | None = None
-    """What is added to the prompt instead of what context providers give; () for nothing."""
+    """The context items to add instead of those of the context providers; () for none."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Params of the model that are not as in the conversation; None unsets one."""
+    """Model parameters that differ from the conversation; None unsets one."""
     options: SessionOptions = field(default_factory=SessionOptions)
-    """How far it may go; a special turn is never summarised."""
+    """The limits of its run; a special turn is never summarised."""
     timeout: float | None = None
-    """The most seconds it may take."""
+    """The time limit in seconds."""
     strategy: PersistenceStrategy = PersistenceStrategy.PERSIST_RESULT
-    """What it leaves on the branch."""
+    """What is kept on the branch."""
     filter: InteractionFilter | None = None
-    """Which of its messages are kept, by default all but system messages. With REPLACE_ABOVE, which
-    messages above stay, by default contexts; the system message is the branch's own and stays."""
+    """The filter for its messages to keep, by default all but system messages. With REPLACE_ABOVE,
+    the filter for earlier messages that stay, by default contexts; the system message belongs to
+    the branch and stays.
+    """
 
     def __post_init__(self) -> None:
         for name, kind in _TYPES.items():
@@ -153,14 +156,14 @@ class SpecialTurn:
 
     @property
     def model_name(self) -> str | Model | None:
-        """The model that is asked, if it is not the conversation's."""
+        """The name of its model, if it is not that of the conversation."""
         if self.provider is not None and isinstance(self.model, str):
             return f"{self.provider}:{self.model}"
         return self.provider if self.model is None else self.model
 
     @property
     def chosen(self) -> InteractionFilter:
-        """The filter, or what it is by default."""
+        """The filter, or the default of its strategy."""
         if self.filter is not None:
             return self.filter
         if self.strategy is PersistenceStrategy.REPLACE_ABOVE:
@@ -189,11 +192,12 @@ _SUMMARY_PROMPT = (
     "what is still open. Leave out greetings and detours. Answer with the summary and nothing else."
 )
 
-_NO_OUTPUT_LIMITS = {"max_tokens": None, "stop": None}  # limits on answers are not meant for these
+_NO_OUTPUT_LIMITS = {"max_tokens": None, "stop": None}  # limits on answers do not apply to them
 
 
 def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
-    """A turn in which the model greets; it sees the system message alone, or `system_prompt`.
+    """Return a special turn in which the model greets; it sees only the system message or
+    `system_prompt`.
 
     `overrides` are fields of SpecialTurn.
     """
@@ -212,7 +216,8 @@ def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
 
 
 def summarize(instruction: str = _SUMMARY_PROMPT, **overrides: Any) -> SpecialTurn:
-    """A turn whose answer stands for all that was said above it, but for an unfinished turn.
+    """Return a special turn whose answer replaces all earlier messages except for an unfinished
+    turn.
 
     `overrides` are fields of SpecialTurn.
     """
@@ -229,9 +234,9 @@ def summarize(instruction: str = _SUMMARY_PROMPT, **overrides: Any) -> SpecialTu
 
 
 class GreetingSpecialTurn:
-    """Makes greetings."""
+    """A factory of greetings."""
 
     @staticmethod
     def create(provider_or_model: str | Model, system_prompt: str | None = None) -> SpecialTurn:
-        """A greeting by a registered model, or a model object; see `greeting`."""
+        """Return a greeting by a registered model or a model object; see `greeting`."""
         return greeting(system_prompt, model=provider_or_model)

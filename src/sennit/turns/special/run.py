@@ -1,8 +1,8 @@
 """Execution of a special turn on a hidden branch.
 
-The model reads and answers in a session of its own, in memory. Only when that has ended well is
-anything put on the branch, in one write, at its head as it is then: whoever watches sees what is
-kept and nothing else, and a crash leaves everything or nothing.
+The turn runs in a session of its own, in memory. Only if it succeeds is its outcome added to the
+branch, in one write at the current head: observers see what is kept and nothing else, and a crash
+leaves all of it or nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sennit.turns.special.definition import InteractionFilter, PersistenceStrate
 from sennit.turns.tools.pending_calls import call_id_of, pending_among, unanswered
 
 RunLoop = Callable[[Run], Awaitable[Return]]
-"""The loop; it is handed in, because the loop itself runs special turns."""
+"""The turn loop, as a parameter because the loop itself runs special turns."""
 
 
 async def run_special_turn(
@@ -48,10 +48,10 @@ async def run_special_turn(
     streaming: bool = False,
     upto: int | None = None,
 ) -> SpecialOutcome:
-    """Have a special turn said; nothing is put on the branch yet.
+    """Run a special turn without changing the branch.
 
-    `upto` is how many messages of the history it reads, by default all that is current; one that
-    replaces what is above leaves out a turn that is not over.
+    `upto` is the number of messages of the history that it reads, by default all current ones; a
+    turn that replaces them leaves out an unfinished turn.
     """
     try:
         special_request = _special_request(turn, request)
@@ -79,11 +79,11 @@ class _SpecialPrompt:
     """The prompt of a special turn."""
 
     above: list[Message]
-    """What it reads of the history."""
+    """The messages of the history that it reads."""
     prompt: list[Message]
-    """All it reads, its instruction last."""
+    """The whole prompt; the instruction comes last."""
     new: list[Message]
-    """Those of its prompt that are not on the branch."""
+    """The messages of the prompt that are not on the branch."""
 
     @classmethod
     def of(cls, turn: SpecialTurn, request: Request, upto: int | None) -> _SpecialPrompt:
@@ -94,15 +94,13 @@ class _SpecialPrompt:
             turn, [message for message in messages if message is not system], upto
         )
         candidates = _prompt_messages(turn, above if system is None else [system, *above])
-        # Calls that wait, or whose results it does not see, are not this turn's to make.
+        # Pending calls, and calls whose results it does not see, are not for this turn to make.
         pending = set(pending_among(reversed(candidates)))
         prompt = [message for message in candidates if message not in pending]
         return cls(above, prompt, [message for message in prompt if message.id not in branch])
 
     def replaceable(self, kept_filter: InteractionFilter) -> bool:
-        """Return whether there is anything above that an answer could stand for, and does not
-        yet.
-        """
+        """Return whether there are earlier messages that an answer could replace."""
         return any(
             not kept_filter.passes(message) and REPLACED_KEY not in message.metadata
             for message in self.above
@@ -142,7 +140,7 @@ def _special_request(turn: SpecialTurn, request: Request) -> Request:
 
 
 def _scratch_branch(request: Request, messages: Sequence[Message]) -> Branch:
-    """A branch in memory with these messages, which tools take for the real one."""
+    """Return a branch in memory with these messages, which tools see as the real one."""
     real = request.session
     session = SessionCore(real.user, agent=real.agent, id=real.id)
     branch = session.create_branch(request.branch.name, resources="*")
@@ -185,9 +183,10 @@ def _outcome_of(
 
 
 def _filter_messages(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
-    """The messages that its filter lets pass; of a call, request and result, or neither.
+    """Return the messages that its filter passes; of a tool call both request and result, or
+    neither.
 
-    A request by itself would count as a call that is yet to be made.
+    A request without its result would count as a pending call.
     """
     passing = [message for message in messages if turn.chosen.passes(message)]
     calls = [message for message in passing if isinstance(message.content, ActionRequestContent)]
@@ -201,7 +200,7 @@ def _filter_messages(turn: SpecialTurn, messages: Sequence[Message]) -> list[Mes
 
 
 def _belongs_to(message: Message, call_ids: set[str]) -> bool:
-    """Return whether a message is no result, or that of one of the calls."""
+    """Return whether a message is not a result, or the result of one of the calls."""
     content = message.content
     return not isinstance(content, ActionResponseContent) or content.request_id in call_ids
 
@@ -220,7 +219,7 @@ def _replacing_outcome(
 
 
 def _answer(messages: Sequence[Message]) -> Message | None:
-    """The last text, if it says anything."""
+    """Return the last text, if it is not blank."""
     for message in reversed(messages):
         content = message.content
         if isinstance(content, AssistantResponseContent):
@@ -248,4 +247,4 @@ def _refusal(code: str, text: str) -> SpecialOutcome:
 
 
 def _ignore_events(_events: list[AnyEvent]) -> None:
-    """Nobody watches."""
+    """Ignore all events."""

@@ -1,7 +1,7 @@
 """Approval decisions about tool calls.
 
-A decision is an event of the run that waits, written with the branch held for a moment: it can come
-from any program, days later, and is there before anything acts on it.
+A decision is an event of the suspended run, written under a brief lease. It can come from any
+process, days later, and is durable before anything acts on it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sennit.turns.tools.pending_calls import call_id_of, pending_calls
 
 
 async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -> bool:
-    """Allow or refuse a call; gives whether nobody has to be waited for any more.
+    """Approve or deny a call; return whether no call waits for a decision any more.
 
-    Raises NotFoundError for a call that does not wait, ConflictError while a run is under way, and
+    Raises NotFoundError for a call that does not wait, ConflictError while a run is active, and
     ValidationError for a reason that no message can hold.
     """
     validate_text(reason, "The reason")

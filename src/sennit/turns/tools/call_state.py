@@ -1,13 +1,13 @@
 """The state of tool calls, read from the journal.
 
 A run that finds a call without a result has to know whether an earlier run started it, and which
-approvals still count. One approval allows one start: a decision, and the question it answers, are
-void as soon as the call is started. The run that left the call behind need not be the last one, so
-the journal is read back to where the model asked for the call.
+approvals still count. One approval allows one start: a decision, and the request for it, are void
+as soon as the call starts. The run that left the call need not be the last one, so the journal is
+read back to where the model made the call.
 
-A call is one side effect, on however many branches its request stands. So the store counts its
-starts for all branches together, and a branch that lacks the result of a call which was started on
-another one takes that result.
+A call is one side effect, even if its request is on several branches. So the store counts its
+starts on all branches together, and a branch without the result of a call that another branch has
+started takes over that result.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class ToolCallStates(msgspec.Struct):
     """The state of tool calls, by the id of the request."""
 
     called: set[UUID] = set()
-    """Calls whose whole record was read, from the moment the model asked for them."""
+    """Calls whose whole record was read, from the model's request on."""
     started: set[UUID] = set()
     """Calls that were started at least once on this branch."""
     starts: dict[UUID, int] = {}
-    """How often calls were started, on any branch."""
+    """The number of starts of each call, on any branch."""
     results: dict[UUID, Message] = {}
-    """Results that stand on another branch."""
+    """Results that are on another branch."""
     returned: dict[UUID, ToolResultBuffered] = {}
-    """Results that are known and may not be on the branch yet."""
+    """Results that are recorded, but may not be on the branch yet."""
     asked: dict[UUID, int] = {}
-    """Calls a person was asked about since their last start, and how many starts they had then."""
+    """Calls that approval was asked for since their last start, with the number of starts then."""
     decided: dict[UUID, ApprovalDecided] = {}
-    """Decisions made since the last start of the call."""
+    """Decisions since the last start of the call."""
 
     def apply(self, event: AnyEvent) -> None:
-        """Take in the next event of the journal."""
+        """Apply the next event of the journal."""
         match event:
             case ToolCalled():
                 self.called.add(event.message.id)
@@ -78,8 +78,8 @@ class ToolCallStates(msgspec.Struct):
     def undecided(self, request: UUID) -> bool:
         """Return whether a decision about a call would count.
 
-        After an interrupted start a person has to be asked again first: an approval sent twice
-        must not allow a second start.
+        After an interrupted start approval has to be asked for again: an approval sent twice must
+        not allow a second start.
         """
         if request in self.decided or self.has_result(request):
             return False
@@ -90,22 +90,20 @@ class ToolCallStates(msgspec.Struct):
         return self.starts.get(request, 0) > 0
 
     def has_result(self, request: UUID) -> bool:
-        """Return whether the result of a call is known, though it may not stand on the branch
-        yet.
-        """
+        """Return whether the result of a call is recorded, even if it is not on the branch yet."""
         return request in self.returned or request in self.results
 
     def add_new(self, request: UUID) -> None:
-        """Know of a call that the model has just asked for, which nobody can have started."""
+        """Add a call that the model has just made, which cannot have been started."""
         self.called.add(request)
         self.starts[request] = 0
 
     def forget_starts(self, request: UUID) -> None:
-        """Know nothing of the starts of a call any more; `complete` reads them again."""
+        """Forget the starts of a call; `complete` reads them again."""
         del self.starts[request]
 
     async def complete(self, runs: RunRepository, requests: Iterable[Message]) -> None:
-        """Read what stores record of those of the requests that are not known yet."""
+        """Read the recorded state of the requests that are not known yet."""
         unknown = [request for request in requests if request.id not in self.starts]
         if unknown and runs.durable:
             await to_thread(self.complete_now, runs, unknown)
@@ -113,7 +111,7 @@ class ToolCallStates(msgspec.Struct):
             self.complete_now(runs, unknown)
 
     def complete_now(self, runs: RunRepository, requests: Iterable[Message]) -> None:
-        """Do the same as `complete`, without an event loop."""
+        """Do the same as `complete` without an event loop."""
         unknown = {request.id: request for request in requests if request.id not in self.starts}
         if unread := unknown.keys() - self.called:
             self._merge(_read_states(runs, unread))
@@ -131,7 +129,7 @@ class ToolCallStates(msgspec.Struct):
                 self._find_result_elsewhere(runs.branch, request)
 
     def _find_result_elsewhere(self, branch: Branch, request: Message) -> None:
-        """Take in the result of a call that was started, if it is known on another branch."""
+        """Take over the result of a started call from another branch, if it is there."""
         other_branches = (other for other in branch.session.branches if other is not branch)
         holding = [other for other in other_branches if request.id in other]
         for other in holding:
@@ -140,7 +138,7 @@ class ToolCallStates(msgspec.Struct):
                 return
         for other in holding:
             buffered = _read_states(RunRepository(other), {request.id}).returned.get(request.id)
-            if buffered is not None:  # under an id of its own, as the other branch uses that one
+            if buffered is not None:  # with a new id, as the other branch uses that one
                 self.returned[request.id] = replace(buffered, message_id=new_id())
                 return
 
@@ -152,7 +150,7 @@ class ToolCallStates(msgspec.Struct):
 
 
 def _result_on(branch: Branch, request: Message) -> Message | None:
-    """The result of a call, which stands behind its request and before a new instruction."""
+    """Return the result of a call, which is after its request and before a new instruction."""
     content = request.content
     assert isinstance(content, ActionRequestContent)
     call_ids = {content.call_id or str(request.id), str(request.id)}
@@ -170,16 +168,16 @@ def _result_on(branch: Branch, request: Message) -> Message | None:
 
 
 def starts_new_turn(message: Message) -> bool:
-    """Return whether it is a new instruction, after which older calls are left as they are.
+    """Return whether a message is a new instruction, after which older calls are abandoned.
 
-    One that a special turn has left behind is no part of the conversation's turns.
+    An instruction of a special turn does not count.
     """
     content = message.content
     return content.from_user and not content.empty and SPECIAL_TURN_KEY not in message.metadata
 
 
 def _read_states(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
-    """The calls as the journal of the branch records them, read from as late as possible."""
+    """Return the calls as recorded in the journal of the branch, reading as little as possible."""
     starts = [loads(run.body).get("after", 0) for run in runs.runs()]
     count = 2
     while True:

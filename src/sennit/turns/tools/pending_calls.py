@@ -23,7 +23,7 @@ from sennit.turns.tools.call_state import starts_new_turn
 def messages_from_end(
     branch: Branch, ids: Progression | list[UUID] | None = None
 ) -> Iterator[Message]:
-    """The messages of a branch from its end, read no further than they are looked at.
+    """Yield the messages of a branch from its end, reading them lazily.
 
     With `ids`, only these of them.
     """
@@ -36,18 +36,18 @@ def messages_from_end(
 
 
 def pending_calls(branch: Branch) -> list[Message]:
-    """The requests for tools at the end of a branch that have no result, the oldest first."""
+    """Return the tool calls at the end of a branch without a result, oldest first."""
     return pending_among(messages_from_end(branch))
 
 
 def pending_among(messages: Iterable[Message]) -> list[Message]:
-    """The same of messages that come from the end; what special turns leave is none of them."""
+    """Return the pending calls among messages from the end; special turns do not count."""
     turn = takewhile(lambda message: not starts_new_turn(message), messages)
     return unanswered(message for message in turn if SPECIAL_TURN_KEY not in message.metadata)
 
 
 def unanswered(messages: Iterable[Message]) -> list[Message]:
-    """The requests whose result is not among messages that come from the end, the oldest first."""
+    """Return the requests without a result among messages that come from the end, oldest first."""
     requests: list[Message] = []
     answered: set[str] = set()
     for message in messages:
@@ -62,7 +62,7 @@ def unanswered(messages: Iterable[Message]) -> list[Message]:
 
 
 def pending_call(branch: Branch, call_id: str) -> Message:
-    """The request with that call id; raises NotFoundError if none is pending."""
+    """Return the request with that call id; raises NotFoundError if none is pending."""
     requests = {call_id_of(request): request for request in pending_calls(branch)}
     if call_id not in requests:
         raise NotFoundError(
@@ -80,7 +80,7 @@ def call_id_of(request: Message) -> str:
 
 
 def pending_approvals(branch: Branch) -> list[Message]:
-    """Return the requests that need approval: those of a suspended run that nobody decided."""
+    """Return the calls of a suspended run that wait for a decision."""
     runs = RunRepository(branch)
     unfinished_run = find_unfinished_run(runs)
     if unfinished_run is None or unfinished_run.record.state != "suspended":

@@ -1,16 +1,16 @@
 """Execution of tool calls.
 
-Each request gets exactly one result on the branch, in the order of the requests. What cannot be run
-(an unknown tool, arguments that do not parse, a call cut off) is answered with what was wrong, so
-that the model may try again. That a tool is about to be called is durable before it is called.
+Each request gets exactly one result on the branch, in the order of the requests. A request that
+cannot be run (an unknown tool, invalid arguments, a call that was cut off) gets an error as its
+result, so that the model can try again. The start of a call is durable before the tool is called.
 
-A call that an earlier run started and that has no result was interrupted; its tool's `replay` says
-what follows. An approval counts for one start only, so a call that needs one is never started more
-often than it was approved. Whether the start was on this branch or on another one that holds the
-same request makes no difference; a result that stands there is taken over.
+A call that was started and has no result was interrupted; the `replay` option of its tool decides
+what follows. An approval counts for one start only, so a call that needs approval is never started
+more often than it was approved. It makes no difference whether the start was on this branch or on
+another one with the same request; the result of that branch is taken over.
 
-A call that is cancelled after its start was recorded has its result too, and the next run does not
-make it again. Calls that were not started stay pending.
+A call that is cancelled after its start was recorded gets a result too, and the next run does not
+repeat it. Calls that were not started stay pending.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INTERRUPTED = "Interrupted: the program ended while this ran; whether it took ef
 
 
 async def run_pending_calls(run: Run, requests: tuple[Message, ...]) -> None:
-    """Work off pending requests, together where the options allow it, as far as the budget goes."""
+    """Run pending calls, in parallel where the options allow it, as far as the budget goes."""
     run.progress.passes += 1
     run.progress.waiting = False
     while requests:
@@ -50,7 +50,7 @@ async def run_pending_calls(run: Run, requests: tuple[Message, ...]) -> None:
 
 
 async def _run_ready_calls(run: Run, requests: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Work off requests; gives those that someone else has started meanwhile."""
+    """Run calls; return those that another run has started in the meantime."""
     await run.calls.complete(run.runs, requests)
     ready = [request for request in requests if not _ask_approval_if_needed(run, request)]
     run.progress.waiting |= len(ready) < len(requests)
@@ -63,7 +63,7 @@ async def _run_ready_calls(run: Run, requests: tuple[Message, ...]) -> tuple[Mes
 
 
 def _batch_size(run: Run, ready: int) -> int:
-    """Return the number of calls to make together."""
+    """Return the number of calls to run in parallel."""
     if not run.options.allow_parallel_tools or not ready:
         return 1
     budget = run.options.budget
@@ -74,20 +74,20 @@ def _batch_size(run: Run, ready: int) -> int:
 
 @dataclass(slots=True)
 class _Group:
-    """Calls that are made at once, and their results that are not told yet."""
+    """Calls that run in parallel, and their unpublished results."""
 
     run: Run
     requests: list[Message]
     unreported: deque[Message]
-    """The requests, in the order in which their results are told."""
+    """The requests whose results are not published yet, in order."""
     results: dict[UUID, Message] = field(default_factory=dict[UUID, Message])
     called: set[UUID] = field(default_factory=set[UUID])
     """The requests whose tools were called."""
     refused: set[UUID] = field(default_factory=set[UUID])
-    """The requests that someone else has started meanwhile."""
+    """The requests that another run has started in the meantime."""
 
     def add_result(self, request: Message, result: Message) -> None:
-        """Have a result; if others have to be told first, it is noted, lest a crash lose it."""
+        """Add a result; if earlier ones are missing, record it so that a crash does not lose it."""
         self.results[request.id] = result
         if self.unreported[0] is not request:
             outcome = result.content.to_dict()
@@ -96,14 +96,14 @@ class _Group:
             self.run.emit(partial(ToolResultBuffered, **event_fields))
 
     def report_next(self) -> None:
-        """Tell the result of the first request that has not been told, unless it has none."""
+        """Publish the result of the first unpublished request, if it has one."""
         request = self.unreported.popleft()
         if request.id in self.refused:
             return
         _complete_call(self.run, request, self.results.pop(request.id))
 
     def refuse(self, request: Message) -> None:
-        """Leave a call that someone else has started; what is known of it has to be read again."""
+        """Leave a call to the run that has started it; its state is read again later."""
         run = self.run
         self.refused.add(request.id)
         run.journal.refused.discard(request.id)
@@ -111,14 +111,14 @@ class _Group:
         run.progress.tool_calls -= 1
 
     def cancel_rest(self, started: list[Tool | Message]) -> None:
-        """Give a result to calls that were recorded as started and then not made."""
+        """Add results for calls that were recorded as started and then not made."""
         for request, tool in zip(self.requests, started, strict=True):
             handled = request.id in self.called or request.id in self.refused
             if isinstance(tool, Tool) and not handled:
                 self.results[request.id] = _result(request, {"error": CANCELLED_EARLY})
 
     def report_rest(self) -> None:
-        """Tell the results there are. One who goes on with the run knows those that were noted."""
+        """Publish the available results; a run that is resumed finds the recorded ones."""
         while self.unreported:
             if self.unreported[0].id in self.results:
                 self.report_next()
@@ -129,9 +129,9 @@ class _Group:
 
 
 async def _call_batch(run: Run, requests: list[Message]) -> set[UUID]:
-    """Call tools at once; each result is told as soon as those before it have been.
+    """Run tools in parallel; publish each result as soon as the earlier ones are published.
 
-    Gives the requests that someone else has started meanwhile.
+    Return the requests that another run has started in the meantime.
     """
     group = _Group(run, requests, deque(requests))
     started = [_start_call(run, request) for request in requests]
@@ -153,7 +153,9 @@ async def _call_batch(run: Run, requests: list[Message]) -> set[UUID]:
 
 
 def _start_call(run: Run, request: Message) -> Tool | Message:
-    """The tool that is called, which is told; or the result, if there is nothing to call."""
+    """Return the tool to call, after recording its start; or the result, if there is nothing to
+    call.
+    """
     if request.id in run.calls.results:
         return run.calls.results[request.id]
     returned = run.calls.returned.get(request.id)
@@ -162,7 +164,7 @@ def _start_call(run: Run, request: Message) -> Tool | Message:
     tool = _tool_or_refusal(run, request)
     if isinstance(tool, str):
         return _result(request, {"error": tool})
-    # One that somebody allowed is only started if nobody else has done so since.
+    # An approved call is started only if no other run has started it since.
     is_repeatable = tool.replay == "safe" and request.id not in run.calls.decided
     expected_starts = None if is_repeatable else run.calls.starts[request.id]
     run.emit(ToolStarted, message=request, start=CallStart(request.id, expected_starts))
@@ -177,7 +179,7 @@ async def _cancel_all(tasks: list[Task[None]]) -> None:
 
 
 def _ask_approval_if_needed(run: Run, request: Message) -> bool:
-    """Return whether a person has to allow this request first; if so, that is told."""
+    """Return whether a call needs approval first; if so, ask for it."""
     tool, calls = run.request.tools.get(_request_content(request).function or ""), run.calls
     if tool is None or "problem" in request.metadata:
         return False
@@ -206,7 +208,7 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
         outcome = await tool.run(arguments or {}, _context(group.run, request))
         failpoints.reach(f"tool.after: {tool.name}")
     except CancelledError:
-        if not group.run.suspending:  # then whoever goes on does as the tool's `replay` says
+        if not group.run.suspending:  # then `replay` decides when the run is resumed
             group.results[request.id] = _result(request, {"error": CANCELLED})
         raise
     failed = outcome.error is not None
@@ -224,7 +226,7 @@ def _context(run: Run, request: Message) -> ToolContext:
 
 
 def _tool_or_refusal(run: Run, request: Message) -> Tool | str:
-    """The tool a request asks for, or why it cannot be called."""
+    """Return the tool of a request, or the reason why it cannot be called."""
     problem = request.metadata.get("problem")
     if problem:
         return f"Not run: {problem}. Ask again with the whole call."
