@@ -24,6 +24,9 @@ CASE_SECONDS = 33
 """No new round of a case starts after this long; all cases together stay below four minutes."""
 OURS = "Sennit"
 DURABLE = "Sennit, SQLite"
+NEW = "Sennit, new conversation"
+"""A ConversationSession for each turn, on the same session and branch, as a server makes them."""
+NEW_DURABLE = "Sennit, SQLite, new conversation"
 FLOOR = "bare SQLite"
 """The same appends as rows of one table, without ids, branches and times; not a peer."""
 
@@ -64,7 +67,7 @@ class Case:
     def fastest(self) -> str:
         """The fastest peer of those that show every message."""
         whole = {name for name, landed in self.landed.items() if landed == self.expected}
-        return min(whole - {OURS, DURABLE, FLOOR}, key=self.best.__getitem__)
+        return min(whole - {OURS, DURABLE, NEW, NEW_DURABLE, FLOOR}, key=self.best.__getitem__)
 
     @property
     def ratio(self) -> float:
@@ -106,6 +109,8 @@ def tables() -> list[Table]:
     loops = [
         System(OURS, "turn_sennit", ours),
         System(DURABLE, "turn_sennit", ours, "sqlite"),
+        System(NEW, "turn_sennit", ours, "new"),
+        System(NEW_DURABLE, "turn_sennit", ours, "sqlite new"),
         System("Agents SDK", "turn_openai_agents", peer("openai_agents")),
         System("Pydantic AI", "turn_pydantic_ai", peer("pydantic_ai")),
         System("LangGraph", "turn_langgraph", peer("langgraph")),
@@ -117,10 +122,16 @@ def tables() -> list[Table]:
 
 
 def turns() -> list[Case]:
-    ask = {"do": "turns", "count": 40}
+    ask, all_ours = {"do": "turns", "count": 40}, {OURS, DURABLE, NEW, NEW_DURABLE}
+
+    def row(name: str, ours: str, bar: float) -> Case:
+        return Case(name, ask, 40, 40, bar, frozenset(all_ours - {ours}), ours)
+
     return [
-        Case("in memory", ask, 40, 40, bar=4, skip=frozenset({DURABLE})),
-        Case("ours durable, theirs in memory", ask, 40, 40, 1, frozenset({OURS}), DURABLE),
+        row("in memory", OURS, 4),
+        row("ours durable, theirs in memory", DURABLE, 1),
+        row("in memory, a new conversation each", NEW, 4),
+        row("ours durable, a new conversation each", NEW_DURABLE, 1.25),
     ]
 
 
@@ -134,14 +145,14 @@ def cases() -> list[Case]:
             many | {"sessions": tasks},
             tasks * each,
             tasks * (WARM + each),
-            bar=10,
+            bar=4.5,
         ),
         Case(
             "append, 16 tasks, one session",
             many | {"sessions": 1},
             tasks * each,
             tasks * (WARM + each),
-            bar=10,
+            bar=4.5,
         ),
         Case(
             "fork in the middle of 10,000",
@@ -151,7 +162,14 @@ def cases() -> list[Case]:
             bar=50,
             skip=frozenset({FLOOR, "Agents SDK, aiosqlite"}),
         ),
-        Case("load 10,000", {"do": "load"}, 1, 10_000, skip=frozenset({FLOOR})),
+        Case(
+            "load 10,000 and read each content",
+            {"do": "load"},
+            1,
+            10_000,
+            bar=0.667,
+            skip=frozenset({FLOOR}),
+        ),
     ]
 
 

@@ -1,4 +1,7 @@
-"""Sennit's conversations, in memory or on SQLite with its defaults (`sqlite`)."""
+"""Sennit's conversations, in memory or on SQLite with its defaults.
+
+The variant has the word `sqlite` for SQLite, and `new` for a new ConversationSession each turn.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from uuid import uuid4
 
 import sennit
 from benchmarks.peers.turning import ANSWER, ARGUMENTS, FOUND, QUESTION, Turner, serve
-from sennit import Client, Session
+from sennit import Client, ConversationSession, Session
 from sennit.messages.codec import dumps
 from sennit.services.models.reply import Reply, ReplyCall, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
@@ -39,7 +42,7 @@ class Sennit(Turner):
         return {"versions": {"sennit": version("sennit")}}
 
     async def prepare(self) -> None:
-        if self.variant == "sqlite":
+        if "sqlite" in self.variant:
             self._client = sennit.open(self.folder / f"{uuid4()}.db")
             session = await self._client.asession("chat")
         else:
@@ -53,13 +56,18 @@ class Sennit(Turner):
 
         session.services.register(Instant())
         session.services.register(look_up)
-        branch = session.create_branch("main", resources="*")
         self._session = session
-        self._conversation = session.conversation(branch, model="instant", tools=["look_up"])
+        self._branch = session.create_branch("main", resources="*")
+        self._conversation = self._new_conversation()
+
+    def _new_conversation(self) -> ConversationSession:
+        return self._session.conversation(self._branch, model="instant", tools=["look_up"])
 
     async def turn(self) -> str:
         await self._session.aadd_message("user", QUESTION)
-        return (await self._conversation.run_to_stable_result()).raise_for_error().text
+        new = "new" in self.variant
+        conversation = self._new_conversation() if new else self._conversation
+        return (await conversation.run_to_stable_result()).raise_for_error().text
 
     async def tidy(self) -> None:
         await super().tidy()
