@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sennit import ModelError
+from sennit import ModelError, iModel
 from sennit.errors import ModelErrorKind
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import (
@@ -51,6 +51,11 @@ async def answered(model: Model, way: str, asked: ModelRequest | None = None) ->
     if way == "ask":
         return await model.ask(asked or request())
     return await streamed(model, asked)
+
+
+def only(model: Model, **protections: Any) -> iModel:
+    """The model behind these protections, and none of those that an iModel has by default."""
+    return iModel(model, **{"retry": None, "breaker": None, "timeout": None, **protections})
 
 
 class Patient:

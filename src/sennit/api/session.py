@@ -146,7 +146,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         operation, branch or service, and AccessError unless the branch was granted every service
         (`imodel`, `tools`) and `response_model` named, and all that the operation requires.
         """
-        from sennit.operations.conduct import conduct
+        from sennit.operations.operation import conduct
 
         return conduct(
             self,

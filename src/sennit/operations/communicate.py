@@ -1,22 +1,23 @@
-"""communicate: add an instruction to a branch and store the model's reply.
+"""generate, parse and communicate: operations that call a model directly.
 
-Instruction and reply are stored together, in one step, once the reply is there and fits. A model
-that fails or never answers in the form asked for leaves the branch as it was.
+`generate` stores nothing. `communicate` stores the instruction and the reply together, in one step,
+after the reply has been validated: if the model fails or its answer never fits the schema, the
+branch is unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
-from sennit.errors import ModelError, ValidationError
+from sennit.errors import InvalidTypeError, ModelError, OutputError, ValidationError, short_repr
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.output_schema import as_model
 from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
-from sennit.operations.context import OperationContext
-from sennit.operations.instruction import instruction_message
+from sennit.operations.context import OperationContext, instruction_message
+from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import (
     DEFAULT_REPAIRS,
     StructuredAnswer,
@@ -25,10 +26,71 @@ from sennit.operations.structured_output import (
     checked_repairs,
     empty_answer_error,
 )
+from sennit.services.models import traced_call
 from sennit.services.models.params import check_params
-from sennit.services.models.protocol import Model
-from sennit.services.models.request import ModelRequest
-from sennit.turns.prompt_history import prompt_ids
+from sennit.services.models.protocol import Model, supports_output_schema
+from sennit.services.models.reply import Reply
+from sennit.services.models.request import ModelRequest, model_request
+from sennit.turns.prompt_history import check_answerable, prompt_ids
+
+
+async def generate(
+    where: OperationContext,
+    /,
+    *,
+    imodel: str | Model,
+    messages: Any = None,
+    tools: Any = (),
+    response_model: Any = None,
+    **params: Any,
+) -> Reply:
+    """Return the model's reply to messages, by default to the current prompt of the branch.
+
+    The `response_model` is sent only to a model that supports structured output. The reply is not
+    validated (see parse and communicate), and its tool calls are not run. Raises ModelError.
+    """
+    model = where.model(imodel)
+    if messages is None:
+        messages = model_messages(where.session.messages, prompt_ids(where.branch))
+        check_answerable(where.branch, messages)
+    if response_model is not None and not await supports_output_schema(model):
+        response_model = None
+    request = model_request(messages, tools=where.tools(tools), output=response_model, **params)
+    return await traced_call.ask(model, request, where.session.id)
+
+
+async def parse(
+    where: OperationContext,
+    /,
+    *,
+    text: str,
+    response_model: Any,
+    imodel: str | Model | None = None,
+    repairs: int = DEFAULT_REPAIRS,
+    **params: Any,
+) -> Any:
+    """Return the value in a text: an instance of a pydantic class, or plain data.
+
+    JSON is found in code fences and prose, and common mistakes are tolerated. If no value fits, the
+    model (`imodel`) is asked to convert the text; without one, or if it fails too, raises
+    OutputError.
+    """
+    schema = as_model(response_model, "response_model")
+    checked_repairs(repairs)
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(f"text must be a string, got {short_repr(text)}.")
+    try:
+        return validate_output(text, schema)
+    except OutputError:
+        if imodel is None:
+            raise
+    instruction = InstructionContent(
+        instruction="Write the contents of this text in the form below.",
+        context=[text],
+        response_model=schema,
+    )
+    request = model_request(instruction, **params)
+    return (await ask_for_value(where.model(imodel), request, schema, repairs)).value
 
 
 async def communicate(
@@ -45,11 +107,11 @@ async def communicate(
     repairs: int = DEFAULT_REPAIRS,
     **params: Any,
 ) -> Any:
-    """The reply to an instruction: its text, or a value of the `response_model`, checked.
+    """Return the reply to an instruction: its text, or a validated value of the `response_model`.
 
-    An instruction that is not given as text has its own context, images, response model and, if it
-    is a Message, sender. `params` are those of the model. Raises ModelError, and OutputError if no
-    answer fits after `repairs` further attempts; the branch is then as it was.
+    An instruction that is not a string has its own context, images, response model and, if it is a
+    Message, sender. `params` are those of the model. Raises ModelError, and OutputError if no
+    answer fits after `repairs` further attempts; the branch is then unchanged.
     """
     model = where.model(imodel)
     checked_repairs(repairs)
@@ -69,9 +131,7 @@ async def communicate(
     answer = await _ask(model, request, content.response_model, repairs)
     name = imodel if isinstance(imodel, str) else model.name
     reply_message = _reply_message(where, message, answer, name)
-    await _finish_despite_cancel(
-        where.session.aadd_messages([message, reply_message], branches=where.branch)
-    )
+    await _store(where, [message, reply_message])
     return answer.value
 
 
@@ -91,7 +151,7 @@ async def _ask(
 def _reply_message(
     where: OperationContext, instruction: Message, answer: StructuredAnswer, name: str
 ) -> Message:
-    """The reply as a message; it names the model it was asked of."""
+    """Return the reply as a message, with the model's name in its metadata."""
     reply = answer.reply
     try:
         content = AssistantResponseContent(
@@ -114,17 +174,16 @@ def _reply_message(
     )
 
 
-async def _finish_despite_cancel(work: Coroutine[Any, Any, Any]) -> None:
-    """Await what is being stored; a cancel that comes meanwhile comes too late.
+async def _store(where: OperationContext, messages: list[Message]) -> None:
+    """Store the messages to completion; a cancellation in the meantime has no effect.
 
-    Otherwise the store might keep what the caller believes not to have happened.
+    Otherwise the store might hold messages although the caller sees the operation as cancelled.
     """
-    import asyncio  # takes long, and only async callers need it
+    from asyncio import CancelledError, ensure_future  # late: slow to import
 
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            continue
-    task.result()
+    from sennit.finish_uncancelled import finish_uncancelled
+
+    storing = ensure_future(where.session.aadd_messages(messages, branches=where.branch))
+    with suppress(CancelledError):
+        await finish_uncancelled(storing)
+    storing.result()

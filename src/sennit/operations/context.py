@@ -1,8 +1,8 @@
 """The context of an operation: its session, branch and services.
 
-The names of services are turned into services here and nowhere else, and never without checking
-what the branch was granted. A string is only ever a registered name. A service that is passed as an
-object is its own grant, unless the branch is fenced: then its name must be granted like any other.
+Names of services are resolved here only, and never without checking the grants of the branch. A
+string is always a registered name. A service that is passed as an object needs no grant, unless the
+branch is fenced: then its name must be granted like any other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sennit.errors import InvalidTypeError, short_repr
+from sennit.errors import ExistsError, InvalidTypeError, short_repr
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message, SenderRecipient
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OperationContext:
-    """The session and the branch an operation runs on; what every operation is called with."""
+    """The session and the branch of an operation; its first argument."""
 
     session: SessionCore
     branch: Branch
 
     def model(self, imodel: str | Model) -> Model:
-        """The model with that name; raises NotFoundError, or AccessError if it is not granted."""
+        """Return a model by name; raises NotFoundError, or AccessError if it is not granted."""
         names = frozenset({model_grant_name(self.session.services, imodel)})
         if isinstance(imodel, str):
             self.branch.check_access(Needs(resources=names))
@@ -39,7 +41,7 @@ class OperationContext:
         return imodel
 
     def tools(self, tools: Any) -> list[Tool]:
-        """The tools with those names; a typed function becomes one. Raises as `model` does."""
+        """Return tools by name; a typed function becomes a tool. Raises as `model` does."""
         services = self.session.services
         requested = as_list(tools)
         registered = frozenset(
@@ -51,7 +53,7 @@ class OperationContext:
 
 
 def model_grant_name(services: ServiceRegistry, imodel: Any) -> str:
-    """The name a model needs granted; raises NotFoundError or InvalidTypeError if it is none."""
+    """Return the name to grant for a model; raises NotFoundError or InvalidTypeError."""
     if isinstance(imodel, str):
         services.model(imodel)
         return imodel
@@ -61,7 +63,7 @@ def model_grant_name(services: ServiceRegistry, imodel: Any) -> str:
 
 
 def tool_grant_name(services: ServiceRegistry, tool: Any) -> str:
-    """The name a tool needs granted; raises NotFoundError or InvalidTypeError if it is none."""
+    """Return the name to grant for a tool; raises NotFoundError or InvalidTypeError."""
     if isinstance(tool, str):
         return services.tool(tool).name
     if (registered := services.name_of(tool)) is not None:
@@ -75,3 +77,32 @@ def tool_grant_name(services: ServiceRegistry, tool: Any) -> str:
         "A tool is a Tool, a typed function or the name of a registered one, got "
         f"{short_repr(tool)}."
     )
+
+
+def instruction_message(
+    where: OperationContext, instruction: Any, *, sender: SenderRecipient | None, **fields: Any
+) -> tuple[Message, InstructionContent]:
+    """Return the instruction as a new message; `fields` apply only to a string.
+
+    Raises InvalidTypeError for anything else, ExistsError for a message that is already stored.
+    """
+    if isinstance(instruction, str):
+        instruction = InstructionContent.create(instruction=instruction, **fields)
+    elif names := [name for name, value in fields.items() if value is not None]:
+        raise InvalidTypeError(
+            f"{', '.join(names)} can be passed only with a text instruction; put them into the "
+            f"InstructionContent."
+        )
+    if isinstance(instruction, Message) and sender is not None:
+        raise InvalidTypeError("A Message has its own sender; leave sender out.")
+    content = instruction.content if isinstance(instruction, Message) else instruction
+    if not isinstance(content, InstructionContent):
+        raise InvalidTypeError(f"An instruction is needed, got {short_repr(content)}.")
+    if not isinstance(instruction, Message):
+        return Message(content, sender=where.session.user if sender is None else sender), content
+    if instruction in where.session.messages:
+        raise ExistsError(
+            f"Message {instruction.id} is already in the session; clone() it to send it again, or "
+            f"use the operation 'generate' to have it answered."
+        )
+    return instruction, content

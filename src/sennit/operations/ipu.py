@@ -1,8 +1,8 @@
 """IPU: the execution boundary of operations.
 
-Whoever runs operations for others (a server, a worker) decides here, in one place, for which
-sessions, with what form of parameters and results, and how many at a time. Without one an operation
-runs as it is.
+A program that runs operations for others (a server, a worker) limits here which sessions may run
+them, the schemas of parameters and results, and the concurrency. Without an IPU, operations run
+unrestricted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 
 from sennit.errors import NotFoundError, OutputError, ValidationError
 from sennit.messages.output_schema import as_model, model_name
+from sennit.numbers import count
 from sennit.operations.output_validation import problems_with
 from sennit.services.models.limits.rate_limit import RateLimit
-from sennit.services.models.limits.validators import count
 
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
 
 Validator: TypeAlias = "Callable[[Operation], Awaitable[None] | None]"
-"""Looks at an operation before it runs; what it raises stops it."""
+"""Called with an operation before it runs; an exception stops it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ _NO_SPEC = _Spec()
 
 
 class IPU:
-    """Runs operations of the sessions it knows.
+    """A boundary that runs operations of registered sessions.
 
     ipu = IPU()
     ipu.specify("communicate", input=Question, output=Answer)
     operation = await session.conduct(branch=main, operation="communicate", ipu=ipu, ...)
     result = await ipu.execute(operation)
 
-    `validator` looks at each operation before it runs; `concurrency` is how many of those that
-    queue run at once. Knowing a session does not keep it alive.
+    `validator` is called before each operation; `concurrency` limits the queued operations that run
+    at once. Sessions are held weakly.
     """
 
     def __init__(self, validator: Validator | None = None, *, concurrency: int = 1) -> None:
@@ -59,21 +59,21 @@ class IPU:
 
     @property
     def sessions(self) -> list[SessionCore]:
-        """The sessions whose operations may run here."""
+        """The registered sessions."""
         return list(self._sessions.values())
 
     def register_session(self, session: SessionCore) -> None:
-        """Let operations of a session run here; `session.conduct` does it by itself."""
+        """Allow operations of a session; `session.conduct` does this itself."""
         self._sessions[session.id] = session
 
     def unregister_session(self, session: SessionCore | UUID) -> None:
-        """Let them run here no longer; raises NotFoundError if they could not."""
+        """Disallow operations of a session; raises NotFoundError if it is not registered."""
         uid = session if isinstance(session, UUID) else session.id
         self.get_session(uid)
         self._sessions.pop(uid, None)
 
     def get_session(self, uid: UUID) -> SessionCore:
-        """A session whose operations may run here; raises NotFoundError."""
+        """Return a registered session; raises NotFoundError."""
         session = self._sessions.get(uid)
         if session is None:
             raise NotFoundError(
@@ -83,9 +83,9 @@ class IPU:
         return session
 
     def specify(self, operation: str, *, input: Any = None, output: Any = None) -> None:
-        """Say what form the parameters and the result of an operation must have.
+        """Set the schemas of an operation's parameters and result.
 
-        Each is a pydantic model class or a JSON schema; None asks for nothing.
+        Each is a pydantic model class or a JSON schema, or None for no validation.
         """
         self._specs[operation] = _Spec(
             None if input is None else as_model(input, "input"),
@@ -93,17 +93,17 @@ class IPU:
         )
 
     async def execute(self, operation: Operation) -> Any:
-        """Run an operation now; raises NotFoundError if its session is not known here."""
+        """Run an operation now; raises NotFoundError if its session is not registered."""
         self.get_session(operation.session.id)
         return await operation.invoke(self)
 
     async def queue(self, operation: Operation) -> Any:
-        """Run an operation when its turn has come, in the order of asking, in whichever thread."""
+        """Run an operation after those queued before it, from any thread."""
         async with self._slots.place():
             return await self.execute(operation)
 
     async def admit(self, operation: Operation) -> None:
-        """Raise unless an operation may run here as it is; it asks by itself before it runs."""
+        """Raise unless an operation may run here; called by the operation before it runs."""
         self.get_session(operation.session.id)
         if self._validator is not None:
             outcome = self._validator(operation)
@@ -117,7 +117,7 @@ class IPU:
             )
 
     def accept(self, operation: Operation, result: Any) -> None:
-        """Raise OutputError unless a result has the form that was specified."""
+        """Raise OutputError unless a result fits its schema."""
         schema = self._specs.get(operation.name, _NO_SPEC).output
         if schema is not None and (problems := problems_with(result, schema)):
             raise OutputError(

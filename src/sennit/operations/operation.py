@@ -1,35 +1,128 @@
-"""An operation that was allowed and runs once."""
+"""Operations: checked by `conduct` against the grants of the branch, then run at most once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from sennit.containers.element import Element
-from sennit.errors import ValidationError
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message
+from sennit.messages.output_schema import as_model, model_name
+from sennit.operations.context import OperationContext, model_grant_name, tool_grant_name
 from sennit.services.models.limits.rate_limit import RateLimit
+from sennit.services.tools.tool import Tool
+from sennit.sessions.grants import Needs
+from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
-    from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
-    from sennit.operations.registry import OperationSpec
+    from sennit.operations.registry import OperationRegistry, OperationSpec
+    from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
-    from sennit.sessions.grants import Needs
-    from sennit.sessions.session import SessionCore
+    from sennit.sessions.session import BranchRef, SessionCore
 
 Status: TypeAlias = Literal["pending", "running", "done", "failed"]
 
 
+def conduct(
+    session: SessionCore,
+    registry: OperationRegistry,
+    *,
+    branch: BranchRef,
+    operation: str,
+    ipu: IPU | None = None,
+    params: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Operation:
+    """Return an operation that the branch may run; nothing has run yet.
+
+    Raises NotFoundError for an unknown operation, branch or service, AccessError unless the branch
+    was granted everything that the operation requires and its parameters name (also objects, if it
+    is fenced), and InvalidTypeError for parameters that the operation does not accept.
+    """
+    spec = registry.get(operation)
+    target = session.get_branch(branch)
+    all_params = _merge_params(operation, params, more)
+    if spec.needs_model and all_params.get("imodel") is None:
+        all_params["imodel"] = _only_model(target)
+    context = OperationContext(session, target)
+    registered_names, object_names = _named_services(session.services, all_params)
+    needs = Needs(
+        resources=spec.required_resources | registered_names,
+        capabilities=spec.required_capabilities,
+        passed_resources=frozenset(object_names),
+        passed_capabilities=frozenset(_schema_names(all_params)),
+    )
+    target.check_access(needs)
+    spec.check_params(context, all_params)
+    if ipu is not None:
+        ipu.register_session(session)
+    return Operation(spec, context, all_params, needs, ipu)
+
+
+def _merge_params(
+    operation: str, params: Mapping[str, Any] | None, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    if not isinstance(cast("Any", params), Mapping | None):
+        raise InvalidTypeError(f"params is a dict of parameters by name, got {short_repr(params)}.")
+    if duplicates := sorted(set(params or ()) & set(more)):
+        raise ValidationError(
+            f"{operation!r} got {', '.join(duplicates)} twice, by name and in params; pass it once."
+        )
+    return {**(params or {}), **more}
+
+
+def _named_services(
+    services: ServiceRegistry, params: Mapping[str, Any]
+) -> tuple[set[str], set[str]]:
+    """Return the services in the parameters: registered names, and the names of objects."""
+    named = [(tool, tool_grant_name(services, tool)) for tool in as_list(params.get("tools"))]
+    if (imodel := params.get("imodel")) is not None:
+        named.append((imodel, model_grant_name(services, imodel)))
+    registered_names = {name for service, name in named if isinstance(service, str)}
+    return registered_names, {name for service, name in named if not isinstance(service, str)}
+
+
+def _schema_names(params: Mapping[str, Any]) -> set[str]:
+    """Return the names of the output schemas in the parameters, also in an instruction."""
+    instruction = params.get("instruction")
+    content = instruction.content if isinstance(instruction, Message) else instruction
+    nested = content.response_model if isinstance(content, InstructionContent) else None
+    response_models = (params.get("response_model"), nested or None)
+    return {
+        model_name(as_model(response_model, "response_model"))
+        for response_model in response_models
+        if response_model is not None
+    }
+
+
+def _only_model(branch: Branch) -> str:
+    """Return the only model a branch may use; raises if there is none or more than one."""
+    services = branch.session.services
+    models = [name for name in services if not isinstance(services.get(name), Tool)]
+    allowed = [name for name in models if branch.may_use(name)]
+    if len(allowed) == 1:
+        return allowed[0]
+    if allowed:
+        raise ValidationError(f"Branch {branch.name!r} may use {allowed}; name one with imodel=.")
+    raise AccessError(
+        f"Branch {branch.name!r} may use no model; registered are {models}. Grant it one with "
+        f"branch.grant(resources={{...}})."
+    )
+
+
 class Operation(Element):
-    """An operation that was allowed and has not run yet, as `session.conduct` returns it.
+    """An operation with its access checked, as `session.conduct` returns it.
 
     result = await operation.invoke()
 
-    It runs once. Invoked again, or by several tasks or threads at once, it gives the same result,
-    or raises the same error, without asking anyone again. If whoever runs it is cancelled, it is
-    pending as before and may be invoked again. The built-in ones have stored nothing then, except
-    for operate and react, whose steps stand on the branch as they happen.
+    It runs once. Invoked again, or by several tasks or threads at once, it returns the same result
+    or raises the same error, without calling a model again. If the task that runs it is cancelled,
+    it is pending again and may be invoked again. The built-in operations have stored nothing then,
+    except for operate and react, which store their steps as they happen.
     """
 
     def __init__(
@@ -70,7 +163,7 @@ class Operation(Element):
 
     @property
     def status(self) -> Status:
-        """True if it has run, and how that ended."""
+        """The status: pending, running, done or failed."""
         return self._status
 
     @property
@@ -84,10 +177,10 @@ class Operation(Element):
         return self._error
 
     async def invoke(self, ipu: IPU | None = None) -> Any:
-        """Run it, or give what came of it; raises what it failed with.
+        """Run it once and return its result; raises its error.
 
-        It runs inside the IPU it was conducted with; `ipu` is for one conducted without.
-        Raises ValidationError if those are two.
+        It runs inside the IPU it was conducted with, or else inside `ipu`. Raises ValidationError
+        if these are two different IPUs.
         """
         if ipu is not None and ipu is not self._ipu:
             if self._ipu is not None:
@@ -100,7 +193,7 @@ class Operation(Element):
         return self._result
 
     async def _run_once(self) -> None:
-        """Run it unless another task is faster; if that one is cancelled, the next one does."""
+        """Run it unless another task has; if that one is cancelled, the next one runs it."""
         async with self._slot.place():
             if self._status == "pending":
                 await self._run()
@@ -113,11 +206,11 @@ class Operation(Element):
         except Exception as error:
             self._error, self._status = error, "failed"
         finally:
-            if self._status == "running":  # whoever ran it was cancelled
+            if self._status == "running":  # cancelled
                 self._status = "pending"
 
     async def _execute(self) -> Any:
-        # Between asking and running, the branch may have been removed or a grant revoked.
+        # Since `conduct`, the branch may have been removed or a grant revoked.
         branch = self.session.get_branch(self.branch)
         branch.check_access(self._needs)
         if self._ipu is not None:

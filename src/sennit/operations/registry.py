@@ -1,7 +1,7 @@
 """The registry of operations.
 
-An operation is a function of a session, a branch and parameters. What it needs of the branch's
-grants is said here, where it is registered, and checked before it runs, whoever asks for it.
+An operation is a function of a session, a branch and parameters. It is registered with the grants
+it requires, which are checked before it runs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
 from sennit.messages.json_values import validate_text
-from sennit.operations.communicate import communicate
-from sennit.operations.generate import generate
-from sennit.operations.operate import operate
-from sennit.operations.parse import parse
-from sennit.operations.react import react
+from sennit.operations.communicate import communicate, generate, parse
+from sennit.operations.operate import operate, react
 from sennit.sessions.grants import Capabilities, Resources, capability_names, resource_names
 
 if TYPE_CHECKING:
@@ -31,28 +28,28 @@ Run: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
-    """An operation, and what it needs."""
+    """An operation and its requirements."""
 
     name: str
     run: Run
     required_resources: frozenset[str] = frozenset()
-    """The services it always uses; those named in its parameters come on top."""
+    """The services it always uses, besides those named in its parameters."""
     required_capabilities: frozenset[str] = frozenset()
-    """The output schemas it always asks for."""
+    """The output schemas it always uses."""
     needs_model: bool = False
-    """Whether a model is chosen for it where its parameters name none."""
+    """Whether it uses the branch's only model if its parameters name none."""
     takes: Signature | None = field(init=False, repr=False, compare=False)
-    """What it can be called with; None if it does not say."""
+    """Its signature; None if it has none."""
 
     def __post_init__(self) -> None:
         try:
             takes = signature(self.run)
-        except (TypeError, ValueError):  # some functions written in C do not say
+        except (TypeError, ValueError):  # some functions written in C
             takes = None
         object.__setattr__(self, "takes", takes)
 
     def check_params(self, context: OperationContext, params: Mapping[str, Any]) -> None:
-        """Raise InvalidTypeError unless it can be called with these."""
+        """Raise InvalidTypeError unless it accepts these parameters."""
         if self.takes is None:
             return
         try:
@@ -93,9 +90,9 @@ class OperationRegistry:
     ) -> OperationSpec:
         """Register `async def run(where, **params)`; raises ExistsError if the name is taken.
 
-        `where` is an OperationContext. A branch must have been granted what is required, and every
-        service (`imodel`, `tools`) and `response_model` among the parameters. Doing it again
-        changes nothing.
+        `where` is an OperationContext. A branch needs a grant for everything that is required, and
+        for every service (`imodel`, `tools`) and `response_model` among the parameters.
+        Registering the same operation again changes nothing.
         """
         if not validate_text(name, "an operation's name"):
             raise ValidationError("An operation's name must not be empty.")
@@ -114,14 +111,14 @@ class OperationRegistry:
         return spec
 
     def unregister(self, name: str) -> OperationSpec:
-        """Take an operation out and give it back; raises NotFoundError."""
+        """Remove an operation and return it; raises NotFoundError."""
         with self._lock:
             spec = self.get(name)
             del self._specs[name]
         return spec
 
     def get(self, name: str) -> OperationSpec:
-        """The operation with that name; raises NotFoundError, naming those that come near."""
+        """Return an operation by name; raises NotFoundError that suggests similar names."""
         spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if spec is None:
             matches = get_close_matches(str(name), self.list_names(), n=3)
@@ -137,21 +134,21 @@ class OperationRegistry:
         return name in self._specs
 
     def list_names(self) -> list[str]:
-        """All names, the built-in ones first."""
+        """Return all names, the built-in ones first."""
         return list(self._specs)
 
     def __contains__(self, name: object) -> bool:
         return name in self._specs
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names as they stand now."""
+        """Iterate over a snapshot of the names."""
         return iter(self.list_names())
 
     def __len__(self) -> int:
         return len(self._specs)
 
     def __bool__(self) -> bool:
-        """An empty registry is one too."""
+        """Return True, also for an empty registry."""
         return True
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Structured output: ask again until the answer fits the schema."""
+"""Structured output: repeat a request until the answer fits the schema."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
 
 DEFAULT_REPAIRS = 2
-"""How often a model is told what was wrong and asked again, unless told otherwise."""
+"""The default number of repair requests, which tell the model the validation errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer:
-    """A value in the form that was asked for."""
+    """A value that fits the schema."""
 
     value: Any
     reply: Reply
-    """The reply it was found in."""
+    """The reply that contains it."""
     usage: Usage
-    """What all attempts together used."""
+    """The usage of all attempts."""
 
 
 async def ask(model: AnyModel, request: ModelRequest) -> Reply:
-    """A model's whole reply; raises ModelError also if it broke off."""
+    """Return the whole reply of a model; raises ModelError, also if the reply is incomplete."""
     reply = await traced_call.ask(model, request)
     if reply.finish == "error":
         raise ModelError(f"Model {model.name!r} stopped before its answer was complete; ask again.")
@@ -47,8 +47,8 @@ async def ask_for_value(
 ) -> StructuredAnswer:
     """Ask a model for a value; raises OutputError if the last attempt does not fit either.
 
-    After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
-    `repairs` times at most. None of that is stored.
+    After an answer that does not fit, the model is sent that answer and its validation errors, at
+    most `repairs` times. None of these messages are stored.
     """
     if await supports_output_schema(model):
         request = replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
@@ -72,10 +72,10 @@ async def ask_for_value(
 async def _ask_with_schema_fallback(
     model: AnyModel, request: ModelRequest
 ) -> tuple[Reply, ModelRequest]:
-    """A reply held to the schema; without it where the provider refuses that very schema.
+    """Return the reply, without the schema if the provider rejects it, and the request sent.
 
-    Each has schemas of its own that it does not take, recursive ones say. The prompt asks for the
-    form in words as well, and the answer is checked in any case.
+    Providers reject different schemas, such as recursive ones. The prompt describes the schema as
+    well, and the answer is validated in any case.
     """
     try:
         return await ask(model, request), request
@@ -89,7 +89,7 @@ async def _ask_with_schema_fallback(
 def unfit_error(
     model: str, schema: Model, attempts: int, problems: Sequence[str], text: str
 ) -> OutputError:
-    """The error of a model that never gave an answer in the form."""
+    """Return the error for a model whose answers never fit the schema."""
     return OutputError(
         f"Model {model!r} gave no answer that fits {model_name(schema)!r} (asked {attempts} "
         f"times); the last: {'; '.join(problems)}. It said: {short_repr(text)}",
@@ -99,7 +99,7 @@ def unfit_error(
 
 
 def empty_answer_error(model: str, finish: str | None) -> ModelError:
-    """The error of a model whose answer is empty."""
+    """Return the error for an empty answer."""
     return ModelError(
         f"Model {model!r} returned an empty answer (finish reason {finish!r}); ask again, or raise "
         f"max_tokens.",

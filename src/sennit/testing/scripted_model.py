@@ -27,7 +27,7 @@ from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, ModelError, short_repr
 from sennit.messages.codec import dumps
-from sennit.services.models.limits.validators import count, not_negative
+from sennit.numbers import count, not_negative
 from sennit.services.models.reply import (
     CallDelta,
     Delta,

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from sennit import InvalidTypeError, ModelError, iModel
-from sennit.services.models.hooks import Hooked
 from sennit.services.models.reply import Delta, Finished, Reply, TextDelta
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, run_instantly
-from tests.models import Patient, answered, failure, heard, request
+from tests.models import Patient, answered, failure, heard, only, request
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
 
@@ -30,7 +29,7 @@ def test_before_may_give_another_request_or_leave_it(way: str) -> None:
 
     seen: list[str] = []
     inside = ScriptedModel(["yes"])
-    model = Hooked(inside, before=[look, louder, look])
+    model = only(inside, before=[look, louder, look])
     asyncio.run(answered(model, way, request("Hey")))
     assert seen == ["Hey", "Hey!"]
     assert inside.requests[0].messages[0]["content"] == "Hey!"
@@ -40,7 +39,7 @@ def test_before_may_give_another_request_or_leave_it(way: str) -> None:
 def test_after_sees_the_request_that_was_sent_and_the_whole_reply(way: str) -> None:
     seen: list[tuple[ModelRequest, Reply]] = []
     changed = request("changed")
-    model = Hooked(
+    model = only(
         ScriptedModel(["all of it"], chunk=2),
         before=lambda _: changed,
         after=lambda asked, reply: seen.append((asked, reply)),
@@ -57,7 +56,7 @@ def test_after_has_run_when_the_end_of_a_stream_is_handed_on() -> None:
         await asyncio.sleep(1)
         order.append([*seen])
 
-    run_instantly(heard(Hooked(ScriptedModel(["a"]), after=after), seen))
+    run_instantly(heard(only(ScriptedModel(["a"]), after=after), seen))
     assert order == [[TextDelta("a")]]
     assert isinstance(seen[-1], Finished)
 
@@ -110,20 +109,20 @@ def test_after_is_not_called_for_a_stream_that_failed_or_was_left() -> None:
 
     async def left() -> None:
         inside = Patient()
-        async with Hooked(inside, after=after).stream(request()) as deltas:
+        async with only(inside, after=after).stream(request()) as deltas:
             await anext(deltas)
         assert inside.open == 0
 
     run_instantly(left())
     with pytest.raises(ModelError):
-        run_instantly(heard(Hooked(ScriptedModel([["x", failure()]]), after=after), []))
+        run_instantly(heard(only(ScriptedModel([["x", failure()]]), after=after), []))
     assert calls == []
 
 
 def test_what_is_no_hook_is_refused() -> None:
     odd: Any = [None]
     with pytest.raises(InvalidTypeError, match="after= was given None"):
-        Hooked(ScriptedModel([]), after=odd)
+        only(ScriptedModel([]), after=odd)
     wrong: Any = lambda _: "text"  # noqa: E731
     with pytest.raises(InvalidTypeError, match="returned 'text'"):
-        asyncio.run(Hooked(ScriptedModel(["x"]), before=wrong).ask(request()))
+        asyncio.run(only(ScriptedModel(["x"]), before=wrong).ask(request()))

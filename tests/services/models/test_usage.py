@@ -15,7 +15,7 @@ from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import Meter, TokenEstimator, UsageRecord, estimate_tokens
 from sennit.testing import ScriptedModel, run_instantly
-from tests.models import Patient, answered, failure, request
+from tests.models import Patient, answered, failure, only, request
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
 _REPLY = Reply((ReplyText("x"),), "stop", Usage(3, 4, cost=0.5), "gpt-5-mini")
@@ -54,10 +54,10 @@ def test_what_was_not_answered_to_the_end_does_not_count() -> None:
     meter = Meter()
 
     async def work() -> None:
-        async with meter.around(Patient()).stream(request()) as deltas:
+        async with only(Patient(), meter=meter).stream(request()) as deltas:
             await anext(deltas)
         with pytest.raises(ModelError):
-            await meter.around(ScriptedModel([failure()])).ask(request())
+            await only(ScriptedModel([failure()]), meter=meter).ask(request())
 
     run_instantly(work())
     assert (meter.calls, meter.total) == (0, Usage())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sennit.messages.message import Message
-from sennit.services.models.limits.validators import count, not_negative, positive
+from sennit.numbers import count, not_negative, positive
 from sennit.services.models.usage import tokens_of_chars
 
 

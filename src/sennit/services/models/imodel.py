@@ -1,41 +1,57 @@
-"""`iModel`: a model by name, with retry, limits and usage.
+"""`iModel`: a model by name, with retry, limits, hooks and usage.
 
     model = iModel("openai:gpt-5", temperature=0.2)
     reply = await model.invoke("Hello")
 
-It is a stack of Models. The connection is wrapped, from the inside out, in the timeout, the rate
-limit, the circuit breaker, retry, the meter and the hooks. So each attempt has its own timeout,
-waits for the rate limit and counts for the breaker; hooks and meter see one call, however many
-attempts it took.
+A call runs the `before` hooks, then attempts until one succeeds or the retry policy gives up. Each
+attempt passes the circuit breaker, waits for the rate limit and has its own timeout. The meter and
+the `after` hooks see the whole reply, once per call; of a stream, just before its last delta, and
+not at all if it failed or was left early. A stream is retried only before its first delta, because
+no text may be repeated.
+
+Hooks are user code: their exceptions reach the caller unchanged, with a note naming the hook, and
+are neither retried nor counted as failures of the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar, cast
 
+from sennit import clock
 from sennit.closing import AsyncClosing
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ModelError, ValidationError, short_repr
 from sennit.messages.output_schema import ModelSchema
-from sennit.services.models.hooks import After, Before, Hooked
+from sennit.numbers import count
 from sennit.services.models.lazy import lazy_model
-from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
-from sennit.services.models.limits.validators import count
+from sennit.services.models.limits.circuit_breaker import Circuit, CircuitBreaker, CircuitCall
+from sennit.services.models.limits.rate_limit import RateLimit
+from sennit.services.models.limits.retry import Attempts, Retry
+from sennit.services.models.limits.timeout import Deadline, Timeout
 from sennit.services.models.params import check_params
 from sennit.services.models.protocol import Model, supports_output_schema
-from sennit.services.models.reply import Delta, Reply, Usage
+from sennit.services.models.reply import Delta, Finished, Reply, ReplyAssembler, Usage
 from sennit.services.models.request import MessageInput, ModelRequest, ToolInput, model_request
-from sennit.services.models.usage import Meter
+from sennit.services.models.usage import Meter, UsageRecord
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+Before: TypeAlias = Callable[[ModelRequest], ModelRequest | Awaitable[ModelRequest | None] | None]
+After: TypeAlias = Callable[[ModelRequest, Reply], object]
+_Finish: TypeAlias = Callable[[Reply], Awaitable[None]]
+_T = TypeVar("_T")
+
 RETRY = Retry()
 BREAKER = CircuitBreaker()
 TIMEOUT = Timeout()
+_NO_RETRY = Retry(attempts=1)
+_NO_BREAKER = CircuitBreaker(failures=sys.maxsize)
 
 
 class iModel(AsyncClosing):
@@ -92,9 +108,13 @@ class iModel(AsyncClosing):
             window=window,
             fetch_images=fetch_images,
         )
+        self._before: tuple[Before, ...] = _hooks(before, "before")
+        self._after: tuple[After, ...] = _hooks(after, "after")
         self._meter = meter or Meter()
-        layers = (_timeout(timeout), limits, breaker, retry, self._meter)
-        self._model = Hooked(_wrap(self._connection, layers), before, after)
+        self._retry = retry or _NO_RETRY
+        self._circuit = Circuit(self.name, breaker or _NO_BREAKER)
+        self._limits = limits or RateLimit()
+        self._timeout = timeout if isinstance(timeout, Timeout) else Timeout(seconds=timeout)
 
     @property
     def name(self) -> str:
@@ -142,14 +162,82 @@ class iModel(AsyncClosing):
 
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError, ValidationError, or a hook's exception."""
-        return await self._model.ask(self._with_defaults(request))
+        request, finish = await self._start_call(request)
+        attempts = Attempts(self._retry)
+        while True:
+            try:
+                async with self._attempt(request) as attempt:
+                    reply = await attempt.within(self._connection.ask(request))
+                    attempt.succeed(reply.usage)
+                break
+            except ModelError as error:
+                failure = error
+            await attempts.wait_after(failure)
+        await finish(reply)
+        return reply
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Stream the reply as deltas, Finished last; leaving the block early stops the model.
 
         Raises as `ask` does, on entering or in the middle.
         """
-        return self._model.stream(self._with_defaults(request))
+        request, finish = await self._start_call(request)
+        attempts = Attempts(self._retry)
+        while True:
+            async with AsyncExitStack() as stack:
+                try:
+                    attempt = await stack.enter_async_context(self._attempt(request))
+                    entering = stack.enter_async_context(self._connection.stream(request))
+                    raw_deltas = await attempt.within(entering)
+                    deltas = _CallDeltas(raw_deltas, attempt, finish, bool(self._after))
+                    await deltas.fetch_first()
+                except ModelError as error:
+                    failure = error
+                else:
+                    yield deltas
+                    return
+            await attempts.wait_after(failure)
+
+    async def _start_call(self, request: ModelRequest) -> tuple[ModelRequest, _Finish]:
+        """Return the request to send, after the `before` hooks, and what a whole reply is for."""
+        params = check_params(request.params)
+        if self._params:
+            request = replace(request, params={**self._params, **params})
+        for hook in self._before:
+            result = await self._call_hook("before", hook, request)
+            if isinstance(result, ModelRequest):
+                request = result
+            elif result is not None:
+                raise InvalidTypeError(
+                    f"A before hook returns a ModelRequest, or None to leave the request "
+                    f"unchanged; {_name(hook)} returned {short_repr(result)}."
+                )
+        at, began = clock.now_us(), clock.monotonic()
+
+        async def finish(reply: Reply) -> None:
+            seconds = clock.monotonic() - began
+            started_at = clock.to_datetime(at)
+            self._meter.add(UsageRecord(self.name, reply.model, reply.usage, seconds, started_at))
+            for hook in self._after:
+                await self._call_hook("after", hook, request, reply)
+
+        return request, finish
+
+    @asynccontextmanager
+    async def _attempt(self, request: ModelRequest) -> AsyncGenerator[_Attempt]:
+        with self._circuit.call() as call:
+            async with self._limits.place(self._limits.estimate(request)) as record_usage:
+                deadline = self._timeout.deadline(self.name, request.params)
+                yield _Attempt(call, record_usage, deadline)
+
+    async def _call_hook(self, when: str, hook: Callable[..., Any], *args: object) -> object:
+        try:
+            result = hook(*args)
+            return await result if isawaitable(result) else result
+        except Exception as error:
+            error.add_note(f"Raised by the {when} hook {_name(hook)} of model {self.name!r}.")
+            raise
 
     async def ready(self) -> None:
         """Connect now rather than on the first call; connection errors are raised by that call."""
@@ -158,10 +246,6 @@ class iModel(AsyncClosing):
     async def aclose(self) -> None:
         """Close the model's connections; it stays usable."""
         await self._connection.aclose()
-
-    def _with_defaults(self, request: ModelRequest) -> ModelRequest:
-        params = check_params(request.params)
-        return replace(request, params={**self._params, **params}) if self._params else request
 
     def __repr__(self) -> str:
         return f"iModel({self.name!r})"
@@ -179,15 +263,79 @@ class iModel(AsyncClosing):
         )
 
 
-def _wrap(
-    model: Model, layers: Iterable[Timeout | RateLimit | CircuitBreaker | Retry | Meter | None]
-) -> Model:
-    for layer in layers:
-        model = model if layer is None else layer.around(model)
-    return model
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One attempt of a call: the circuit breaker and the rate limit learn how it ended."""
+
+    call: CircuitCall
+    record_usage: Callable[[Usage], None]
+    deadline: Deadline
+
+    async def within(self, awaitable: Awaitable[_T]) -> _T:
+        try:
+            return await self.deadline.within(awaitable)
+        except Exception as error:
+            self.call.fail(error)
+            raise
+
+    def succeed(self, usage: Usage) -> None:
+        self.call.succeed()
+        self.record_usage(usage)
 
 
-def _timeout(timeout: Timeout | float | None) -> Timeout | None:
-    if timeout is None or isinstance(timeout, Timeout):
-        return timeout or Timeout(seconds=None)
-    return Timeout(seconds=timeout)
+class _CallDeltas:
+    """The deltas of a call, within its deadline; the whole reply is finished before the last one.
+
+    It has no cleanup of its own, so the next delta may be awaited in another task than the one that
+    opened the stream, and leaving the block early stops the model at once.
+    """
+
+    __slots__ = ("_assembly", "_attempt", "_finish", "_first", "_next")
+
+    def __init__(
+        self, deltas: AsyncIterator[Delta], attempt: _Attempt, finish: _Finish, assembles: bool
+    ) -> None:
+        self._next = deltas.__anext__
+        self._attempt = attempt
+        self._finish = finish
+        self._assembly = ReplyAssembler() if assembles else None
+        self._first: Delta | None = None
+
+    async def fetch_first(self) -> None:
+        """Fetch the first delta, so that a failure before it can be retried."""
+        with suppress(StopAsyncIteration):
+            self._first = await self._fetch()
+
+    def __aiter__(self) -> _CallDeltas:
+        return self
+
+    async def __anext__(self) -> Delta:
+        delta, self._first = self._first, None
+        if delta is None:
+            delta = await self._fetch()
+        if self._assembly is not None:
+            self._assembly.feed(delta)
+        if isinstance(delta, Finished):
+            self._attempt.succeed(delta.usage)
+            end = Reply((), delta.reason, delta.usage, delta.model)
+            await self._finish(end if self._assembly is None else self._assembly.reply())
+        return delta
+
+    async def _fetch(self) -> Delta:
+        try:
+            return await self._attempt.deadline.next_delta(self._next())
+        except Exception as error:
+            self._attempt.call.fail(error)
+            raise
+
+
+def _hooks(value: object, when: str) -> tuple[Any, ...]:
+    hooks = (value,) if callable(value) else tuple(cast("Iterable[object]", value))
+    for hook in hooks:
+        if not callable(hook):
+            raise InvalidTypeError(f"A hook is a function; {when}= was given {short_repr(hook)}.")
+    return hooks
+
+
+def _name(hook: object) -> str:
+    return repr(getattr(hook, "__qualname__", None) or type(hook).__qualname__)

@@ -62,13 +62,13 @@ class LazyModel:
 
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError."""
-        model = await self._get_model()
+        model = await self._connected()
         return await model.ask(request)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Stream the reply as deltas; raises ModelError."""
-        model = await self._get_model()
+        model = await self._connected()
         async with model.stream(request) as deltas:
             yield deltas
 
@@ -83,7 +83,7 @@ class LazyModel:
         if close is not None:
             await close()
 
-    async def _get_model(self) -> Model:
+    async def _connected(self) -> Model:
         return self._model or await _in_thread(self._connect_once)
 
     def _connect_once(self) -> Model:

@@ -6,19 +6,15 @@ serve decisions before a call, and models that report no usage.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
 from typing import Any, cast
 
-from sennit import clock
 from sennit.messages.typescript import ToolSchema
-from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Delta, Finished, Reply, Usage
+from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
 _CHARS_PER_TOKEN = 4
 
@@ -68,38 +64,6 @@ class Meter:
             self._calls += 1
         if self._each is not None:
             self._each(record)
-
-    def around(self, model: Model) -> Model:
-        """Wrap `model` to count its usage."""
-        return _MeteredModel(model, self)
-
-
-class _MeteredModel(ModelWrapper):
-    def __init__(self, model: Model, meter: Meter) -> None:
-        super().__init__(model)
-        self._meter = meter
-
-    async def ask(self, request: ModelRequest) -> Reply:
-        count = self._start_call()
-        reply = await self._model.ask(request)
-        count(Finished(reply.finish, reply.usage, reply.model))
-        return reply
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        count = self._start_call()
-        async with self._model.stream(request) as deltas:
-            yield ObservedStream(deltas, count)
-
-    def _start_call(self) -> Callable[[Finished], None]:
-        at, began = clock.now_us(), clock.monotonic()
-
-        def count(end: Finished) -> None:
-            seconds = clock.monotonic() - began
-            record = UsageRecord(self.name, end.model, end.usage, seconds, clock.to_datetime(at))
-            self._meter.add(record)
-
-        return count
 
 
 def estimate_tokens(request: ModelRequest) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message, MessageRole
-from sennit.services.models.limits.validators import not_negative
+from sennit.numbers import not_negative
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import MessageInput
 from sennit.turns.options import SessionOptions

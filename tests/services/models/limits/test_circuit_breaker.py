@@ -12,7 +12,7 @@ from sennit.errors import ModelErrorKind
 from sennit.services.models.limits import CircuitBreaker
 from sennit.services.models.protocol import Model
 from sennit.testing import ScriptedModel, run_instantly
-from tests.models import Patient, answered, failure, request, streamed
+from tests.models import Patient, answered, failure, only, request, streamed
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
 BREAKER = CircuitBreaker(failures=2, seconds=30)
@@ -33,7 +33,7 @@ async def outcomes(model: Model, count: int, way: str = "ask") -> list[str]:
 @pytest.mark.parametrize("kind", ["overloaded", "timeout", "network", "malformed"])
 def test_trouble_in_a_row_opens_it(way: str, kind: ModelErrorKind) -> None:
     inside = ScriptedModel([failure(kind), failure(kind), "never"], name="gpt")
-    model = BREAKER.around(inside)
+    model = only(inside, breaker=BREAKER)
 
     async def work() -> None:
         assert await outcomes(model, 2, way) == [kind, kind]
@@ -54,20 +54,20 @@ def test_trouble_in_a_row_opens_it(way: str, kind: ModelErrorKind) -> None:
 def test_what_is_no_trouble_at_the_provider_does_not_open_it(
     way: str, kind: ModelErrorKind
 ) -> None:
-    model = BREAKER.around(ScriptedModel([failure(kind)] * 5 + ["there"]))
+    model = only(ScriptedModel([failure(kind)] * 5 + ["there"]), breaker=BREAKER)
     assert run_instantly(outcomes(model, 6, way)) == [kind] * 5 + ["there"]
 
 
 @WAYS
 def test_an_answer_in_between_starts_the_count_again(way: str) -> None:
-    model = BREAKER.around(ScriptedModel([failure(), "a", failure(), "b", failure(), "c"]))
+    model = only(ScriptedModel([failure(), "a", failure(), "b", failure(), "c"]), breaker=BREAKER)
     assert run_instantly(outcomes(model, 6, way))[1::2] == ["a", "b", "c"]
 
 
 @WAYS
 def test_after_the_rest_one_answer_closes_it(way: str) -> None:
     inside = ScriptedModel([failure(), failure(), "back", failure(), "still"])
-    model = BREAKER.around(inside)
+    model = only(inside, breaker=BREAKER)
 
     async def work() -> list[str]:
         await outcomes(model, 2, way)
@@ -80,7 +80,7 @@ def test_after_the_rest_one_answer_closes_it(way: str) -> None:
 @WAYS
 def test_after_the_rest_one_failure_opens_it_again(way: str) -> None:
     inside = ScriptedModel([failure(), failure(), failure("network")])
-    model = BREAKER.around(inside)
+    model = only(inside, breaker=BREAKER)
 
     async def work() -> list[str]:
         await outcomes(model, 2, way)
@@ -101,7 +101,7 @@ def test_only_one_call_finds_out_whether_it_is_back(way: str) -> None:
         await asyncio.sleep(1)
 
     inside = Patient(step)
-    model = BREAKER.around(inside)
+    model = only(inside, breaker=BREAKER)
 
     async def work() -> list[str]:
         await outcomes(model, 2, way)
@@ -114,7 +114,7 @@ def test_only_one_call_finds_out_whether_it_is_back(way: str) -> None:
 
 
 def test_a_trial_that_is_cancelled_lets_another_call_try() -> None:
-    model = BREAKER.around(ScriptedModel([failure(), failure(), "late", "there"], delay=5))
+    model = only(ScriptedModel([failure(), failure(), "late", "there"], delay=5), breaker=BREAKER)
 
     async def work() -> str:
         await outcomes(model, 2)
@@ -132,7 +132,7 @@ def test_a_call_from_before_it_opened_is_old_news() -> None:
         await asyncio.sleep(10)
         return "at last"
 
-    model = BREAKER.around(ScriptedModel([slow, failure(), failure()]))
+    model = only(ScriptedModel([slow, failure(), failure()]), breaker=BREAKER)
 
     async def work() -> list[str]:
         async with asyncio.TaskGroup() as group:
@@ -145,7 +145,9 @@ def test_a_call_from_before_it_opened_is_old_news() -> None:
 
 
 def test_trouble_in_the_middle_of_a_stream_counts_even_if_the_caller_handles_it() -> None:
-    model = BREAKER.around(ScriptedModel([["half", failure()], ["half", failure()], "never"]))
+    model = only(
+        ScriptedModel([["half", failure()], ["half", failure()], "never"]), breaker=BREAKER
+    )
 
     async def handled() -> None:
         async with model.stream(request()) as deltas:
@@ -162,7 +164,7 @@ def test_trouble_in_the_middle_of_a_stream_counts_even_if_the_caller_handles_it(
 
 
 def test_the_errors_of_the_caller_do_not_count() -> None:
-    model = BREAKER.around(ScriptedModel(["a", "b", "c"]))
+    model = only(ScriptedModel(["a", "b", "c"]), breaker=BREAKER)
 
     async def failing() -> None:
         async with model.stream(request()):
@@ -178,9 +180,9 @@ def test_the_errors_of_the_caller_do_not_count() -> None:
 
 
 def test_each_model_has_a_breaker_of_its_own() -> None:
-    broken, sound = BREAKER.around(ScriptedModel([failure()] * 2)), ScriptedModel(["fine"])
+    broken, sound = only(ScriptedModel([failure()] * 2), breaker=BREAKER), ScriptedModel(["fine"])
     run_instantly(outcomes(broken, 3))
-    assert run_instantly(outcome(BREAKER.around(sound))) == "fine"
+    assert run_instantly(outcome(only(sound, breaker=BREAKER))) == "fine"
 
 
 @pytest.mark.parametrize("options", [{"failures": 0}, {"seconds": 0}, {"seconds": "30"}])

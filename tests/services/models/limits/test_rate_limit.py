@@ -15,7 +15,7 @@ from sennit.services.models.limits import RateLimit
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.testing import ScriptedModel, run_instantly
-from tests.models import Patient, answered, request
+from tests.models import Patient, answered, only, request
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
 
@@ -84,7 +84,7 @@ def test_a_request_larger_than_the_limit_goes_alone() -> None:
 @WAYS
 def test_no_more_run_at_once_than_allowed_and_they_start_in_order(way: str) -> None:
     inside = Patient()
-    model = RateLimit(concurrency=3).around(inside)
+    model = only(inside, limits=RateLimit(concurrency=3))
 
     async def work() -> None:
         names = [str(number) for number in range(10)]
@@ -99,7 +99,7 @@ def test_no_more_run_at_once_than_allowed_and_they_start_in_order(way: str) -> N
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(1, 3))
 def test_cancelled_waiters_free_their_places(cancelled: list[bool], most: int) -> None:
     inside = Patient(steps=1)
-    model = RateLimit(concurrency=most, requests_per_minute=1000).around(inside)
+    model = only(inside, limits=RateLimit(concurrency=most, requests_per_minute=1000))
 
     async def work() -> None:
         tasks = [
@@ -145,7 +145,7 @@ def test_real_usage_replaces_the_estimate() -> None:
 
     def second_start(first: Reply) -> float:
         inside = ScriptedModel([first, reply(1)])
-        model = RateLimit(tokens_per_minute=100).around(inside)
+        model = only(inside, limits=RateLimit(tokens_per_minute=100))
 
         async def work() -> float:
             await model.ask(request("x" * 240))  # about 60 tokens
@@ -160,7 +160,7 @@ def test_real_usage_replaces_the_estimate() -> None:
 
 
 def test_what_an_answer_may_take_counts_beforehand() -> None:
-    model = RateLimit(tokens_per_minute=100).around(ScriptedModel([RuntimeError(), "there"]))
+    model = only(ScriptedModel([RuntimeError(), "there"]), limits=RateLimit(tokens_per_minute=100))
 
     async def work() -> float:
         with pytest.raises(RuntimeError):
@@ -173,7 +173,7 @@ def test_what_an_answer_may_take_counts_beforehand() -> None:
 
 @WAYS
 def test_a_failure_frees_its_place(way: str) -> None:
-    model = RateLimit(concurrency=1).around(ScriptedModel([RuntimeError("bug"), "fine"]))
+    model = only(ScriptedModel([RuntimeError("bug"), "fine"]), limits=RateLimit(concurrency=1))
     with pytest.raises(RuntimeError):
         run_instantly(answered(model, way))
     assert run_instantly(answered(model, way)).text == "fine"
@@ -181,7 +181,7 @@ def test_a_failure_frees_its_place(way: str) -> None:
 
 def test_a_stream_holds_its_place_until_it_is_left() -> None:
     inside = Patient()
-    model = RateLimit(concurrency=1).around(inside)
+    model = only(inside, limits=RateLimit(concurrency=1))
 
     async def work() -> float:
         async with model.stream(request("first")) as deltas:
@@ -198,7 +198,7 @@ def test_a_stream_holds_its_place_until_it_is_left() -> None:
 
 def test_one_limit_holds_for_several_models() -> None:
     limit = RateLimit(requests_per_minute=1)
-    models = [limit.around(ScriptedModel(["a"])), limit.around(ScriptedModel(["b"]))]
+    models = [only(ScriptedModel(["a"]), limits=limit), only(ScriptedModel(["b"]), limits=limit)]
 
     async def work() -> float:
         for model in models:
@@ -209,7 +209,7 @@ def test_one_limit_holds_for_several_models() -> None:
 
 
 def test_more_than_may_wait_are_turned_away() -> None:
-    model = RateLimit(concurrency=1, waiting=2).around(Patient())
+    model = only(Patient(), limits=RateLimit(concurrency=1, waiting=2))
 
     async def kind() -> str:
         try:
@@ -238,7 +238,9 @@ def test_one_limit_holds_across_threads_and_event_loops() -> None:
             running -= 1
             done += 1
 
-    model = RateLimit(concurrency=2, requests_per_minute=10_000).around(Patient(step, steps=1))
+    model = only(
+        Patient(step, steps=1), limits=RateLimit(concurrency=2, requests_per_minute=10_000)
+    )
 
     async def many() -> None:
         await asyncio.gather(*(model.ask(request()) for _ in range(20)))
@@ -254,7 +256,7 @@ def test_one_limit_holds_across_threads_and_event_loops() -> None:
 
 def test_a_waiter_whose_loop_is_gone_holds_nobody_up() -> None:
     inside = Patient(lambda: asyncio.sleep(0))
-    model = RateLimit(concurrency=1).around(inside)
+    model = only(inside, limits=RateLimit(concurrency=1))
 
     async def work() -> None:
         async with model.stream(request("holder")):
@@ -272,7 +274,7 @@ def test_a_waiter_whose_loop_is_gone_holds_nobody_up() -> None:
 
 
 def test_without_limits_nothing_waits() -> None:
-    model: Model = RateLimit().around(ScriptedModel(["x"] * 50))
+    model: Model = only(ScriptedModel(["x"] * 50), limits=RateLimit())
 
     async def work() -> float:
         await asyncio.gather(*(model.ask(request()) for _ in range(50)))

@@ -14,7 +14,7 @@ from sennit import ModelError, ValidationError, clock
 from sennit.services.models.limits import Timeout
 from sennit.services.models.reply import Delta
 from sennit.testing import ScriptedModel, run_instantly
-from tests.models import Patient, answered, heard, request, streamed
+from tests.models import Patient, answered, heard, only, request, streamed
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
 
@@ -25,7 +25,7 @@ def test_an_answer_that_takes_too_long_is_given_up(way: str) -> None:
 
     async def work() -> float:
         with pytest.raises(ModelError, match=r"'patient' took longer than 2\.5 s") as caught:
-            await answered(Timeout(seconds=2.5).around(inside), way)
+            await answered(only(inside, timeout=Timeout(seconds=2.5)), way)
         assert caught.value.kind == "timeout"
         return clock.monotonic()
 
@@ -35,18 +35,18 @@ def test_an_answer_that_takes_too_long_is_given_up(way: str) -> None:
 
 @WAYS
 def test_an_answer_in_time_is_passed_on(way: str) -> None:
-    reply = run_instantly(answered(Timeout(seconds=3.5, stall=1.5).around(Patient()), way))
+    reply = run_instantly(answered(only(Patient(), timeout=Timeout(seconds=3.5, stall=1.5)), way))
     assert reply.finish == "stop"
 
 
 @WAYS
 def test_a_request_may_ask_for_another_time(way: str) -> None:
     with pytest.raises(ModelError, match=r"1\.5 s"):
-        run_instantly(answered(Timeout().around(Patient()), way, request(timeout=1.5)))
-    long = answered(Timeout(seconds=1).around(Patient()), way, request(timeout=60))
+        run_instantly(answered(only(Patient(), timeout=Timeout()), way, request(timeout=1.5)))
+    long = answered(only(Patient(), timeout=Timeout(seconds=1)), way, request(timeout=60))
     assert run_instantly(long).finish == "stop"
-    with pytest.raises(ValidationError, match="timeout must be a number above 0"):
-        run_instantly(answered(Timeout().around(Patient()), way, request(timeout=-1)))
+    with pytest.raises(ValidationError, match="timeout must be more than 0 seconds"):
+        run_instantly(answered(only(Patient(), timeout=Timeout()), way, request(timeout=-1)))
 
 
 def test_a_stream_that_stalls_is_given_up() -> None:
@@ -56,7 +56,7 @@ def test_a_stream_that_stalls_is_given_up() -> None:
 
     async def work() -> float:
         with pytest.raises(ModelError, match="sent nothing for 2 s"):
-            await heard(Timeout(stall=2).around(inside), seen)
+            await heard(only(inside, timeout=Timeout(stall=2)), seen)
         return clock.monotonic()
 
     assert run_instantly(work()) == 9 + 1 + 1 + 2  # the first may take its time
@@ -65,7 +65,7 @@ def test_a_stream_that_stalls_is_given_up() -> None:
 
 
 def test_the_time_of_the_caller_does_not_count() -> None:
-    model = Timeout(seconds=4, stall=2).around(Patient())
+    model = only(Patient(), timeout=Timeout(seconds=4, stall=2))
 
     async def work() -> int:
         seen = 0
@@ -84,7 +84,7 @@ def test_entering_a_stream_counts() -> None:
         return "late"
 
     with pytest.raises(ModelError, match="longer than 5 s"):
-        run_instantly(streamed(Timeout(seconds=5).around(ScriptedModel([slow]))))
+        run_instantly(streamed(only(ScriptedModel([slow]), timeout=Timeout(seconds=5))))
 
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.integers(1, 20), st.integers(1, 6))
@@ -93,7 +93,7 @@ def test_a_stream_fails_exactly_when_its_waits_are_too_long(
 ) -> None:
     left = iter(waits)
     inside = Patient(lambda: asyncio.sleep(next(left)), steps=len(waits))
-    model = Timeout(seconds=seconds + 0.5, stall=stall + 0.5).around(inside)
+    model = only(inside, timeout=Timeout(seconds=seconds + 0.5, stall=stall + 0.5))
 
     async def work() -> bool:
         try:
@@ -120,7 +120,7 @@ def test_deltas_may_be_awaited_in_other_tasks_and_cancelled() -> None:
 
     async def work() -> int:
         seen = 0
-        async with Timeout(seconds=100).around(Patient(step)).stream(request()) as deltas:
+        async with only(Patient(step), timeout=Timeout(seconds=100)).stream(request()) as deltas:
             for _ in range(2):
                 task = asyncio.ensure_future(anext(deltas))
                 while not task.done():
@@ -145,7 +145,7 @@ def test_a_timeout_while_the_model_cleans_up_slowly_still_gives_a_model_error() 
             await asyncio.sleep(1)
 
     with pytest.raises(ModelError, match="longer than 2 s"):
-        run_instantly(streamed(Timeout(seconds=2).around(Patient(step))))
+        run_instantly(streamed(only(Patient(step), timeout=Timeout(seconds=2))))
 
 
 @pytest.mark.parametrize(("theirs", "ends"), [(50, "longer than 5 s"), (2, "theirs")])
@@ -156,18 +156,18 @@ def test_timeouts_of_the_model_itself_keep_working(theirs: float, ends: str) -> 
         raise ModelError("theirs")
 
     with pytest.raises(ModelError, match=ends):
-        run_instantly(streamed(Timeout(seconds=5).around(Patient(step))))
+        run_instantly(streamed(only(Patient(step), timeout=Timeout(seconds=5))))
 
 
 @WAYS
 def test_somebody_elses_timeout_is_left_alone(way: str) -> None:
-    model = Timeout(seconds=100).around(ScriptedModel([TimeoutError("theirs")]))
+    model = only(ScriptedModel([TimeoutError("theirs")]), timeout=Timeout(seconds=100))
     with pytest.raises(TimeoutError, match="theirs"):
         run_instantly(answered(model, way))
 
     async def outer() -> None:
         async with asyncio.timeout(1):
-            await answered(Timeout(seconds=100).around(Patient()), way)
+            await answered(only(Patient(), timeout=Timeout(seconds=100)), way)
 
     with pytest.raises(TimeoutError):
         run_instantly(outer())
@@ -175,7 +175,7 @@ def test_somebody_elses_timeout_is_left_alone(way: str) -> None:
 
 @WAYS
 def test_without_limits_it_waits_as_long_as_it_takes(way: str) -> None:
-    model = Timeout(seconds=None).around(Patient(lambda: asyncio.sleep(1e6)))
+    model = only(Patient(lambda: asyncio.sleep(1e6)), timeout=Timeout(seconds=None))
     assert run_instantly(answered(model, way)).finish == "stop"
 
 

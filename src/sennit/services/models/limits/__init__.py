@@ -1,8 +1,4 @@
-"""Retry, circuit breaker, rate limit and timeout around a model.
-
-Each wraps a model with `around(model)`, which returns a model. `iModel` applies all of them: retry
-outermost, then the circuit breaker, the rate limit, and the timeout innermost.
-"""
+"""Retry, circuit breaker, rate limit and timeout of model calls; `iModel` applies them."""
 
 from sennit.services.models.limits.circuit_breaker import CircuitBreaker
 from sennit.services.models.limits.rate_limit import RateLimit

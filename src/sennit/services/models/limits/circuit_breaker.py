@@ -7,18 +7,14 @@ opens it again. Only failures of the provider count: a rejected request shows th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
 from sennit import clock
 from sennit.errors import ModelError
-from sennit.services.models.limits.validators import count, positive
-from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Delta, Reply
-from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import ModelWrapper, ObservedStream
+from sennit.numbers import count, positive
 
 _FAILURE_KINDS = ("overloaded", "timeout", "network", "malformed")
 _NEUTRAL_KINDS = ("busy", "failed")
@@ -38,12 +34,8 @@ class CircuitBreaker:
         count(self.failures, "failures")
         positive(self.seconds, "seconds")
 
-    def around(self, model: Model) -> Model:
-        """Wrap `model` in a circuit breaker of its own."""
-        return _BreakerModel(model, self)
 
-
-class _Circuit:
+class Circuit:
     """The state of a provider's circuit; safe to use from many threads."""
 
     def __init__(self, name: str, breaker: CircuitBreaker) -> None:
@@ -52,12 +44,12 @@ class _Circuit:
         self._lock = Lock()
         self._failures = 0
         self._open_until: float | None = None
-        self._trial: _Call | None = None
+        self._trial: CircuitCall | None = None
 
     @contextmanager
-    def call(self) -> Generator[_Call]:
+    def call(self) -> Generator[CircuitCall]:
         """Admit a call for the length of the block; raises ModelError (busy) if open."""
-        call = _Call(self)
+        call = CircuitCall(self)
         with self._lock:
             self._admit(call)
         try:
@@ -65,7 +57,7 @@ class _Circuit:
         finally:
             self.record(call, None)
 
-    def _admit(self, call: _Call) -> None:
+    def _admit(self, call: CircuitCall) -> None:
         if self._open_until is None:
             return
         remaining = self._open_until - clock.monotonic()
@@ -80,7 +72,7 @@ class _Circuit:
         message = f"Model {self._name!r} failed {times} in a row; {reason}. Try again later."
         return ModelError(message, kind="busy", retry_after=retry_after)
 
-    def record(self, call: _Call, succeeded: bool | None) -> None:
+    def record(self, call: CircuitCall, succeeded: bool | None) -> None:
         """Record the outcome of a call once; None if it says nothing about the provider."""
         with self._lock:
             if call.recorded:
@@ -101,46 +93,20 @@ class _Circuit:
             self._open_until = clock.monotonic() + self._breaker.seconds
 
 
-class _Call:
+class CircuitCall:
     """One call through the circuit; its outcome is recorded once."""
 
     __slots__ = ("_circuit", "recorded")
 
-    def __init__(self, circuit: _Circuit) -> None:
+    def __init__(self, circuit: Circuit) -> None:
         self._circuit = circuit
         self.recorded = False
 
-    def succeed(self, _: object = None) -> None:
+    def succeed(self) -> None:
+        """Record a success."""
         self._circuit.record(self, True)
 
     def fail(self, error: Exception) -> None:
+        """Record an error, unless it says nothing about the provider."""
         if isinstance(error, ModelError) and error.kind not in _NEUTRAL_KINDS:
             self._circuit.record(self, error.kind not in _FAILURE_KINDS)
-
-    @contextmanager
-    def recording_failure(self) -> Generator[None]:
-        try:
-            yield
-        except Exception as error:
-            self.fail(error)
-            raise
-
-
-class _BreakerModel(ModelWrapper):
-    def __init__(self, model: Model, breaker: CircuitBreaker) -> None:
-        super().__init__(model)
-        self._circuit = _Circuit(model.name, breaker)
-
-    async def ask(self, request: ModelRequest) -> Reply:
-        with self._circuit.call() as call, call.recording_failure():
-            reply = await self._model.ask(request)
-            call.succeed()
-            return reply
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        with self._circuit.call() as call:
-            async with AsyncExitStack() as stack:
-                with call.recording_failure():
-                    deltas = await stack.enter_async_context(self._model.stream(request))
-                yield ObservedStream(deltas, call.succeed, call.fail)

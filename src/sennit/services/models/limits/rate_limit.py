@@ -9,20 +9,19 @@ cancelled waiter simply leaves the queue.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from sennit import clock
 from sennit.errors import ModelError
-from sennit.services.models.limits.validators import count
-from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Delta, Reply, Usage
+from sennit.numbers import count
+from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import estimate_tokens
-from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,27 +58,38 @@ class RateLimit:
         self._queue: deque[_Waiter] = deque()
         self._running = 0
 
-    def around(self, model: Model) -> Model:
-        """Wrap `model` in this rate limit."""
-        return _RateLimitedModel(model, self)
+    def estimate(self, request: ModelRequest) -> int:
+        """Return the input tokens of a request plus its maximum output, as providers count it.
 
-    @property
-    def counts_tokens(self) -> bool:
-        """True if tokens are limited, so that requests need an estimate."""
-        return self._tokens.limit is not None
+        0 if tokens are not limited.
+        """
+        if self._tokens.limit is None:
+            return 0
+        max_tokens: Any = request.params.get("max_tokens")
+        return estimate_tokens(request) + (max_tokens if isinstance(max_tokens, int) else 0)
 
     @asynccontextmanager
-    async def place(self, tokens: int = 0) -> AsyncGenerator[RateLimitSlot]:
-        """Wait in the queue, then hold a slot inside the block; raises ModelError (busy)."""
-        slot = await self._acquire(tokens)
+    async def place(self, tokens: int = 0) -> AsyncGenerator[Callable[[Usage], None]]:
+        """Wait in the queue, then hold a place inside the block; raises ModelError (busy).
+
+        Yields a function that replaces the estimate of tokens by the actual usage.
+        """
+        entry = await self._acquire(tokens)
+
+        def record_usage(usage: Usage) -> None:
+            if actual := usage.input_tokens + usage.output_tokens:  # else the estimate stays
+                with self._lock:
+                    self._tokens.correct(entry, actual, clock.monotonic())
+                    self._wake_head()
+
         try:
-            yield slot
+            yield record_usage
         finally:
             with self._lock:
                 self._running -= 1
                 self._wake_head()
 
-    async def _acquire(self, tokens: int) -> RateLimitSlot:
+    async def _acquire(self, tokens: int) -> _Entry:
         with self._lock:
             if not self._queue and not self._delay(tokens):
                 return self._admit(tokens)
@@ -105,11 +115,11 @@ class RateLimit:
         delay = max(self._requests.delay(1, now), self._tokens.delay(tokens, now))
         return max(delay, _MIN_DELAY_SECONDS) if delay > 0 else 0
 
-    def _admit(self, tokens: int) -> RateLimitSlot:
+    def _admit(self, tokens: int) -> _Entry:
         now = clock.monotonic()
         self._running += 1
         self._requests.add(1, now)
-        return RateLimitSlot(self, self._tokens.add(tokens, now))
+        return self._tokens.add(tokens, now)
 
     def _enqueue(self) -> _Waiter:
         if len(self._queue) >= self._max_waiting:
@@ -126,36 +136,13 @@ class RateLimit:
         while self._queue and not self._queue[0].wake():
             self._queue.popleft()
 
-    def correct(self, entry: _Entry, tokens: int) -> None:
-        """Replace the estimate of an entry by the actual number of tokens."""
-        with self._lock:
-            self._tokens.correct(entry, tokens, clock.monotonic())
-            self._wake_head()
 
-
-class RateLimitSlot:
-    """A granted slot."""
-
-    __slots__ = ("_entry", "_limit")
-
-    def __init__(self, limit: RateLimit, entry: _Entry) -> None:
-        self._limit = limit
-        self._entry = entry
-
-    def record_usage(self, usage: Usage) -> None:
-        """Record the actual usage; without one, the estimate stays."""
-        if tokens := usage.input_tokens + usage.output_tokens:
-            self._limit.correct(self._entry, tokens)
-
-
+@dataclass(slots=True)
 class _Entry:
     """An amount used at a point in time."""
 
-    __slots__ = ("amount", "at")
-
-    def __init__(self, amount: int, at: float) -> None:
-        self.amount = amount
-        self.at = at
+    amount: int
+    at: float
 
 
 class _Window:
@@ -234,30 +221,3 @@ class _Waiter:
         except RuntimeError:
             return False
         return True
-
-
-class _RateLimitedModel(ModelWrapper):
-    def __init__(self, model: Model, limit: RateLimit) -> None:
-        super().__init__(model)
-        self._limit = limit
-
-    def _estimate(self, request: ModelRequest) -> int:
-        """Return the input tokens of a request plus its maximum output, as providers count it."""
-        if not self._limit.counts_tokens:
-            return 0
-        max_tokens: Any = request.params.get("max_tokens")
-        return estimate_tokens(request) + (max_tokens if isinstance(max_tokens, int) else 0)
-
-    async def ask(self, request: ModelRequest) -> Reply:
-        async with self._limit.place(self._estimate(request)) as slot:
-            reply = await self._model.ask(request)
-            slot.record_usage(reply.usage)
-            return reply
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        async with (
-            self._limit.place(self._estimate(request)) as slot,
-            self._model.stream(request) as deltas,
-        ):
-            yield ObservedStream(deltas, lambda end: slot.record_usage(end.usage))

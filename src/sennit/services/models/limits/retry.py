@@ -8,17 +8,11 @@ caller, because no text may be repeated.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from sennit import clock
 from sennit.errors import ModelError, ValidationError, short_repr
-from sennit.services.models.limits.validators import count, not_negative, positive
-from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Delta, Reply
-from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import ModelWrapper
+from sennit.numbers import count, not_negative, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +39,6 @@ class Retry:
         if self.jitter > 1:
             raise ValidationError(f"jitter must be from 0 to 1, got {short_repr(self.jitter)}.")
 
-    def around(self, model: Model) -> Model:
-        """Wrap `model` in this retry policy."""
-        return _RetryingModel(model, self)
-
     def wait(self, error: ModelError, failures: int, elapsed: float) -> float | None:
         """Return the seconds before the next attempt after `failures`; None to give up."""
         retry_after = error.retry_after or 0
@@ -60,7 +50,7 @@ class Retry:
         return None if elapsed + wait > self.total else wait
 
 
-class _Attempts:
+class Attempts:
     """The attempts of one call."""
 
     def __init__(self, retry: Retry) -> None:
@@ -68,69 +58,14 @@ class _Attempts:
         self._failures = 0
         self._started_at = clock.monotonic()
 
-    def wait_after(self, error: ModelError) -> float | None:
-        """Return the seconds before the next attempt; None if this was the last."""
+    async def wait_after(self, error: ModelError) -> None:
+        """Sleep until the next attempt; raises `error` if this was the last."""
+        import asyncio  # late: slow to import
+
         self._failures += 1
         wait = self._retry.wait(error, self._failures, clock.monotonic() - self._started_at)
-        if wait is None and self._failures > 1:
-            error.add_note(f"Asked {self._failures} times before giving up.")
-        return wait
-
-
-class _RetryingModel(ModelWrapper):
-    def __init__(self, model: Model, retry: Retry) -> None:
-        super().__init__(model)
-        self._retry = retry
-
-    async def ask(self, request: ModelRequest) -> Reply:
-        attempts = _Attempts(self._retry)
-        while True:
-            try:
-                return await self._model.ask(request)
-            except ModelError as error:
-                wait = attempts.wait_after(error)
-                if wait is None:
-                    raise
-            await _sleep(wait)
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        attempts = _Attempts(self._retry)
-        while True:
-            async with AsyncExitStack() as stack:
-                try:
-                    deltas = await stack.enter_async_context(self._model.stream(request))
-                    first = await anext(deltas, None)
-                except ModelError as error:
-                    wait = attempts.wait_after(error)
-                    if wait is None:
-                        raise
-                else:
-                    yield _PrependedDeltas(first, deltas)
-                    return
-            await _sleep(wait)
-
-
-class _PrependedDeltas:
-    """Deltas with the first one put back."""
-
-    __slots__ = ("_first", "_next")
-
-    def __init__(self, first: Delta | None, deltas: AsyncIterator[Delta]) -> None:
-        self._first = first
-        self._next = deltas.__anext__
-
-    def __aiter__(self) -> _PrependedDeltas:
-        return self
-
-    async def __anext__(self) -> Delta:
-        if self._first is None:
-            return await self._next()
-        first, self._first = self._first, None
-        return first
-
-
-async def _sleep(seconds: float) -> None:
-    import anyio  # late: only retries need it
-
-    await anyio.sleep(seconds)
+        if wait is None:
+            if self._failures > 1:
+                error.add_note(f"Asked {self._failures} times before giving up.")
+            raise error
+        await asyncio.sleep(wait)

@@ -6,19 +6,14 @@ set only for a delta that is not available yet, because setting one costs more t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sennit import clock
 from sennit.errors import ModelError
-from sennit.services.models.limits.validators import positive
-from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Delta, Reply
-from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import ModelWrapper
+from sennit.numbers import positive
 
 _T = TypeVar("_T")
 
@@ -37,56 +32,28 @@ class Timeout:
             if getattr(self, name) is not None:
                 positive(getattr(self, name), name)
 
-    def around(self, model: Model) -> Model:
-        """Wrap `model` in this timeout."""
-        return _TimedModel(model, self)
+    def deadline(self, model: str, params: Mapping[str, Any]) -> Deadline:
+        """Return the deadline of a reply of `model` to a request with these parameters."""
+        seconds: float | None = params.get("timeout")
+        return Deadline(model, self.seconds if seconds is None else seconds, self.stall)
 
 
-class _TimedModel(ModelWrapper):
-    def __init__(self, model: Model, timeout: Timeout) -> None:
-        super().__init__(model)
-        self._timeout = timeout
-
-    async def ask(self, request: ModelRequest) -> Reply:
-        return await self._deadline(request).within(self._model.ask(request))
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        deadline = self._deadline(request)
-        async with AsyncExitStack() as stack:
-            entering = stack.enter_async_context(self._model.stream(request))
-            deltas = await deadline.within(entering)
-            yield deltas if deadline.is_unlimited else _TimedDeltas(deltas, deadline)
-
-    def _deadline(self, request: ModelRequest) -> _Deadline:
-        seconds: Any = request.params.get("timeout")
-        if seconds is None:
-            seconds = self._timeout.seconds
-        else:
-            positive(seconds, "timeout")
-        return _Deadline(self.name, seconds, self._timeout.stall)
-
-
-class _Deadline:
+class Deadline:
     """The remaining time of one reply."""
 
-    __slots__ = ("_name", "_remaining", "_seconds", "_stall")
+    __slots__ = ("_model", "_remaining", "_seconds", "_stall", "_started")
 
-    def __init__(self, name: str, seconds: float | None, stall: float | None) -> None:
-        self._name = name
+    def __init__(self, model: str, seconds: float | None, stall: float | None = None) -> None:
+        self._model = model
         self._seconds = seconds
         self._remaining = inf if seconds is None else seconds
         self._stall = inf if stall is None else stall
+        self._started = False
 
-    @property
-    def is_unlimited(self) -> bool:
-        return self._remaining == self._stall == inf
-
-    async def within(self, awaitable: Awaitable[_T], stalls: bool = False) -> _T:
+    async def within(self, awaitable: Awaitable[_T], stall: float = inf) -> _T:
         """Return the result of `awaitable`; raises ModelError when the time is up."""
         import asyncio  # late: slow to import
 
-        stall = self._stall if stalls else inf
         limit = min(self._remaining, stall)
         began = clock.monotonic()
         scope = asyncio.timeout(None if limit == inf else limit)
@@ -100,65 +67,52 @@ class _Deadline:
         finally:
             self._remaining -= clock.monotonic() - began
 
-    def _error(self, stalled: bool) -> ModelError:
-        if stalled:
-            message = (
-                f"Model {self._name!r} sent nothing for {self._stall:g} s; the attempt was aborted."
-            )
-        else:
-            message = f"Model {self._name!r} took longer than {self._seconds:g} s for its answer."
-        return ModelError(message, kind="timeout")
-
-
-class _TimedDeltas:
-    """Deltas under a deadline."""
-
-    __slots__ = ("_deadline", "_next", "_started")
-
-    def __init__(self, deltas: AsyncIterator[Delta], deadline: _Deadline) -> None:
-        self._next: Callable[[], Awaitable[Delta]] = deltas.__anext__
-        self._deadline = deadline
-        self._started = False
-
-    def __aiter__(self) -> _TimedDeltas:
-        return self
-
-    async def __anext__(self) -> Delta:
-        delta = await _NextDelta(self._next(), self._deadline, self._started)
+    async def next_delta(self, awaitable: Awaitable[_T]) -> _T:
+        """Return the next delta of a stream; raises as `within` does, also if the stream stalls."""
+        if self._remaining == self._stall == inf:
+            return await awaitable
+        delta = await _NextDelta(awaitable, self, self._stall if self._started else inf)
         self._started = True
         return delta
 
+    def _error(self, stalled: bool) -> ModelError:
+        if stalled:
+            message = f"sent nothing for {self._stall:g} s; the attempt was aborted."
+        else:
+            message = f"took longer than {self._seconds:g} s for its answer."
+        return ModelError(f"Model {self._model!r} {message}", kind="timeout")
 
-class _NextDelta:
+
+class _NextDelta(Generic[_T]):
     """An awaitable for one delta, which sets a timer only if it is not available at once."""
 
-    __slots__ = ("_awaitable", "_deadline", "_stalls")
+    __slots__ = ("_awaitable", "_deadline", "_stall")
 
-    def __init__(self, awaitable: Awaitable[Delta], deadline: _Deadline, stalls: bool) -> None:
+    def __init__(self, awaitable: Awaitable[_T], deadline: Deadline, stall: float) -> None:
         self._awaitable = awaitable
         self._deadline = deadline
-        self._stalls = stalls
+        self._stall = stall
 
-    def __await__(self) -> Generator[Any, Any, Delta]:
+    def __await__(self) -> Generator[Any, Any, _T]:
         steps = self._awaitable.__await__()
         try:
             signal = next(steps)
         except StopIteration as done:
             return done.value
-        waiting = self._deadline.within(_StartedAwaitable(steps, signal), self._stalls)
+        waiting = self._deadline.within(_StartedAwaitable(steps, signal), self._stall)
         return (yield from waiting.__await__())
 
 
-class _StartedAwaitable:
+class _StartedAwaitable(Generic[_T]):
     """An awaitable that was already started, and waits for the future it yielded first."""
 
     __slots__ = ("_signal", "_steps")
 
-    def __init__(self, steps: Generator[Any, Any, Delta], signal: object) -> None:
+    def __init__(self, steps: Generator[Any, Any, _T], signal: object) -> None:
         self._steps = steps
         self._signal = signal
 
-    def __await__(self) -> Generator[Any, Any, Delta]:
+    def __await__(self) -> Generator[Any, Any, _T]:
         try:
             yield self._signal
         except GeneratorExit:

@@ -19,21 +19,18 @@ from json import JSONDecodeError
 from typing import Any, cast
 
 import pydantic
-
-from sennit.errors import ModelErrorKind, ValidationError
-from sennit.services.models.providers.pydantic_ai_imports import (
-    AsyncClient,
+from httpx2 import AsyncClient, TimeoutException, TransportError
+from pydantic_ai import exceptions, messages
+from pydantic_ai.models import (
     Model,
     ModelRequestParameters,
-    ModelSettings,
-    TimeoutException,
-    TransportError,
     create_async_httpx2_client,
-    exceptions,
     infer_model,
-    infer_provider_class,
-    messages,
 )
+from pydantic_ai.providers import infer_provider_class
+from pydantic_ai.settings import ModelSettings
+
+from sennit.errors import ModelErrorKind, ValidationError
 from sennit.services.models.providers.translate import (
     deltas,
     has_image_url,
@@ -116,13 +113,29 @@ class ProviderClient:
     """A provider's model and its HTTP client; bound to the event loop that first uses it."""
 
     def __init__(self, endpoint: ModelEndpoint, api_key: str | None) -> None:
-        self.http_client = create_async_httpx2_client()
-        self._model = _create_model(endpoint, api_key, self.http_client)
+        self._http_client = create_async_httpx2_client()
+        # When a loop shuts down, asyncio closes its open async generators: the last moment at
+        # which the connections can still be closed.
+        self._closer = _closing(self._http_client)
+        self._model = _create_model(endpoint, api_key, self._http_client)
         self._is_chat_api = endpoint.kind not in ("anthropic", "google", "openai-responses")
         self._has_base_url = endpoint.base_url is not None
         self._sends_image_urls = (
             endpoint.kind not in _IMAGES_FETCHED_LOCALLY or endpoint.fetch_images
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the connections are closed."""
+        return self._http_client.is_closed
+
+    async def close_with_loop(self) -> None:
+        """Close the connections when the running event loop ends; does not yield to it."""
+        await anext(self._closer)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._closer.aclose()
 
     def key_in_use(self) -> str | None:
         """Return the API key in use, also from the environment; None if the SDK hides it."""
@@ -188,9 +201,7 @@ class ProviderClient:
             return {"thinking": _THINKING.get(effort, effort)}
         if effort == "off" and not (self._is_chat_api and self._has_base_url):
             return {}
-        if (
-            self._is_chat_api
-        ):  # a model the layer has no profile of; the server knows whether it can
+        if self._is_chat_api:  # pydantic-ai has no profile of it; the server decides
             return {"openai_reasoning_effort": "none" if effort == "off" else effort}
         raise ValidationError(f"this model does not reason; leave out reasoning={effort!r}.")
 
@@ -227,6 +238,13 @@ class ProviderClient:
         context = self._model.request_stream(request.messages, request.settings, request.parameters)
         async with context as response:
             yield deltas(response)
+
+
+async def _closing(client: AsyncClient) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        await client.aclose()
 
 
 def _create_model(endpoint: ModelEndpoint, api_key: str | None, client: AsyncClient) -> Model:

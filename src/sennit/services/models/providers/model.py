@@ -16,10 +16,18 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from sennit.closing import AsyncClosing
 from sennit.errors import (
@@ -31,6 +39,7 @@ from sennit.errors import (
     short_repr,
 )
 from sennit.messages.image_url import http_host
+from sennit.services.models.limits.timeout import Deadline
 from sennit.services.models.params import check_params
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
@@ -43,6 +52,8 @@ if TYPE_CHECKING:
     )
 
 _T = TypeVar("_T")
+_Key: TypeAlias = Callable[[], str | None]
+"""A closure around an API key, so that no repr or pickle contains it."""
 
 PROVIDERS: Mapping[str, str] = {
     "openai": "openai-chat",
@@ -118,7 +129,7 @@ def connect(
         base_url=_checked_url(base_url),
         fetch_images=fetch_images,
     )
-    return ProviderModel(spec, endpoint, _Secret(api_key), window)
+    return ProviderModel(spec, endpoint, api_key, window)
 
 
 def _parse_spec(spec: str) -> tuple[str, str]:
@@ -148,52 +159,6 @@ def _checked_url(url: str | None) -> str | None:
     return url
 
 
-class _Secret:
-    """An API key that is excluded from repr and pickle; `reveal` returns it."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str | None) -> None:
-        self._value = value
-
-    def reveal(self) -> str | None:
-        return self._value
-
-    def __repr__(self) -> str:
-        return "***"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("An API key cannot be pickled.")
-
-
-class _LoopClient:
-    """The client of one event loop, closed when the loop ends or the client is collected."""
-
-    def __init__(self, client: ProviderClient) -> None:
-        self.client = client
-        # When a loop shuts down, asyncio closes its open async generators: the last moment at
-        # which the connections can still be closed.
-        self._closer = _close_with_loop(client)
-
-    @property
-    def is_closed(self) -> bool:
-        return self.client.http_client.is_closed
-
-    async def start(self) -> None:
-        """Register with the running loop, without yielding to it."""
-        await anext(self._closer)
-
-    async def aclose(self) -> None:
-        await self._closer.aclose()
-
-
-async def _close_with_loop(client: ProviderClient) -> AsyncGenerator[None]:
-    try:
-        yield
-    finally:
-        await client.http_client.aclose()
-
-
 class ProviderModel(AsyncClosing):
     """A model of a provider; created by `connect`.
 
@@ -203,17 +168,18 @@ class ProviderModel(AsyncClosing):
     streams = True
 
     def __init__(
-        self, name: str, endpoint: ModelEndpoint, key: _Secret, window: int | None
+        self, name: str, endpoint: ModelEndpoint, api_key: str | None, window: int | None
     ) -> None:
         self._name = name
         self._endpoint = endpoint
-        self._key = key
         self._lock = Lock()
-        self._clients: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
+        self._clients: dict[asyncio.AbstractEventLoop, ProviderClient] = {}
+        self._key: _Key = lambda: api_key
         # Created now to raise setup errors early; the first loop that calls takes it.
         self._spare: ProviderClient | None = self._create_client()
         # The environment may change before the next loop needs the key.
-        self._key = _Secret(key.reveal() or self._spare.key_in_use())
+        key_in_use = api_key or self._spare.key_in_use()
+        self._key = lambda: key_in_use
         self._window = window or self._spare.window
         self._shapes_output = self._spare.supports_output_schema
 
@@ -241,16 +207,16 @@ class ProviderModel(AsyncClosing):
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError, or ValidationError if not supported."""
         call = await self._call(request)
-        return await call.before_deadline(call.client.ask(call.request))
+        return await call.run(call.client.ask(call.request))
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Stream the reply as deltas; leaving the block early closes the connection."""
         call = await self._call(request)
         context = call.client.stream(call.request)
-        raw_deltas = await call.before_deadline(context.__aenter__())
+        raw_deltas = await call.run(context.__aenter__())
         try:
-            async with aclosing(call.bounded(raw_deltas)) as deltas:
+            async with aclosing(call.deltas(raw_deltas)) as deltas:
                 yield deltas
         finally:
             await call.translate_errors(context.__aexit__(None, None, None))
@@ -258,37 +224,37 @@ class ProviderModel(AsyncClosing):
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the model stays usable."""
         with self._lock:
-            loop_client = self._clients.pop(asyncio.get_running_loop(), None)
-        if loop_client is not None:
-            await loop_client.aclose()
+            client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
 
     async def _call(self, request: ModelRequest) -> _Call:
         params = check_params(request.params)
-        client = (await self._loop_client()).client
+        client = await self._loop_client()
         try:
             provider_request = client.prepare(request, params)
         except ValidationError as error:
             raise type(error)(f"Model {self._name!r}: {error}") from None
         return _Call(self._name, client, provider_request, params, self._key)
 
-    async def _loop_client(self) -> _LoopClient:
+    async def _loop_client(self) -> ProviderClient:
         loop = asyncio.get_running_loop()
         with self._lock:
             for other in [other for other in self._clients if other.is_closed()]:
                 del self._clients[other]
-            loop_client = self._clients.get(loop)
-            if loop_client is not None and not loop_client.is_closed:
-                return loop_client
+            client = self._clients.get(loop)
+            if client is not None and not client.is_closed:
+                return client
             spare, self._spare = self._spare, None
-            loop_client = self._clients[loop] = _LoopClient(spare or self._create_client())
-        await loop_client.start()
-        return loop_client
+            client = self._clients[loop] = spare or self._create_client()
+        await client.close_with_loop()
+        return client
 
     def _create_client(self) -> ProviderClient:
         from sennit.services.models.providers.client import ProviderClient, failure_of
 
         try:
-            return ProviderClient(self._endpoint, self._key.reveal())
+            return ProviderClient(self._endpoint, self._key())
         except SennitError:
             raise
         except ImportError as error:
@@ -322,47 +288,34 @@ class _Call:
         client: ProviderClient,
         request: ProviderRequest,
         params: Mapping[str, Any],
-        key: _Secret,
+        key: _Key,
     ) -> None:
         self.client = client
         self.request = request
         self._name = name
         self._key = key
-        self._timeout: float | None = params.get("timeout")
         self._headers: Mapping[str, str] = params.get("extra_headers") or {}
-        now = asyncio.get_running_loop().time()
-        self._deadline = None if self._timeout is None else now + self._timeout
+        self._deadline = Deadline(name, params.get("timeout"))
 
-    async def bounded(self, deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta]:
-        """Yield the deltas, all within the deadline of the request."""
-        while (delta := await self.before_deadline(anext(deltas, None))) is not None:
-            yield delta
-
-    async def before_deadline(self, awaitable: Awaitable[_T]) -> _T:
+    async def run(self, awaitable: Awaitable[_T]) -> _T:
         """Await before the deadline, and translate exceptions."""
-        return await self.translate_errors(self._within_deadline(awaitable))
+        return await self._deadline.within(self.translate_errors(awaitable))
 
-    async def _within_deadline(self, awaitable: Awaitable[_T]) -> _T:
-        async with asyncio.timeout_at(self._deadline):
-            return await awaitable
+    async def deltas(self, deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta]:
+        """Yield the deltas, all within the deadline of the request."""
+        while delta := await self._deadline.next_delta(self.translate_errors(anext(deltas, None))):
+            yield delta
 
     async def translate_errors(self, awaitable: Awaitable[_T]) -> _T:
         """Return the result of `awaitable`; any exception becomes a ModelError."""
         try:
             return await awaitable
-        except TimeoutError as error:
-            failure = self._timeout_error()
-            failure.__cause__ = error
         except ModelError as error:
             failure = ModelError(f"Model {self._name!r}: {error}", kind=error.kind)
         except Exception as error:
             failure = self._provider_error(error)
         # Outside the except clauses: inside, Python would set __context__, which may hold secrets.
         raise failure
-
-    def _timeout_error(self) -> ModelError:
-        within = "in time" if self._timeout is None else f"within {self._timeout:g} s"
-        return ModelError(f"Model {self._name!r} did not answer {within}.", kind="timeout")
 
     def _provider_error(self, error: Exception) -> ModelError:
         from sennit.services.models.providers.client import failure_of
@@ -382,12 +335,12 @@ class _Call:
         return model_error
 
 
-def _secret_values(key: _Secret, headers: Mapping[str, str]) -> list[str]:
+def _secret_values(key: _Key, headers: Mapping[str, str]) -> list[str]:
     """Return the strings to redact: the key, header values and secrets in the environment."""
     environment_secrets = (
         value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)
     )
-    candidates = (key.reveal() or "", *headers.values(), *environment_secrets)
+    candidates = (key() or "", *headers.values(), *environment_secrets)
     return [secret for secret in candidates if len(secret) >= _MIN_SECRET_LENGTH]
 
 

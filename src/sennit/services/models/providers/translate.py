@@ -19,16 +19,14 @@ from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, cast
 
+from genai_prices import calc_price
+from pydantic_ai import messages as layer
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
+
 from sennit.errors import ModelError, ValidationError, short_repr
-from sennit.services.models.providers.pydantic_ai_imports import (
-    ModelRequestParameters,
-    OutputObjectDefinition,
-    RequestUsage,
-    StreamedResponse,
-    ToolDefinition,
-    calc_price,
-)
-from sennit.services.models.providers.pydantic_ai_imports import messages as layer
 from sennit.services.models.reply import (
     CallDelta,
     Delta,

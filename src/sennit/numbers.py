@@ -1,4 +1,4 @@
-"""Validators of limit values."""
+"""Validators of numeric options."""
 
 from __future__ import annotations
 
