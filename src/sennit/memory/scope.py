@@ -18,13 +18,15 @@ from sennit.memory.extraction.values import Category
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.messages.json_values import validate_text
 from sennit.stores.base import Store
-from sennit.stores.records.files import FileRecord
+from sennit.stores.records.files import FileRecord, VersionRecord
 from sennit.stores.records.sessions import Owner
 from sennit.stores.session_ids import session_id
 
 PROFILE = "memories/profile.md"
 MEMORIES = "memories/"
 MERGED_INTO = "merged_into"
+SUPERSEDED = "superseded"
+"""The kind of change that adds a statement older than the current one."""
 _SCOPES: dict[str, Scope] = {"user": "user", "agent": "agent", "tenant": "resources"}
 
 
@@ -152,6 +154,11 @@ class MemoryScope:
 def is_merged(file: FileRecord) -> bool:
     """Return whether a memory was merged into another one, so that only its history is left."""
     return MERGED_INTO in file.latest.info
+
+
+def is_superseded(version: VersionRecord) -> bool:
+    """Return whether a version states what a newer one had replaced before it became known."""
+    return version.info.get("did") == SUPERSEDED
 
 
 def folder_of(category: Category) -> str:

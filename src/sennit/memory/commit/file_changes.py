@@ -24,7 +24,8 @@ from sennit import clock
 from sennit.ids import new_id
 from sennit.memory.commit import profile
 from sennit.memory.commit.profile import FactSource, ProfileFact
-from sennit.memory.extraction.clauses import content_terms
+from sennit.memory.extraction.dedup import stated_after, supports
+from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import (
     Action,
     Candidate,
@@ -33,7 +34,7 @@ from sennit.memory.extraction.values import (
     MemoryDecision,
     abstract_of,
 )
-from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, folder_of
+from sennit.memory.scope import MERGED_INTO, PROFILE, SUPERSEDED, MemoryScope, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
 from sennit.stores.records.files import EvidenceRecord, FileRecord, PutFile, VersionRecord
 from sennit.stores.records.sessions import Owner
@@ -75,7 +76,12 @@ class _Draft:
     evidence: tuple[EvidenceRecord, ...] = ()
     """Unordered; the store sorts it."""
     facts: list[ProfileFact] = field(default_factory=list[ProfileFact])
-    did: Did = "created"
+    did: str = "created"
+    commit: UUID | None = None
+    """The commit that wrote the text; None if a person did."""
+    written: int = 0
+    stated: tuple[int, ...] = ()
+    """When each sentence of the text was last stated; if empty, at `valid_from`."""
     joined: bool = False
     """Whether the text still contains statements of an earlier version."""
     is_new: bool = False
@@ -166,8 +172,9 @@ class FileChangeSet:
         into.evidence = tuple(dict.fromkeys((*into.evidence, *draft.evidence)))
         into.valid_from = min(into.valid_from, draft.valid_from)
         draft.evidence = (*draft.evidence, *self._evidence(decision.candidate))
-        draft.text, draft.merged_into, draft.did = "", str(into.id), "merged"
-        draft.valid_from, draft.is_new = self._valid_from(decision.candidate), True
+        draft.text, draft.merged_into, draft.stated = "", str(into.id), ()
+        draft.valid_from = self._valid_from(decision.candidate)
+        self._touch(draft, "merged")
         self.written.append(
             WrittenChange("merged", str(draft.category), other, draft.number, f"now part of {uri}")
         )
@@ -185,16 +192,48 @@ class FileChangeSet:
         self._drafts[str(uri)] = draft
         draft.text = decision.text or candidate.text
         draft.valid_from, draft.valid_to = self._valid_from(candidate), _to_us(candidate.valid_to)
-        draft.evidence, draft.is_new = self._evidence(candidate), True
+        draft.evidence = self._evidence(candidate)
+        draft.stated = self._stated({}, draft.text, candidate)
+        self._touch(draft, "created")
         self._record_change(decision, draft, str(uri))
 
+    def _touch(self, draft: _Draft, did: str) -> None:
+        """Mark a draft as changed by this commit."""
+        draft.did, draft.is_new = did, True
+        draft.commit, draft.written = self._commit, self._now
+
+    def _stated(self, before: dict[str, int], text: str, candidate: Candidate) -> tuple[int, ...]:
+        return stated_after(before, text, candidate, clock.from_datetime(candidate.said_at))
+
+    def _add_older(self, draft: _Draft, decision: MemoryDecision) -> None:
+        """Add an older statement as a version, and the current one after it once more."""
+        if draft.is_new:
+            self._replaced.append(self._to_change(draft))
+            draft.number += 1
+        candidate, start = decision.candidate, self._valid_from(decision.candidate)
+        older = _Draft(draft.owner, draft.id, draft.path, draft.category, draft.number)
+        older.text, older.evidence = candidate.text, self._evidence(candidate)
+        older.valid_from, older.valid_to = start, _to_us(candidate.valid_to)
+        versions = self._scope.store.file_versions(draft.owner, draft.id)
+        later = [version.valid_from for version in versions if version.valid_from > start]
+        if later and min(later) < draft.valid_from:  # else it ends where the current one begins
+            older.valid_to = min(*later, older.valid_to or draft.valid_from)
+        self._touch(older, SUPERSEDED)
+        self._replaced.append(self._to_change(older))
+        self._record_change(decision, older, str(self._scope.uri_at(draft.owner, draft.path)))
+        draft.number, draft.is_new = draft.number + 1, False
+
     def _change_file(self, draft: _Draft, decision: MemoryDecision) -> None:
+        if decision.superseded_at is not None:
+            self._add_older(draft, decision)
+            return
         candidate, evidence = decision.candidate, self._evidence(decision.candidate)
         if draft.is_new and decision.action is Action.UPDATE:
             self._replaced.append(self._to_change(draft))
             draft.number += 1
         fresh = draft.is_new or draft.number == 1
-        draft.did, draft.is_new = _DID[decision.action], True
+        self._touch(draft, _DID[decision.action])
+        before = _sentence_times(draft.text, draft.stated, draft.valid_from)
         match decision.action:
             case Action.UPDATE:
                 # The other statements of the old text stay, with the old evidence.
@@ -206,11 +245,12 @@ class FileChangeSet:
             case Action.MERGE:
                 draft.text, draft.evidence = decision.text, (*draft.evidence, *evidence)
                 draft.joined = True
-            case _ if not fresh and _supports(candidate, draft.text):
+            case _ if not fresh and supports(candidate, draft.text):
                 draft.evidence = evidence
             case _:
                 draft.evidence = (*draft.evidence, *evidence)
                 draft.joined = draft.joined or not fresh
+        draft.stated = self._stated(before, draft.text, candidate)
         self._record_change(decision, draft, str(self._scope.uri_at(draft.owner, draft.path)))
 
     def _change_fact(self, decision: MemoryDecision, uid: str) -> str | None:
@@ -218,8 +258,14 @@ class FileChangeSet:
         old = next((fact for fact in draft.facts if fact.id == name), None)
         if old is None:
             return "the line of the profile it would change is gone"
-        sources = tuple(map(FactSource.of, self._evidence(decision.candidate)))
+        candidate = decision.candidate
+        sources = tuple(map(FactSource.of, self._evidence(candidate)))
+        before = _sentence_times(old.text, old.stated, old.valid_from)
         match decision.action:
+            case Action.UPDATE if decision.superseded_at is not None:
+                older, ended = self._new_fact(decision), clock.from_datetime(decision.superseded_at)
+                draft.facts = profile.insert_older(draft.facts, old, older, ended)
+                name = older.id
             case Action.UPDATE:
                 new = self._new_fact(decision)
                 at = _to_us(decision.closed_at) or new.valid_from
@@ -229,12 +275,15 @@ class FileChangeSet:
             case Action.MERGE:
                 joined = [old, *self._absorbed_facts(decision, draft.facts)]
                 old_sources = tuple(source for fact in joined for source in fact.sources)
+                for fact in joined:
+                    before |= _sentence_times(fact.text, fact.stated, fact.valid_from)
                 merged = self._new_fact(decision)
                 merged = msgspec.structs.replace(
                     merged,
                     sources=tuple(dict.fromkeys((*old_sources, *sources))),
                     valid_from=min(merged.valid_from, *(fact.valid_from for fact in joined)),
                     merged=True,
+                    stated=self._stated(before, merged.text, candidate),
                 )
                 # The merged fact covers the time of the old ones, so that they never hold alone.
                 for fact in joined:
@@ -243,15 +292,16 @@ class FileChangeSet:
                     )
                 self._replace(joined, merged)
                 name = merged.id
-            case _ if _supports(decision.candidate, old.text):
-                confirming = tuple(dict.fromkeys((*old.sources, *sources)))
+            case _ if supports(candidate, old.text):
                 draft.facts[draft.facts.index(old)] = msgspec.structs.replace(
-                    old, sources=confirming
+                    old,
+                    sources=tuple(dict.fromkeys((*old.sources, *sources))),
+                    stated=self._stated(before, old.text, candidate),
                 )
             case _:
                 parts = tuple(dict.fromkeys((*old.parts, *sources)))
                 draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, parts=parts)
-        draft.did = "updated"
+        self._touch(draft, "updated")
         self._record_change(decision, draft, f"{_PROFILE_URI}#{name}")
         return None
 
@@ -286,6 +336,9 @@ class FileChangeSet:
         draft = _Draft(file.owner, file.id, file.path, category, last.number + 1)
         draft.text, draft.evidence = last.body.decode().strip(), last.evidence
         draft.valid_from, draft.valid_to = last.valid_from, last.valid_to
+        draft.did, draft.commit, draft.written = last.info["did"], last.commit, last.written
+        draft.joined = bool(last.info.get("joined"))
+        draft.stated = tuple(last.info.get("stated", ()))
         draft.facts = profile.load_facts(last.info)
         self._drafts[uri] = draft
         return draft
@@ -294,18 +347,21 @@ class FileChangeSet:
         draft = self._draft(Category.PROFILE, _PROFILE_URI)
         if draft is None:
             draft = _Draft(self._scope.user, new_id(), PROFILE, Category.PROFILE, 1)
+            self._touch(draft, "created")
             self._drafts[_PROFILE_URI] = draft
         return draft
 
     def _new_fact(self, decision: MemoryDecision) -> ProfileFact:
         candidate = decision.candidate
+        text = " ".join((decision.text or candidate.text).split())
         return ProfileFact(
             profile.new_fact_id(),
-            " ".join((decision.text or candidate.text).split()),
+            text,
             self._valid_from(candidate),
             _to_us(candidate.valid_to),
             tuple(map(FactSource.of, self._evidence(candidate))),
             self._commit,
+            stated=self._stated({}, text, candidate),
         )
 
     def _evidence(self, candidate: Candidate) -> tuple[EvidenceRecord, ...]:
@@ -339,6 +395,8 @@ class FileChangeSet:
         info: dict[str, Any] = {"did": draft.did, "abstract": abstract_of(draft.text)}
         info |= {"joined": True} if draft.joined else {}
         info |= {MERGED_INTO: draft.merged_into} if draft.merged_into else {}
+        if any(moment != draft.valid_from for moment in draft.stated):
+            info["stated"] = draft.stated
         text = f"{draft.text.strip()}\n" if draft.text.strip() else ""
         valid_from, evidence = draft.valid_from, draft.evidence
         if draft.category is Category.PROFILE:
@@ -351,11 +409,11 @@ class FileChangeSet:
             }
         version = VersionRecord(
             number=draft.number,
-            written=self._now,
+            written=draft.written,
             valid_from=valid_from,
             valid_to=draft.valid_to,
             body=text.encode(),
-            commit=self._commit,
+            commit=draft.commit,
             info=info,
             evidence=evidence,
         )
@@ -374,6 +432,7 @@ def _known_file(uri: str, category: Category, version: VersionRecord) -> KnownMe
         text=version.body.decode().strip(),
         valid_from=clock.to_datetime(version.valid_from),
         valid_to=None if version.valid_to is None else clock.to_datetime(version.valid_to),
+        stated=tuple(map(clock.to_datetime, version.info.get("stated", ()))),
     )
 
 
@@ -384,13 +443,14 @@ def _known_fact(fact: ProfileFact) -> KnownMemory:
         text=fact.text,
         valid_from=clock.to_datetime(fact.valid_from),
         valid_to=None if fact.valid_to is None else clock.to_datetime(fact.valid_to),
+        stated=tuple(map(clock.to_datetime, fact.stated)),
     )
 
 
-def _supports(candidate: Candidate, text: str) -> bool:
-    """Return whether a candidate and its quotes contain every content term of a text."""
-    evidence_text = " ".join((candidate.text, *(quoted.quote for quoted in candidate.evidence)))
-    return content_terms(text) <= content_terms(evidence_text)
+def _sentence_times(text: str, stated: Sequence[int], valid_from: int) -> dict[str, int]:
+    """Return when each sentence of a text was last stated."""
+    parts = sentences(text)
+    return dict.fromkeys(parts, valid_from) | dict(zip(parts, stated, strict=False))
 
 
 def _to_us(moment: datetime | None) -> int | None:

@@ -60,6 +60,8 @@ class ProfileFact(msgspec.Struct, frozen=True):
     """Whether its text combines the statements of several messages."""
     parts: tuple[FactSource, ...] = ()
     """Messages that state a part of it, or the same in other words: no evidence for all of it."""
+    stated: tuple[int, ...] = ()
+    """When each of its sentences was last stated; if empty, at `valid_from`."""
 
 
 SupportedText: TypeAlias = Callable[[str, Sequence[FactSource], Sequence[FactSource]], str]
@@ -141,6 +143,41 @@ def close_fact(
     ]
 
 
+def insert_older(
+    facts: Sequence[ProfileFact], newer: ProfileFact, older: ProfileFact, ended: int
+) -> list[ProfileFact]:
+    """Return the facts with one that a newer one had replaced before it became known.
+
+    It stands between the facts before and after it: it ends when the next one begins, or at `ended`
+    if even the newest began before it.
+    """
+    by_id = {fact.id: fact for fact in facts}
+
+    def leads_to_newer(fact: ProfileFact | None) -> bool:
+        while fact is not None and fact.id != newer.id:
+            fact = by_id.get(fact.replaced_by or "")
+        return fact is not None
+
+    start = older.valid_from
+    later = [fact for fact in facts if fact.valid_from > start and leads_to_newer(fact)]
+    following = min(later, key=lambda fact: fact.valid_from, default=newer)
+    end = following.valid_from if later else ended
+    older = msgspec.structs.replace(
+        older,
+        valid_to=end if older.valid_to is None else min(older.valid_to, end),
+        replaced_by=following.id,
+    )
+    result: list[ProfileFact] = []
+    for fact in facts:
+        if fact is following:
+            result.append(older)
+        holds_then = fact.valid_to is not None and fact.valid_from <= start < fact.valid_to
+        is_before = holds_then and leads_to_newer(fact)
+        changed = {"valid_to": start, "replaced_by": older.id} if is_before else {}
+        result.append(msgspec.structs.replace(fact, **changed))
+    return result
+
+
 def without_commit(
     facts: Sequence[ProfileFact],
     commit: UUID,
@@ -187,7 +224,7 @@ def _narrow(fact: ProfileFact, text: str, sources: tuple[FactSource, ...]) -> Pr
     """Return a fact reduced to what these messages support."""
     several = len(sources) > 1
     return msgspec.structs.replace(
-        fact, text=text, sources=sources, parts=(), merged=several, commit=None
+        fact, text=text, sources=sources, parts=(), merged=several, commit=None, stated=()
     )
 
 

@@ -7,10 +7,11 @@ never merged, changed or dropped; a word-for-word repeat of one only adds eviden
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from sennit.memory.extraction.clauses import content_terms
 from sennit.memory.extraction.compare import TextComparison, Verdict, compare, covers, is_repeat
 from sennit.memory.extraction.similarity import MAX_SIMILAR, Similar, TextRanker
 from sennit.memory.extraction.utterances import sentences
@@ -86,15 +87,11 @@ class Deduplicator:
         if decision.action is not Action.CREATE and decision.target is not None:
             self._targets[candidate.id] = decision.target
         if decision.action is Action.CREATE:
-            self._batch.put(
-                KnownMemory(
-                    id=candidate.id,
-                    category=candidate.category,
-                    text=decision.text,
-                    valid_from=candidate.valid_from,
-                    valid_to=candidate.valid_to,
-                )
-            )
+            known = as_known(candidate, decision.text)
+            dated = replace(known, valid_from=candidate.valid_from, valid_to=candidate.valid_to)
+            self._batch.put(dated)
+        elif decision.superseded_at is not None:
+            pass  # the known memory stays as it is
         elif decision.target is not None and decision.action is not Action.SKIP:
             self._update(decision.target, decision)
         for uid in decision.absorbed:
@@ -104,7 +101,7 @@ class Deduplicator:
         return decision
 
     def _update(self, target: str, decision: MemoryDecision) -> None:
-        changed = KnownMemory(id=target, category=decision.candidate.category, text=decision.text)
+        changed = replace(as_known(decision.candidate, decision.text), id=target)
         if self._batch.get(target):
             self._batch.put(changed)
         else:
@@ -118,8 +115,21 @@ def comparable(known: KnownMemory, candidate: Candidate) -> bool:
     """
     if known.category is not candidate.category:
         return False
-    past = candidate.valid_to is not None and is_repeat(known, candidate)
-    return known.valid_to is None or past
+    if known.valid_to is None:
+        return True
+    start = candidate.valid_from or candidate.said_at
+    past = known.valid_from is not None and known.valid_from <= start < known.valid_to
+    return (past or candidate.valid_to is not None) and is_repeat(known, candidate)
+
+
+def as_known(candidate: Candidate, text: str) -> KnownMemory:
+    """Return a candidate, written as a text, as a known memory for those after it."""
+    return KnownMemory(
+        id=candidate.id,
+        category=candidate.category,
+        text=text,
+        stated=(candidate.said_at,) * len(sentences(text)),
+    )
 
 
 def create_decision(
@@ -146,12 +156,48 @@ def decision_from(
         reason=f"{comparison.verdict.value}: {comparison.sentence}",
     )
     if action is Action.UPDATE:
-        closed_at = candidate.valid_from or candidate.said_at
         text = replace_sentence(known.text, comparison.sentence, candidate.text)
-        return replace(decision, text=text, closed_at=closed_at)
+        return update_decision(decision, known, comparison.sentence, text)
     if action is Action.MERGE:
         return replace(decision, text=merge_texts(known.text, candidate.text))
     return decision
+
+
+def update_decision(
+    decision: MemoryDecision, known: KnownMemory, sentence: str, text: str
+) -> MemoryDecision:
+    """Return the decision to replace a sentence, or to store an older statement as history.
+
+    The time of the statements decides, not the order of the commits: a candidate that was stated
+    before the known sentence, and is not about a later time, changes nothing that holds now.
+    """
+    candidate = decision.candidate
+    start = candidate.valid_from or candidate.said_at
+    times = dict(zip(sentences(known.text), known.stated, strict=False))
+    newer = times.get(sentence, known.valid_from)
+    if newer is None or max(start, candidate.said_at) >= newer:
+        return replace(decision, text=text, closed_at=start)
+    began = known.valid_from if known.valid_from and known.valid_from > start else newer
+    reason = f"is older than: {sentence}"
+    return replace(decision, text=candidate.text, superseded_at=began, reason=reason)
+
+
+def stated_after(
+    before: Mapping[str, int], text: str, candidate: Candidate, said_at: int
+) -> tuple[int, ...]:
+    """Return when each sentence of a text was last stated, after a candidate was applied to it."""
+    return tuple(
+        max(before.get(sentence, said_at), said_at)
+        if supports(candidate, sentence)
+        else before.get(sentence, said_at)
+        for sentence in sentences(text)
+    )
+
+
+def supports(candidate: Candidate, text: str) -> bool:
+    """Return whether a candidate and its quotes contain every content term of a text."""
+    evidence_text = " ".join((candidate.text, *(quoted.quote for quoted in candidate.evidence)))
+    return content_terms(text) <= content_terms(evidence_text)
 
 
 def is_applicable(comparison: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:

@@ -19,11 +19,13 @@ from sennit.memory.extraction.compare import TextComparison, Verdict, compare, i
 from sennit.memory.extraction.dedup import (
     MAX_MEMORY_CHARS,
     Deduplicator,
+    as_known,
     comparable,
     create_decision,
     is_covered,
     merge_texts,
     replace_sentence,
+    update_decision,
 )
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.similarity import Similar, TextRanker
@@ -57,7 +59,7 @@ def decision_prompt(
     left_out = 0
     for number, candidate in enumerate(candidates, 1):
         known = _memories_to_show(candidate, earlier, similar)
-        earlier.put(as_known(candidate))
+        earlier.put(as_known(candidate, candidate.text))
         repeated = any(compare(memory, candidate).verdict is Verdict.SAME for memory in known)
         if not known or repeated:
             continue
@@ -70,11 +72,6 @@ def decision_prompt(
         blocks.append(block)
         memories[number] = listed
     return DecisionPrompt("\n".join(blocks), memories, left_out)
-
-
-def as_known(candidate: Candidate) -> KnownMemory:
-    """Return a candidate as a known memory for those after it."""
-    return KnownMemory(id=candidate.id, category=candidate.category, text=candidate.text)
 
 
 def _memories_to_show(
@@ -165,8 +162,9 @@ def _validate(
     if action is Action.MERGE:
         return _merge(decision, shown, model_text)
     if action is Action.UPDATE:
-        text = _updated_text(known, candidate, model_text)
-        return replace(decision, text=text, closed_at=candidate.valid_from or candidate.said_at)
+        outdated = _outdated_sentence(known, candidate)
+        text = _updated_text(known, candidate, outdated, model_text)
+        return update_decision(decision, known, outdated, text)
     return decision
 
 
@@ -187,18 +185,20 @@ def _merge(
     return replace(decision, text=text, absorbed=tuple(covered_ids))
 
 
-def _updated_text(known: KnownMemory, candidate: Candidate, model_text: str) -> str:
+def _outdated_sentence(known: KnownMemory, candidate: Candidate) -> str:
+    """Return the known sentence that a candidate replaces."""
+    comparison = compare(known, candidate)
+    if comparison.verdict is not Verdict.OTHER:
+        return comparison.sentence
+    new = frozenset(terms(candidate.text))
+    return max(sentences(known.text), key=lambda sentence: len(new & frozenset(terms(sentence))))
+
+
+def _updated_text(known: KnownMemory, candidate: Candidate, outdated: str, model_text: str) -> str:
     """Return the known text with the candidate in place of the outdated sentence.
 
     A text of the model is used if it includes the candidate and all other sentences.
     """
-    comparison = compare(known, candidate)
-    outdated = comparison.sentence
-    if comparison.verdict is Verdict.OTHER:
-        new = frozenset(terms(candidate.text))
-        outdated = max(
-            sentences(known.text), key=lambda sentence: len(new & frozenset(terms(sentence)))
-        )
     others = [sentence for sentence in sentences(known.text) if sentence != outdated]
     if _is_limited_to(model_text, known, candidate) and all(
         _includes_all(model_text, sentence) for sentence in others

@@ -119,6 +119,8 @@ class KnownMemory:
     valid_from: datetime | None = None
     valid_to: datetime | None = None
     """When it ceased to hold; None while it does."""
+    stated: tuple[datetime, ...] = ()
+    """When each of its sentences was last stated; if empty, at `valid_from`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,9 @@ class MemoryDecision:
     """For MERGE: the `id`s of further memories that become part of the target."""
     closed_at: datetime | None = None
     """For UPDATE: when the old statement ceased to hold."""
+    superseded_at: datetime | None = None
+    """For UPDATE: set if the known statement is the newer one. The candidate is history then: it
+    held until this time, and the known text stays."""
     reason: str = ""
     """A short explanation for people."""
 

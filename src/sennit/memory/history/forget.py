@@ -25,7 +25,7 @@ from sennit.memory.extraction.values import abstract_of
 from sennit.memory.files.entry import nothing_at
 from sennit.memory.history.evidence import supported_text
 from sennit.memory.naming import has_fact, remove_references
-from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged
+from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged, is_superseded
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import validate_text
@@ -126,6 +126,7 @@ def _undo_changes(
         elif _is_built_on(versions, numbers):
             result.kept.append(uri)
         else:
+            changes += _put_newest_last(file, versions, numbers)
             changes.append(RemoveVersions(file.owner, file.id, tuple(numbers)))
             has_earlier = len(versions) > len(numbers)
             (result.restored if has_earlier else result.removed).append(uri)
@@ -137,7 +138,9 @@ def _is_built_on(versions: Sequence[VersionRecord], numbers: set[int]) -> bool:
     after = [
         version
         for version in versions
-        if version.number > min(numbers) and version.number not in numbers
+        if version.number > min(numbers)
+        and version.number not in numbers
+        and not is_superseded(version)
     ]
     return bool(after) and bool(after[0].info.get("joined"))
 
@@ -351,8 +354,21 @@ def _erase_changes(
         )
         yield PutFile(file.owner, file.id, file.path, file.category, last)
         versions = [*versions, last]
+    yield from _put_newest_last(file, versions, numbers)
     yield RemoveVersions(file.owner, file.id, tuple(numbers))
     yield from _rename_changes(scope, file, versions, numbers)
+
+
+def _put_newest_last(
+    file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int]
+) -> Iterator[PutFile]:
+    """Yield the newest version that remains once more, if an older statement came after it."""
+    remaining = [version for version in versions if version.number not in numbers]
+    if remaining and is_superseded(remaining[-1]):
+        newest = max(remaining, key=lambda version: (version.valid_from, version.number))
+        if newest is not remaining[-1]:
+            again = replace(newest, number=versions[-1].number + 1, replaced=None)
+            yield PutFile(file.owner, file.id, file.path, file.category, again)
 
 
 def _has_evidence(version: VersionRecord, sources: Iterable[profile.FactSource]) -> bool:

@@ -16,7 +16,7 @@ from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shor
 from sennit.memory.commit import profile
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.evidence import QuotedMessage, quote_messages
-from sennit.memory.scope import MEMORIES, MemoryScope, is_merged
+from sennit.memory.scope import MEMORIES, MemoryScope, is_merged, is_superseded
 from sennit.memory.uri import Uri
 from sennit.messages.json_values import validate_text
 from sennit.sessions.async_method import async_method
@@ -41,7 +41,8 @@ class MemoryRecord:
     text: str
     version: int
     did: str
-    """The kind of change: created, updated, merged, confirmed, written, imported, restored."""
+    """The kind of change: created, updated, merged, confirmed, superseded (known only after a newer
+    statement), written, imported or restored."""
     learnt_at: datetime
     valid_from: datetime
     valid_to: datetime | None
@@ -90,9 +91,14 @@ class MemoryReader:
         return self._current(self._file(uri))
 
     def history(self, uri: str) -> list[MemoryRecord]:
-        """Return all versions of the memory at a URI, oldest first; raises NotFoundError."""
+        """Return all versions of the memory at a URI, oldest first; raises NotFoundError.
+
+        A statement that became known after a newer one stands before it.
+        """
         file = self._file(uri)
         versions = self._store.file_versions(file.owner, file.id)
+        if any(map(is_superseded, versions)):
+            versions.sort(key=lambda version: version.valid_from)
         return [self._to_record(file, version, (version,)) for version in versions]
 
     def at(self, moment: datetime, category: str | None = None) -> list[MemoryRecord]:
@@ -143,9 +149,9 @@ class MemoryReader:
 
     def _current(self, file: FileRecord) -> MemoryRecord:
         """Return a current memory with the evidence of all versions that confirm its text."""
-        body = file.latest.body
-        versions = self._store.file_versions(file.owner, file.id)
-        confirming = list(takewhile(lambda version: version.body == body, reversed(versions)))
+        latest, versions = file.latest, self._store.file_versions(file.owner, file.id)
+        later = (each for each in reversed(versions) if each == latest or not is_superseded(each))
+        confirming = list(takewhile(lambda version: version.body == latest.body, later))
         return self._to_record(file, file.latest, confirming)
 
     def _at_time(self, file: FileRecord, at: int) -> MemoryRecord | None:
@@ -187,7 +193,7 @@ class MemoryReader:
             did=str(version.info.get("did", "")),
             learnt_at=clock.to_datetime(version.written),
             valid_from=clock.to_datetime(version.valid_from),
-            valid_to=clock.to_datetime(min(ends)) if ends else None,
+            valid_to=clock.to_datetime(max(version.valid_from, min(ends))) if ends else None,
             evidence=tuple(EvidenceSource(source.session, source.message) for source in evidence),
             commit_id=version.commit,
             active_count=file.active,

@@ -255,7 +255,13 @@ class _Search:
             owner_hits = self._scope.store.file_hits(query)
             within = (hit for hit in owner_hits if _is_within(hit.file.path, under))
             hits += [hit for hit in within if not is_merged(hit.file)]
-        return hits
+        if self._filters.at is None:
+            return hits
+        # Of versions that held at the same time, the last one written corrects the others.
+        last = {hit.file.id: 0 for hit in hits}
+        for hit in hits:
+            last[hit.file.id] = max(last[hit.file.id], hit.file.latest.number)
+        return [hit for hit in hits if hit.file.latest.number == last[hit.file.id]]
 
     def _file_query(
         self, owners: tuple[Owner, ...], under: str, places: tuple[int, ...]
