@@ -164,6 +164,11 @@ class Memory(MemoryReader):
         target = _find_branch(session, branch)
         repository = _repository(session)
         here = wait or not repository.store.has_workers()
+        if here and not wait and self._worker.closed:
+            raise StoreError(
+                "This client is closed and runs no commits in the background; pass wait=True, or "
+                "open another client."
+            )
         body = new_commit_body(self.scope.agent_name, here=here, model=self._model is not None)
         record = None if target is None else archive(session, repository, target, recent, body)
         failpoints.reach("memory.commit: archived")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Client, ValidationError, clock
+from sennit import Client, StoreError, ValidationError, clock
 from sennit.memory.commit.auto_commit import AutoCommit
 from sennit.memory.commit.background_worker import BackgroundWorker
 from sennit.stores.in_memory.store import MemoryStore
@@ -174,3 +174,27 @@ def test_a_job_that_fails_in_an_unforeseen_way_does_not_stop_those_after_it(
     worker.close()
     assert done == [1]
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_closed_worker_runs_nothing_more() -> None:
+    worker = BackgroundWorker("test")
+    done: list[str] = []
+    worker.submit(lambda: done.append("queued"))
+    worker.close()
+    worker.submit(lambda: done.append("submitted"))
+    worker.schedule("key", 0, lambda: done.append("scheduled"))
+    worker.close()
+    assert (done, worker.closed) == (["queued"], True)
+
+
+def test_a_closed_client_refuses_a_commit_in_the_background_before_it_archives() -> None:
+    store = MemoryStore()
+    client = Client(store)
+    session = client.session("chat")
+    session.add_message("user", "I live in Lisbon.")
+    client.memory.close()
+    with pytest.raises(StoreError, match="pass wait=True"):
+        session.commit(wait=False)
+    assert len(session.current()) == 1
+    assert store.open_commits(Client(store).memory.scope.user) == []
+    assert session.commit().status == "committed"

@@ -30,22 +30,26 @@ class BackgroundWorker:
         self._jobs: deque[Job] = deque()
         self._scheduled: dict[Hashable, tuple[float, Job]] = {}
         self._thread: Thread | None = None
-        self._closed = False
+        self._closing = False
+        self.closed = False
+        """Whether it has run its last job, and accepts no more."""
 
     def submit(self, job: Job) -> None:
-        """Queue a job; a closed worker runs none, because open commits stay in the store."""
+        """Queue a job; a closed worker leaves it to the next process that uses this memory."""
         with self._condition:
-            self._jobs.append(job)
-            self._start()
+            if not self.closed:
+                self._jobs.append(job)
+                self._start()
 
     def schedule(self, key: Hashable, seconds: float, job: Job) -> None:
         """Run a job after a delay, in place of the one scheduled under this key."""
         with self._condition:
-            self._scheduled[key] = (clock.monotonic() + seconds, job)
-            self._start()
+            if not self.closed:
+                self._scheduled[key] = (clock.monotonic() + seconds, job)
+                self._start()
 
     def _start(self) -> None:
-        if self._thread is None and not self._closed:
+        if self._thread is None:
             self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._condition.notify()
@@ -64,7 +68,8 @@ class BackgroundWorker:
             while True:
                 if self._jobs:
                     return self._jobs.popleft()
-                if self._closed:
+                if self._closing:
+                    self.closed = True
                     return None
                 if not self._scheduled:
                     self._condition.wait()
@@ -79,8 +84,8 @@ class BackgroundWorker:
     def close(self) -> None:
         """Run the queued jobs, drop the scheduled ones and stop."""
         with self._condition:
-            self._closed = True
-            thread, self._thread = self._thread, None
+            self._closing = True
+            self.closed = self.closed or self._thread is None
             self._condition.notify()
-        if thread is not None:
-            thread.join()
+        if self._thread is not None:
+            self._thread.join()
