@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
@@ -106,7 +107,7 @@ def calls(secrets: Secrets) -> st.SearchStrategy[Callable[[Client], Any]]:
         ids.map(lambda uid: lambda c: c.search("name?", session=UUID(uid))),
         st.just(lambda c: c.session("mine").context(query=f"{CANARY} name tea")),
         st.just(lambda c: c.memory.at(datetime.now(UTC))),
-        st.just(lambda c: quote_messages(c.memory.realm, [secrets.source])),
+        st.just(lambda c: quote_messages(c.memory.scope, [secrets.source])),
         st.just(_ask),
         ids.map(lambda uid: lambda c: c.delete_session(UUID(uid))),
         ids.map(lambda uid: lambda c: c.get_task(uid)),
@@ -299,3 +300,60 @@ def test_undoing_a_commit_of_an_imported_archive_leaves_the_writers_memories(
     ):
         _done(lambda _, call=call: call(), bob)
         assert memories(ada) == before
+
+
+def _agents_with_a_skill(store: Store) -> tuple[Client, Client]:
+    """Two agents of one user, each with a skill of the same name that it has just used."""
+    agents = (
+        Client(store, user="ada", agent="coder"),
+        Client(store, user="ada", agent="helper"),
+    )
+    for client in agents:
+        client.fs.write("viking://agent/skills/search", f"How {client.agent} searches.")
+        session = client.session(client.agent)
+        session.add_message("user", "Where is the config?")
+        session.used(
+            contexts=["viking://agent/skills/search"], skill={"uri": "viking://agent/skills/search"}
+        )
+    return agents
+
+
+def _uses(client: Client, uri: str = "viking://agent/skills/search") -> int:
+    return client.fs.stat(uri).active_count
+
+
+def test_removing_a_file_of_one_agent_leaves_the_uses_of_the_others(store: Store) -> None:
+    coder, helper = _agents_with_a_skill(store)
+    coder.fs.rm("viking://agent/skills/search")
+    assert coder.session("coder").commit()["active_count_updated"] == 0
+    assert helper.session("helper").commit()["active_count_updated"] == 1
+    assert _uses(helper) == 2
+    helper.fs.rm("viking://agent/skills/search")
+    diff = json.loads(
+        helper.fs.read("viking://session/helper/history/archive_001/memory_diff.json")
+    )
+    assert diff["used"] == {}
+
+
+def test_moving_a_file_of_one_agent_leaves_the_uses_of_the_others(store: Store) -> None:
+    coder, helper = _agents_with_a_skill(store)
+    coder.fs.mv("viking://agent/skills/search", "viking://agent/skills/find")
+    for client in (coder, helper):
+        client.session(client.agent).commit()
+    assert (_uses(coder, "viking://agent/skills/find"), _uses(helper)) == (2, 2)
+    coder.fs.mv("viking://agent/skills/find", "viking://agent/skills/look")
+    used = [
+        json.loads(
+            client.fs.read(f"viking://session/{client.agent}/history/archive_001/memory_diff.json")
+        )["used"]
+        for client in (coder, helper)
+    ]
+    assert used == [{"viking://agent/skills/look": 2}, {"viking://agent/skills/search": 2}]
+
+
+def test_a_use_counts_for_the_agent_that_recorded_it_whoever_commits(store: Store) -> None:
+    coder, helper = _agents_with_a_skill(store)
+    result = helper.session("coder").commit()
+    assert (_uses(coder), _uses(helper)) == (2, 0)
+    helper.undo_commit(result.task_id or "")
+    assert (_uses(coder), _uses(helper)) == (0, 0)

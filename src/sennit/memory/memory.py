@@ -144,7 +144,7 @@ class Memory(MemoryReader):
         self._resume()
         target = session.default_branch if branch is None else session.get_branch(branch)
         with session.lock:
-            records = usage_records(target, contexts, skill)
+            records = usage_records(self.scope, target, contexts, skill)
         _repository(session).write([AddUses(records)])
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sennit.errors import NotFoundError
 from sennit.memory.commit import profile
-from sennit.memory.scope import MemoryScope
+from sennit.memory.scope import MemoryScope, plain_uri
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import PutCommit
@@ -43,23 +43,36 @@ def _remove_for_agent(scope: MemoryScope, uris: Sequence[str], *, all_gone: bool
     def is_kept(uri: str) -> bool:
         return not all_gone and exists(scope, uri)
 
-    _rewrite_commits(scope, uris, partial(_strip_body, is_kept, uris))
+    _rewrite_commits(scope, uris, partial(_strip_body, scope, is_kept, uris))
     if removed := [uri for uri in uris if not is_kept(uri)]:
-        scope.store.unname(scope.user, removed)
+        names = dict.fromkeys((*removed, *map(scope.reference, removed)))
+        scope.store.unname(scope.user, list(names))
 
 
 def rename_references(scope: MemoryScope, moved: Mapping[str, str]) -> None:
     """Rewrite the references to moved files in the user's sessions."""
-    _rewrite_commits(scope, list(moved), partial(_rename_in_body, moved))
-    scope.store.rename(scope.user, moved)
+    _rewrite_commits(scope, list(moved), partial(_rename_in_body, scope, moved))
+    references = {scope.reference(old): scope.reference(new) for old, new in moved.items()}
+    scope.store.rename(scope.user, {**references, **moved})
 
 
-def _rename_in_body(moved: Mapping[str, str], body: bytes) -> bytes:
+def _rename_in_body(scope: MemoryScope, moved: Mapping[str, str], body: bytes) -> bytes:
     """Return the body of a commit with new URIs, including those of facts in a file."""
+    own = _is_by_agent(scope, loads(body))
     for old, new in moved.items():
-        for end in (b'"', b"#"):
-            body = body.replace(dumps(old)[:-1] + end, dumps(new)[:-1] + end)
+        pairs = [(scope.reference(old), scope.reference(new))]
+        if own or pairs[0][0] == old:
+            pairs.append((old, new))
+        for before, after in pairs:
+            body = body.replace(dumps(before), dumps(after))
+        if pairs[0][0] == old:  # a fact in it
+            body = body.replace(dumps(old)[:-1] + b"#", dumps(new)[:-1] + b"#")
     return body
+
+
+def _is_by_agent(scope: MemoryScope, body: Mapping[str, Any]) -> bool:
+    """Return whether URIs below viking://agent in a commit are those of this scope's agent."""
+    return body.get("agent", scope.agent_name) == scope.agent_name
 
 
 def _rewrite_commits(
@@ -86,9 +99,13 @@ def _rewrite_commit(
         scope.store.write(scope.user, session, [put])
 
 
-def _strip_body(is_kept: Callable[[str], bool], touched: Sequence[str], encoded: bytes) -> bytes:
+def _strip_body(
+    scope: MemoryScope, is_kept: Callable[[str], bool], uris: Sequence[str], encoded: bytes
+) -> bytes:
     """Return the body of a commit without references to removed files and quotations."""
     body: dict[str, Any] = loads(encoded)
+    own, references = _is_by_agent(scope, body), set(map(scope.reference, uris))
+    touched = {uri for uri in uris if own or scope.reference(uri) == uri}
     body |= {
         "diff": [
             {**change, "reason": ""} if _file_of(change["uri"]) in touched else change
@@ -98,7 +115,7 @@ def _strip_body(is_kept: Callable[[str], bool], touched: Sequence[str], encoded:
         "used": {
             uri: times
             for uri, times in body.get("used", {}).items()
-            if uri not in touched or is_kept(uri)
+            if uri not in references or is_kept(plain_uri(uri))
         },
     }
     decisions: list[dict[str, Any]] = body.get("digest", {}).get("decisions", [])

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sennit.errors import AccessError, ValidationError
 from sennit.memory.extraction.values import Category
-from sennit.memory.uri import SHARED, Scope, Uri
+from sennit.memory.uri import SCHEME, SHARED, Scope, Uri
 from sennit.messages.json_values import validate_text
 from sennit.stores.base import Store
 from sennit.stores.records.files import FileRecord, VersionRecord
@@ -27,6 +27,7 @@ MEMORIES = "memories/"
 MERGED_INTO = "merged_into"
 SUPERSEDED = "superseded"
 """The kind of change that adds a statement older than the current one."""
+_AGENT, _AGENT_MARK = f"{SCHEME}agent/", "#agent="
 _SCOPES: dict[str, Scope] = {"user": "user", "agent": "agent", "tenant": "resources"}
 
 
@@ -128,20 +129,29 @@ class MemoryScope:
         """Return the owner of memories of a category."""
         return self.user if category.owner == "user" else self.agent
 
-    def file_at(self, uri: str) -> FileRecord | None:
-        """Return the file at a URI; None if there is none, or if the string is not a URI."""
+    def reference(self, uri: str) -> str:
+        """Return the name of a file in uses and commits, where the user's agents are told apart."""
+        is_of_agent = uri.startswith(_AGENT) and not uri.startswith(f"{_AGENT}{SHARED}/")
+        return f"{uri}{_AGENT_MARK}{self.agent_name}" if is_of_agent else uri
+
+    def file_at(self, reference: str) -> FileRecord | None:
+        """Return the file at a URI or reference; None if there is none, or for another string."""
+        uri, _, agent = reference.partition(_AGENT_MARK)
         try:
-            return self.find(Uri.parse(uri))
+            return self.of_agent(agent or self.agent_name).find(Uri.parse(uri))
         except ValidationError:
             return None
 
-    def locate_own(self, address: str) -> tuple[Owner, str] | None:
-        """Return the owner and path of a URI of the user's own; None for any other string."""
+    def locate_own(self, reference: str) -> tuple[Owner, str] | None:
+        """Return the owner and path of a URI or reference of the user's own; None for any other."""
+        address, _, agent = reference.partition(_AGENT_MARK)
         try:
             uri = Uri.parse(address)
         except ValidationError:
             return None
-        return None if uri.scope == "session" or uri.is_shared else self.locate(uri)
+        if uri.scope == "session" or uri.is_shared:
+            return None
+        return self.of_agent(agent or self.agent_name).locate(uri)
 
     def find(self, uri: Uri) -> FileRecord | None:
         """Return the file at a URI, if there is one."""
@@ -149,6 +159,11 @@ class MemoryScope:
             return None
         owner, path = self.locate(uri)
         return self.store.find_file(owner, path) if path else None
+
+
+def plain_uri(reference: str) -> str:
+    """Return the URI of a file that is named in a use or commit."""
+    return reference.partition(_AGENT_MARK)[0]
 
 
 def is_merged(file: FileRecord) -> bool:

@@ -145,7 +145,7 @@ class CommitFinalizer:
         file_changes = FileChangeSet(scope, session, record.id, clock.now_us())
         digest, record = self._digest(session, record, messages, uses, file_changes)
         file_changes.apply(digest.decisions)
-        use_counts, skills = count_uses(uses, messages)
+        use_counts, skills = count_uses(scope, uses, messages)
         count_changes = usage_changes(scope, use_counts)
         body = {
             "agent": scope.agent_name,

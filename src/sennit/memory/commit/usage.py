@@ -15,7 +15,7 @@ from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.history.history import EvidenceSource
-from sennit.memory.scope import MemoryScope
+from sennit.memory.scope import MemoryScope, plain_uri
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import plain_dict
@@ -31,12 +31,15 @@ _SKILL_FIELDS = {"uri", "input", "output", "success"}
 
 
 def usage_records(
-    branch: Branch, contexts: Any, skill: Mapping[str, Any] | None
+    scope: MemoryScope, branch: Branch, contexts: Any, skill: Mapping[str, Any] | None
 ) -> tuple[UseRecord, ...]:
     """Return usage records; raises ValidationError for an invalid context or skill."""
-    bodies: list[dict[str, Any]] = [{"uri": str(Uri.parse(uri))} for uri in _as_list(contexts)]
+    bodies: list[dict[str, Any]] = [
+        {"uri": scope.reference(str(Uri.parse(uri)))} for uri in _as_list(contexts)
+    ]
     if skill is not None:
-        bodies.append(_skill_body(skill))
+        body = _skill_body(skill)
+        bodies.append({**body, "uri": scope.reference(body["uri"])})
     if not bodies:
         raise ValidationError("Pass contexts= (URIs) or skill=.")
     head, now = _head_id(branch), clock.now_us()
@@ -44,7 +47,7 @@ def usage_records(
 
 
 def recall_records(
-    branch: Branch, items: Iterable[tuple[str, EvidenceSource | None]]
+    scope: MemoryScope, branch: Branch, items: Iterable[tuple[str, EvidenceSource | None]]
 ) -> tuple[UseRecord, ...]:
     """Return usage records of recalled items, by URI, and by id for messages.
 
@@ -54,7 +57,7 @@ def recall_records(
     head, now = _head_id(branch), clock.now_us()
     uses: list[UseRecord] = []
     for uri, source in items:
-        body: dict[str, Any] = {"uri": uri, RECALLED: True}
+        body: dict[str, Any] = {"uri": scope.reference(uri), RECALLED: True}
         if source is not None:
             body |= {"session": str(source.session), "message": str(source.message)}
         encoded = dumps(body)
@@ -118,17 +121,19 @@ def uses_to_count(
 
 
 def count_uses(
-    uses: Iterable[UseRecord], messages: Iterable[Message]
+    scope: MemoryScope, uses: Iterable[UseRecord], messages: Iterable[Message]
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
-    """Return the number of uses of each URI, and the skills used."""
+    """Return the number of uses by reference, and the skills used."""
     counts: Counter[str] = Counter()
     skills: list[dict[str, Any]] = []
     for use in uses:
         body: dict[str, Any] = loads(use.body)
         counts[body["uri"]] += 1
         if body.pop("skill", False):
-            skills.append(body)
-    counts.update(part.uri for message in messages for part in contexts_of(message))
+            skills.append({**body, "uri": plain_uri(body["uri"])})
+    counts.update(
+        scope.reference(part.uri) for message in messages for part in contexts_of(message)
+    )
     return counts, skills
 
 

@@ -26,7 +26,7 @@ from sennit.memory.extraction.utterances import read
 from sennit.memory.extraction.values import Summary
 from sennit.memory.files import entry, messages_jsonl
 from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
-from sennit.memory.scope import MemoryScope
+from sennit.memory.scope import MemoryScope, plain_uri
 from sennit.memory.uri import Uri, branch_folder, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
@@ -217,7 +217,7 @@ def _diff(commit: CommitRecord) -> str:
             "archive": archive_name(commit.number),
             "status": commit.state,
             "memories": body.get("diff", []),
-            "used": body.get("used", {}),
+            "used": {plain_uri(name): times for name, times in body.get("used", {}).items()},
             "skills": body.get("skills", []),
         }
     )

@@ -133,7 +133,7 @@ def context(
     remaining = budget - sum(piece.tokens for piece in pieces)
     result = Context((*pieces, *_messages(current, remaining)), budget)
     if record:
-        _record_uses(session, branch, pieces)
+        _record_uses(memory, session, branch, pieces)
     return result
 
 
@@ -273,7 +273,10 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
 
 
 def _record_uses(
-    session: SessionCore, branch: BranchRef | None, pieces: Iterable[ContextPiece]
+    memory: Memory,
+    session: SessionCore,
+    branch: BranchRef | None,
+    pieces: Iterable[ContextPiece],
 ) -> None:
     """Record the pieces as used, once for each head of the branch."""
     used = [(piece.uri, piece.source) for piece in pieces if piece.uri is not None]
@@ -281,7 +284,7 @@ def _record_uses(
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
     with session.lock:
-        records = recall_records(target, used)
+        records = recall_records(memory.scope, target, used)
     session.repository.write([AddUses(records)])
 
 
@@ -304,7 +307,7 @@ class MemoryContext:
         excluded = _ExcludedMessages(need.branch)
         recall = _Recall(self._memory, session, excluded, self._other_sessions)
         pieces += _fit(_relevant_pieces(recall, query), remaining)
-        _record_uses(session, need.branch, pieces)
+        _record_uses(self._memory, session, need.branch, pieces)
         return [ContextItem(piece.text, _piece_uri(piece)) for piece in pieces]
 
 
