@@ -20,13 +20,13 @@ COFFEE = "I prefer coffee to tea."
 def say(client: Client, day: datetime, session: str, *said: str) -> None:
     """Say something on a day, and leave it uncommitted."""
     moment = clock.from_datetime(day) * 1000
-    with clock.using(lambda: moment):
+    with clock.wall_clock_from(lambda: moment):
         talk(client.session(session), *said)
 
 
 def commit_on(client: Client, day: datetime, session: str) -> str:
     moment = clock.from_datetime(day) * 1000
-    with clock.using(lambda: moment):
+    with clock.wall_clock_from(lambda: moment):
         result = client.session(session).commit()
         assert result.status == "committed"
         return result.task_id or ""
