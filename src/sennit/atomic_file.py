@@ -21,22 +21,25 @@ _MAX_NAME_CHARS = 40
 
 
 @contextmanager
-def atomic_write(path: Path) -> Generator[Path]:
+def atomic_write(path: Path, *, replace: bool = False) -> Generator[Path]:
     """Yield a temporary path for a file or folder that is renamed to `path` when the block
     succeeds.
 
-    Raises ExistsError if `path` exists, StoreError if it cannot be written.
+    With `replace` it replaces a file at `path`. Raises ExistsError if `path` exists otherwise,
+    StoreError if it cannot be written.
     """
     # Truncated, so that it fits wherever the name does, with room for SQLite's suffixes.
     part = path.parent / f".{path.name[:_MAX_NAME_CHARS]}.{new_id().hex}.part"
     try:
-        _refuse_existing(path)
+        if not replace:
+            _refuse_existing(path)
         if not path.parent.is_dir():
             make_private_folder(path.parent)
         yield part
         _fsync_tree(part)
-        _refuse_existing(path)
-        part.rename(path)
+        if not replace:
+            _refuse_existing(path)
+        part.replace(path)
         _fsync(path.parent)
     except OSError as error:
         raise StoreError(

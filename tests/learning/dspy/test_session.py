@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
+import os
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -265,6 +267,39 @@ def test_saving_and_loading_changes_no_snapshot(lm: Any, tmp_path: Path) -> None
     assert loaded.save_state() == session.save_state()
     wider = Session.load_from(tmp_path / "s.json", qa(), max_turns=None)
     assert [t.history_snapshot for t in wider.turns] == [t.history_snapshot for t in session.turns]
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("survived", [0, 1, 2, 3])
+def test_a_crash_while_saving_leaves_the_old_file_or_the_new_one(
+    survived: int, lm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, calls = tmp_path / "s.json", list[str]()
+    session = Session(qa())
+    session.save(path)
+    session(question="q0")
+
+    def crashing(name: str) -> Any:
+        real = getattr(os, name)
+
+        def call(*args: Any, **options: Any) -> None:
+            if len(calls) == survived:
+                raise Crash
+            calls.append(name)
+            real(*args, **options)
+
+        return call
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, crashing(name))
+    with contextlib.suppress(Crash):
+        session.save(path)
+    # The data is on the disk before its name is, and the name before `save` returns.
+    assert calls == ["fsync", "replace", "fsync"][:survived]
+    assert len(Session.load_from(path, qa())) == (survived > 1)
 
 
 def test_only_so_many_turns_are_held_and_their_snapshots_stay(lm: Any, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Self, cast
 
+from sennit.atomic_file import atomic_write
 from sennit.errors import SennitError, ValidationError, short_repr
-from sennit.ids import new_id
 from sennit.learning.dspy.history import HistoryEntry, parse_history
 from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.node_memory import Lifetime, MemoryPlan, Scope
@@ -133,16 +133,10 @@ class SavedState:
 
 
 def write_file(path: str | Path, saved: SavedState) -> None:
-    """Write a state atomically: readers see the old file or the new one."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{new_id().hex}.part")
+    """Write a state atomically and durably: a crash leaves the old file or the new one."""
     data = dumps(saved.to_dict())
-    try:
+    with atomic_write(Path(path), replace=True) as temporary:
         temporary.write_bytes(data)
-        temporary.replace(target)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def read_file(path: str | Path) -> SavedState:
