@@ -13,7 +13,7 @@ from dspy.utils import DummyLM
 
 from sennit.errors import ValidationError
 from sennit.learning.dspy import Session
-from sennit.learning.dspy.node_memory import MemoryPlan
+from sennit.learning.dspy.options import MemoryPlan
 
 if TYPE_CHECKING:
     from decimal import Decimal  # so nothing knows it at run time

@@ -72,7 +72,7 @@ def test_each_predictor_hears_its_own_past() -> None:
 def test_a_shared_past_holds_what_fits() -> None:
     session, lm = run("one", "two", scope="shared")
     assert heard(lm, -2) == ["one", "s0"]
-    assert len(session.state.nodes.all()["*"].log.turns) == 4
+    assert len(session.state.nodes.all()["*"].turns) == 4
 
 
 def test_a_stateless_predictor_hears_nothing_and_an_episode_ends_with_its_call() -> None:
@@ -80,7 +80,7 @@ def test_a_stateless_predictor_hears_nothing_and_an_episode_ends_with_its_call()
     assert heard(lm, -1) == heard(lm, -2) == []
     session, lm = run("one", "two", lifetime="episodic")
     assert heard(lm, -1) == heard(lm, -2) == []
-    assert [len(n.log.turns) for n in session.state.nodes.all().values()] == [0, 0]
+    assert [len(n.turns) for n in session.state.nodes.all().values()] == [0, 0]
     assert len(session) == 2
 
 
@@ -188,7 +188,7 @@ def test_words_that_mean_nothing_are_refused() -> None:
 
 def said(session: Session, node: str) -> list[str]:
     """What a node answered, turn by turn."""
-    return [next(iter(t.outputs.values())) for t in session.state.nodes.of(node).log.turns]
+    return [next(iter(t.outputs.values())) for t in session.state.nodes.of(node).turns]
 
 
 @pytest.mark.parametrize("scope", ["isolated", "shared"])
@@ -206,7 +206,7 @@ def test_undo_takes_back_what_nodes_said_in_the_turn(scope: Any, tmp_path: Path)
     with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
         again = Session(Pair(), store=client, key="bot")  # it need not have nodes itself
         again.undo()
-        assert len(again.state.nodes.of(name).log.turns) == (2 if scope == "shared" else 1)
+        assert len(again.state.nodes.of(name).turns) == (2 if scope == "shared" else 1)
 
 
 def counting(memory: str, episode: Any, node: str) -> str:
@@ -282,7 +282,7 @@ def test_turns_of_a_call_are_taken_out_from_between_those_of_others(tmp_path: Pa
     """Calls at the same time: what one said may stand between what another said."""
     with sennit.open(tmp_path / "a.db") as client:
         session = with_memory(Pair(), store=client, key="bot")
-        log = session.state.nodes.of("plan").log
+        log = session.state.nodes.of("plan")
         for call in "abab":
             log.add({"goal": f"g{len(log.turns)}"}, {"step": call}, call=call)
         snapshots = [turn.history_snapshot.messages for turn in log.turns]
@@ -292,7 +292,7 @@ def test_turns_of_a_call_are_taken_out_from_between_those_of_others(tmp_path: Pa
         assert [turn.index for turn in log.turns] == [0, 1]
     with sennit.open(tmp_path / "a.db") as client:
         again = with_memory(Pair(), store=client, key="bot")
-        turns = again.state.nodes.of("plan").log.turns
+        turns = again.state.nodes.of("plan").turns
         assert [t.history_snapshot.messages for t in turns] == [snapshots[1], snapshots[3]]
 
 
@@ -459,7 +459,7 @@ def test_predictors_of_several_processes_on_one_key_are_not_in_each_others_way(
         session = answering(store=client, key="bot", lifetime=lifetime)
         node = session.state.nodes.of("say")
         assert len(session) == 24
-        assert len(node.log.turns) == (24 if lifetime == "persistent" else 0)
+        assert len(node.turns) == (24 if lifetime == "persistent" else 0)
         assert node.memory == "x" * 24
 
 

@@ -65,7 +65,7 @@ def test_killed_at_any_point_it_goes_on_with_all_that_was_answered(
             session(question="next")
             assert asked(session.turns) == [*found, "next"]
             assert heard(session.turns[-1]) == found
-            planned = asked(session.state.nodes.of("plan").log.turns)
+            planned = asked(session.state.nodes.of("plan").turns)
             assert planned[: len(found)] == found
             assert client.doctor() == []
 
@@ -85,9 +85,9 @@ def test_processes_on_one_conversation_lose_no_turn_and_each_hears_only_what_was
         for at, turn in enumerate(session.turns):
             assert heard(turn) == found[: len(heard(turn))]
             assert len(heard(turn)) <= at
-        assert sorted(asked(session.state.nodes.of("plan").log.turns)) == sorted(found)
+        assert sorted(asked(session.state.nodes.of("plan").turns)) == sorted(found)
         session.undo(len(found))
-        assert [len(node.log.turns) for node in session.state.nodes.all().values()] == [0, 0]
+        assert [len(node.turns) for node in session.state.nodes.all().values()] == [0, 0]
 
 
 def test_threads_and_the_workers_of_dspy_on_one_stored_conversation_lose_no_turn(

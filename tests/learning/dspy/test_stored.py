@@ -387,12 +387,12 @@ def test_a_state_is_saved_and_loaded_with_its_nodes(tmp_path: Path) -> None:
         state = SessionState.load(tmp_path / "s.json")
         assert state.turns == session.turns
         assert state.nodes.of("gen").memory == "11"
-        assert state.nodes.of("gen").log.turns == session.state.nodes.of("gen").log.turns
+        assert state.nodes.of("gen").turns == session.state.nodes.of("gen").turns
         with session.use_state(state):
             session(question="q2")
         assert (len(state.turns), len(session)) == (3, 2)
         session.reset()
-        assert session.state.nodes.of("gen").log.turns == []
+        assert session.state.nodes.of("gen").turns == []
         assert session.state.nodes.of("gen").memory == ""
 
 
@@ -411,7 +411,7 @@ def test_a_call_with_an_explicit_history_leaves_the_nodes_alone() -> None:
         session = with_memory(_Wrapped())
         session(question="q0")
         session(question="aside", history=HISTORY)
-        assert [t.inputs["question"] for t in session.state.nodes.of("gen").log.turns] == ["q0"]
+        assert [t.inputs["question"] for t in session.state.nodes.of("gen").turns] == ["q0"]
     assert "h" in str(lm.history[-1]["messages"][1]["content"])
 
 
@@ -485,7 +485,7 @@ def test_a_call_that_is_cancelled_while_its_turn_is_kept_is_kept_in_all_places(
         asyncio.run(work(session))
         nodes = session.state.nodes.all()
         assert (asked(session), told) == (["a"], ["a"])
-        assert [(len(one.log.turns), one.memory) for one in nodes.values()] == [(1, "folded")]
+        assert [(len(one.turns), one.memory) for one in nodes.values()] == [(1, "folded")]
 
 
 @pytest.mark.parametrize("make", [Session, with_memory])

@@ -1,5 +1,6 @@
 """Stateful sessions for DSPy programs."""
 
+from sennit.learning.dspy.history import Turn
 from sennit.learning.dspy.introspection import (
     get_child_l1_ledger,
     get_current_history,
@@ -9,7 +10,6 @@ from sennit.learning.dspy.introspection import (
 )
 from sennit.learning.dspy.session import Session, sessionify, with_memory
 from sennit.learning.dspy.state import SessionState
-from sennit.learning.dspy.turn import Turn
 
 __all__ = [
     "Session",

@@ -9,10 +9,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from sennit.learning.dspy.call_lock import CallLock
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan
-from sennit.learning.dspy.node_memory import NodeMemory, PredictorNode
+from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan, Turn
+from sennit.learning.dspy.node_memory import NodeMemory
 from sennit.learning.dspy.state import SessionState
-from sennit.learning.dspy.turn import Turn
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -37,7 +36,9 @@ class SessionCall:
     ) -> None:
         self._program, self.state, self.inputs, self.parent = program, state, inputs, parent
         self.explicit_history, self.records_turn = explicit_history, records_turn
-        self._history_argument, self._memory = history_argument, memory
+        self._history_argument = history_argument
+        self.memory = memory
+        """The turns of single predictors in this call; None if they have none of their own."""
         self.is_exclusive = is_exclusive
         """True if the program serves no other conversation."""
         self.nodes: dict[str, dict[str, Any]] = {}
@@ -82,8 +83,8 @@ class SessionCall:
         """Return the history for a predictor: its own turns, or the program's that fit it."""
         if self.explicit_history is not None:
             entries = fields.fit_all(self.explicit_history)
-        elif self._memory is not None:
-            entries = self._memory.history_for(node, fields, self.state.log.initial)
+        elif self.memory is not None:
+            entries = self.memory.history_for(node, fields, self.state.log.initial)
         elif self.span is not None:
             entries = self.state.log.entries_for(self.span, node, fields)
         else:
@@ -92,35 +93,26 @@ class SessionCall:
 
     def memory_for(self, node: str) -> str:
         """Return the consolidated memory of a predictor."""
-        return "" if self._memory is None else self._memory.memory_of(node)
+        return "" if self.memory is None else self.memory.memory_of(node)
 
     def record(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Record the inputs and outputs of a predictor."""
         # If the program has none of its inputs, they are stored nowhere else.
-        keep_inputs = self._memory is None and inputs.keys().isdisjoint(self.inputs)
+        keep_inputs = self.memory is None and inputs.keys().isdisjoint(self.inputs)
         self.nodes[node] = {**inputs, **outputs} if keep_inputs else outputs
-        if self._memory is not None:
-            self._memory.record(node, inputs, outputs)
-
-    @property
-    def current_nodes(self) -> dict[str, PredictorNode]:
-        """The nodes with turns of their own, by name."""
-        return {} if self._memory is None else self.state.nodes.all()
-
-    def node(self, name: str) -> PredictorNode | None:
-        """Return the node that records a predictor's turns; None without node memory."""
-        return None if self._memory is None else self._memory.node(name)
+        if self.memory is not None:
+            self.memory.record(node, inputs, outputs)
 
     @property
     def turn_details(self) -> dict[str, Any]:
         """The fields to store with the turn; reading them consolidates the node memories."""
-        if self._memory is None:
+        if self.memory is None:
             return {"nodes": self.nodes}
-        self._memory.consolidate()
+        self.memory.consolidate()
         return {
             "nodes": self.nodes,
-            "call": self._memory.call,
-            "memories": self._memory.memories,
+            "call": self.memory.call,
+            "memories": self.memory.memories,
         }
 
     @contextmanager
@@ -140,12 +132,12 @@ class SessionCall:
             await self.run_off_loop(self._finish)
 
     def _finish(self) -> None:
-        if self._memory is None:
+        if self.memory is None:
             return
         if self.turn is None:
-            self._memory.rollback()
+            self.memory.rollback()
         else:
-            self._memory.end_episode()
+            self.memory.end_episode()
 
     async def run_off_loop(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Run work that may block on the store, without blocking the event loop."""

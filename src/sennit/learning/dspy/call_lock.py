@@ -1,34 +1,22 @@
 """A fair lock shared by threads and event loops.
 
 Threads and tasks wait in one FIFO queue, so a blocking call and an awaited one never run at the
-same time. A waiter that is cancelled leaves the queue, or releases the lock if it was acquired at
-that moment.
+same time. Each has a future, and waits for the one before it. The result of a future is the one to
+wait for next: None from a holder that releases the lock, or the predecessor of a waiter that was
+cancelled.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
-from typing import Literal, TypeAlias
+from asyncio import shield, wrap_future
+from collections.abc import AsyncGenerator, Generator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from threading import Lock
+from typing import Any, Literal, TypeAlias
 
 LockMode: TypeAlias = Literal["none", "thread", "async"]
-
-
-class _Waiter:
-    """A thread or task in the queue."""
-
-    def __init__(self, wake: Callable[[], object]) -> None:
-        self.wake = wake
-        self.acquired = False
+_Place: TypeAlias = "Future[Any]"
 
 
 class CallLock:
@@ -36,75 +24,36 @@ class CallLock:
 
     def __init__(self, mode: LockMode) -> None:
         self.mode: LockMode = mode
-        self._guard = threading.Lock()
-        self._locked = False
-        self._waiters: deque[_Waiter] = deque()
+        self._guard = Lock()
+        self._last: _Place | None = None
 
-    def hold(self) -> AbstractContextManager[None]:
-        """Return a context manager that acquires the lock, blocking the thread."""
-        return nullcontext() if self.mode == "none" else self._hold_in_thread()
+    def _join(self) -> tuple[_Place, _Place | None]:
+        """Join the queue; return the new place and the one before it, if any."""
+        place: _Place = Future()
+        if self.mode == "none":
+            return place, None
+        with self._guard:
+            before, self._last = self._last, place
+        return place, before
 
     @contextmanager
-    def _hold_in_thread(self) -> Generator[None]:
-        ready = threading.Event()
-        waiter = _Waiter(ready.set)
-        if not self._try_acquire(waiter):
-            try:
-                ready.wait()
-            except BaseException:
-                self._cancel(waiter)
-                raise
+    def hold(self) -> Generator[None]:
+        """Hold the lock in the block; wait for it by blocking the thread."""
+        place, before = self._join()
         try:
+            while before is not None:
+                before = before.result()
             yield
         finally:
-            self._release()
-
-    def hold_async(self) -> AbstractAsyncContextManager[None]:
-        """Return an async context manager that acquires the lock."""
-        return nullcontext() if self.mode == "none" else self._hold_in_task()
+            place.set_result(before)
 
     @asynccontextmanager
-    async def _hold_in_task(self) -> AsyncGenerator[None]:
-        loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        waiter = _Waiter(lambda: loop.call_soon_threadsafe(ready.set))
-        if not self._try_acquire(waiter):
-            try:
-                await ready.wait()
-            except BaseException:
-                self._cancel(waiter)
-                raise
+    async def hold_async(self) -> AsyncGenerator[None]:
+        """Hold the lock in the block; wait for it without blocking the event loop."""
+        place, before = self._join()
         try:
+            while before is not None:
+                before = await shield(wrap_future(before))  # cancelling a waiter leaves the future
             yield
         finally:
-            self._release()
-
-    def _try_acquire(self, waiter: _Waiter) -> bool:
-        """Acquire the lock if it is free, otherwise join the queue; return whether it was free."""
-        with self._guard:
-            if self._locked:
-                self._waiters.append(waiter)
-                return False
-            self._locked = True
-            return True
-
-    def _cancel(self, waiter: _Waiter) -> None:
-        with self._guard:
-            if not waiter.acquired:
-                self._waiters.remove(waiter)
-                return
-        self._release()
-
-    def _release(self) -> None:
-        while True:
-            with self._guard:
-                if not self._waiters:
-                    self._locked = False
-                    return
-                waiter = self._waiters.popleft()
-                waiter.acquired = True
-            try:
-                waiter.wake()
-                return
-            except RuntimeError:  # its loop was closed, so it waits no more
-                continue
+            place.set_result(before)

@@ -1,19 +1,81 @@
-"""DSPy examples and metric scores from turns."""
+"""DSPy examples and metric scores from turns.
+
+A turn read from a store or a file holds plain data: the fields of a model, the value of an enum,
+the text of a date. Metrics and examples expect the types of the program's signatures, so values are
+converted back to these. Images and other block types stay the text that DSPy sends: constructed
+from a text, they would read the file of that name.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, get_args
 
-from sennit.learning.dspy.dspy_imports import Example, Prediction
-from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.types import FieldTypes
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from sennit.learning.dspy.dspy_imports import BlockType, Example, Prediction
+from sennit.learning.dspy.history import Turn
 from sennit.learning.labels import finite_score
 
 _log = logging.getLogger(__name__)
+_JSON_TYPES = (str, int, float, bool, list, dict, Any)
+
+
+class FieldTypes:
+    """The types of fields by name; a name used with several types has none."""
+
+    def __init__(self, program: Any) -> None:
+        annotations: dict[str, list[Any]] = {}
+        for predictor in program.predictors():
+            for name, field in predictor.signature.fields.items():
+                annotations.setdefault(name, []).append(field.annotation)
+        self._types = {
+            name: types[0]
+            for name, types in annotations.items()
+            if all(other == types[0] for other in types)
+            and types[0] not in _JSON_TYPES
+            and not _contains_block_type(types[0], set())
+        }
+        self._adapters: dict[str, TypeAdapter[Any] | None] = {}
+
+    def restore(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values, each converted to the type of its field where possible."""
+        return {name: self._restore_value(name, value) for name, value in values.items()}
+
+    def _restore_value(self, name: str, value: Any) -> Any:
+        adapter = self._adapter(name)
+        for strict in (True, False):  # a value that has the type already stays as it is
+            if adapter is not None:
+                with suppress(Exception):  # custom validators may raise anything
+                    restored = adapter.validate_python(value, strict=strict)
+                    return value if strict else restored
+        return value
+
+    def _adapter(self, name: str) -> TypeAdapter[Any] | None:
+        if name in self._types and name not in self._adapters:
+            try:
+                self._adapters[name] = TypeAdapter(self._types[name])
+            except PydanticUserError:  # a type that pydantic does not support
+                self._adapters[name] = None
+        return self._adapters.get(name)
+
+
+def _contains_block_type(annotation: Any, seen: set[int]) -> bool:
+    """Return whether a type is, or contains, one that DSPy sends as a content block."""
+    if id(annotation) in seen:
+        return False
+    seen.add(id(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BlockType):
+        return True
+    nested = list(get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        nested += [field.annotation for field in annotation.model_fields.values()]
+    return any(_contains_block_type(inner, seen) for inner in nested)
 
 
 def example_of(turn: Turn, history_field: str | None, types: FieldTypes) -> Any:

@@ -1,4 +1,4 @@
-"""History of a program: one shared list of entries, of which each call gets a span.
+"""Turns, and the history each was given: a span of one shared list of entries.
 
 Every turn appends one entry, a dict, to a growing list. The history of a call is a span of that
 list, stored with the turn as two positions, whatever the length of the conversation. A span is
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
+from uuid import UUID
 
 from pydantic import model_serializer
 
@@ -125,3 +127,78 @@ class Fields:
         if self.inputs.isdisjoint(merged) and not (present & entry.keys()) - turn_inputs:
             return None
         return {name: merged[name] for name in merged if name not in unset} if unset else merged
+
+
+class Turn:
+    """One call of a session; `history_snapshot` is the history it was given."""
+
+    __slots__ = (
+        "asked",
+        "call",
+        "index",
+        "inputs",
+        "memories",
+        "message",
+        "node",
+        "nodes",
+        "outputs",
+        "past",
+        "score",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        inputs: dict[str, Any],
+        outputs: dict[str, Any],
+        history_snapshot: Any,
+        score: float | None = None,
+        *,
+        nodes: dict[str, dict[str, Any]] | None = None,
+        call: str | None = None,
+        memories: dict[str, str] | None = None,
+        node: str | None = None,
+    ) -> None:
+        self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
+        self.nodes = nodes or {}
+        """The values of nested predictors that are not in the turn's own fields, by name."""
+        self.call = call
+        """The id of the program's call; None without node memory."""
+        self.memories = memories or {}
+        """The node memories before this call, of the nodes whose memory it changed."""
+        self.node = node
+        """The name of the predictor whose own turn it is; None for a turn of the program."""
+        self.asked: UUID | None = None
+        self.message: UUID | None = None
+        """The ids of the instruction (`asked`) and the answer on the branch, if it is on one."""
+        self.past = history_snapshot
+        """The history as stored: a HistorySpan or a dspy.History."""
+
+    @property
+    def history_snapshot(self) -> Any:
+        """The history it was given, as a dspy.History."""
+        return HistorySnapshot.of(self.past) if isinstance(self.past, HistorySpan) else self.past
+
+    def again(self, **changes: Any) -> Turn:
+        """Return a copy with other attributes, such as another score."""
+        turn = copy(self)
+        for name, value in changes.items():
+            setattr(turn, name, value)
+        return turn
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Turn):
+            return NotImplemented
+        return _comparison_key(self) == _comparison_key(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Turn(index={self.index}, inputs={self.inputs!r}, outputs={self.outputs!r}, "
+            f"history_snapshot={self.history_snapshot!r}, score={self.score!r})"
+        )
+
+
+def _comparison_key(turn: Turn) -> tuple[Any, ...]:
+    return turn.index, turn.inputs, turn.outputs, turn.score, turn.history_snapshot

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from sennit.errors import SennitError
+from sennit.learning.dspy.call import SessionCall
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import HistorySnapshot
-from sennit.learning.dspy.node_memory import PredictorNode
+from sennit.learning.dspy.history import HistorySnapshot, Turn
 from sennit.learning.dspy.predictor_hook import active_nodes, current_call
-from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.turn_log import TurnLog
 
 _ROOT = "root"
 
@@ -20,14 +20,16 @@ def get_current_history() -> Any:
     call = _require_call()
     if node is None or call.explicit_history is not None:
         return get_outer_history()
-    return HistorySnapshot.of(node.log.span(call.state.log.initial))
+    return HistorySnapshot.of(node.span(call.state.log.initial))
 
 
 def get_outer_history() -> Any:
     """Return the history of the program in this call."""
     call = _require_call()
     explicit = call.explicit_history
-    return HistorySnapshot.of(call.span) if explicit is None else History(messages=explicit)
+    if explicit is None and call.span is not None:
+        return HistorySnapshot.of(call.span)
+    return History(messages=explicit or [])
 
 
 def get_node_memory() -> str:
@@ -41,8 +43,8 @@ def get_child_l1_ledger(path: str = "") -> str:
     call = _require_call()
     if not path:
         return _format_ledger(call.state.log.turns)
-    node = call.current_nodes.get(path)
-    return "" if node is None else _format_ledger(node.log.turns)
+    node = _nodes(call).get(path)
+    return "" if node is None else _format_ledger(node.turns)
 
 
 def get_execution_trace() -> str:
@@ -50,19 +52,22 @@ def get_execution_trace() -> str:
     call = _require_call()
     lines = [_trace_line(_ROOT, len(call.state.log.turns), "")]
     lines += [
-        _trace_line(name, len(node.log.turns), node.memory)
-        for name, node in call.current_nodes.items()
+        _trace_line(name, len(node.turns), node.memory) for name, node in _nodes(call).items()
     ]
     return "\n".join([*lines, f"active: {' > '.join([_ROOT, *active_nodes()])}"])
 
 
-def _running_node() -> PredictorNode | None:
-    call = _require_call()
-    stack = active_nodes()
-    return call.node(stack[-1]) if stack else None
+def _running_node() -> TurnLog | None:
+    memory, stack = _require_call().memory, active_nodes()
+    return memory.node(stack[-1]) if memory is not None and stack else None
 
 
-def _require_call() -> Any:
+def _nodes(call: SessionCall) -> dict[str, TurnLog]:
+    """Return the nodes with turns of their own, by name."""
+    return {} if call.memory is None else call.state.nodes.all()
+
+
+def _require_call() -> SessionCall:
     call = current_call()
     if call is None:
         raise SennitError("No session is running; call this from inside a running program.")

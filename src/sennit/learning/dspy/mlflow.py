@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from sennit.errors import MissingExtraError
+from sennit.learning.dspy.history import Turn
 from sennit.learning.dspy.plain_values import plain_fields
-from sennit.learning.dspy.turn import Turn
 
 if TYPE_CHECKING:
     from sennit.learning.dspy.session import Session

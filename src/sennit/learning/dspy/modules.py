@@ -1,14 +1,25 @@
-"""Copying and inspecting DSPy modules."""
+"""Copying and inspecting DSPy modules, and the compilation that a module is copied in.
+
+An optimizer copies the program and calls the copies with one example after another, from several
+threads. If these calls were turns, each example would be sent the ones before it, and the compiled
+session would start with all of them. So a copy made during a compilation records no turns until the
+compilation ends; it is still sent the turns from before.
+"""
+
+# Only the interpreter knows which functions are running.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from inspect import Parameter, signature
-from types import NoneType, SimpleNamespace
+from types import FrameType, NoneType, SimpleNamespace
 from typing import Any, cast, get_args, get_type_hints
 
-from sennit.learning.dspy.dspy_imports import History, Module, Predict
+from sennit.learning.dspy.dspy_imports import History, Module, Predict, Teleprompter
 
 _PREDICT_SETTINGS = frozenset({"signature", "demos", "config", "lm"})
 
@@ -25,8 +36,8 @@ def _copy_modules(value: Any) -> Any:
 
     A nested session copies itself, so that the copies do not share turns.
     """
-    if isinstance(value, Module) and hasattr(value, "copied_modules"):
-        return value.copied_modules()
+    if isinstance(value, Module) and hasattr(value, "copy_with_modules"):
+        return value.copy_with_modules()
     if isinstance(value, Module):
         module: Any = copy(value)
         module.__dict__.update({name: _copy_modules(item) for name, item in value.__dict__.items()})
@@ -138,3 +149,39 @@ def prediction_fields(prediction: Any) -> dict[str, Any]:
     if isinstance(prediction, Mapping):
         return dict(cast("Mapping[str, Any]", prediction))
     return {"output": prediction}
+
+
+class CompileGuard:
+    """The compilation during which a session was created, if any."""
+
+    __slots__ = ("_frame", "_thread")
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._frame = _outermost_compile(sys._getframe(1))
+
+    @property
+    def is_active(self) -> bool:
+        """True while that compilation runs; False if there was none."""
+        if self._frame is None:
+            return False
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        if frame is None:
+            self._frame = None
+        return self._frame is not None
+
+    def __deepcopy__(self, memo: object) -> CompileGuard:
+        return self
+
+
+def _outermost_compile(frame: FrameType | None) -> FrameType | None:
+    outermost = None
+    while frame is not None:
+        if frame.f_code.co_name == "compile" and isinstance(
+            frame.f_locals.get("self"), Teleprompter
+        ):
+            outermost = frame
+        frame = frame.f_back
+    return outermost

@@ -13,98 +13,41 @@ are removed and the memories restored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from sennit.errors import ExistsError
 from sennit.ids import new_id
-from sennit.learning.dspy.history import Fields, HistoryEntry
-from sennit.learning.dspy.history_options import HistoryOptions
-from sennit.learning.dspy.plain_values import repair_text
-from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.history import Fields, HistoryEntry, Turn
+from sennit.learning.dspy.options import Consolidator, MemoryPlan, Options
 from sennit.learning.dspy.turn_log import MAX_TRIES, TurnLog
 from sennit.learning.exchanges import METADATA_KEY
-from sennit.messages.content import SystemContent
-from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.retry_on_conflict import retry_on_conflict
-
-Scope: TypeAlias = Literal["isolated", "shared"]
-Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
-Consolidator: TypeAlias = Callable[[str, Sequence[Turn], str], str]
-"""Returns a node's new memory, from its memory, the turns of an episode and the node's name."""
 
 SHARED = "*"
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """The memory options of nodes."""
-
-    scope: Scope = "isolated"
-    lifetime: Lifetime = "persistent"
-    consolidator: Consolidator | None = None
-
-
-class PredictorNode:
-    """The turns and the memory of one predictor."""
-
-    def __init__(self, log: TurnLog) -> None:
-        self.log = log
-
-    @property
-    def memory(self) -> str:
-        """The consolidated memory."""
-        system = self.log.branch.system
-        return "" if system is None else system.content.words
-
-    @memory.setter
-    def memory(self, text: str) -> None:
-        retry_on_conflict(lambda: self.remember(text), "the memory of a predictor", tries=MAX_TRIES)
-
-    def remember(self, text: str) -> None:
-        """Store the consolidated memory; raises ConflictError on a concurrent change."""
-        content = SystemContent(system_message=repair_text(text))
-        self.log.set_system(
-            Message(content, metadata={METADATA_KEY: {"memory": True}}) if text else None
-        )
-
-    def clear(self) -> None:
-        """Remove all turns and the memory."""
-        retry_on_conflict(self._clear, "the past of a predictor", tries=MAX_TRIES)
-
-    def _clear(self) -> None:
-        self.log.catch_up()
-        self.log.restart_with([])
-        if self.memory:
-            self.remember("")
-
-
 class PredictorNodes:
     """The nodes of a conversation, created on first use."""
 
-    def __init__(self, branch: Branch, options: HistoryOptions) -> None:
+    def __init__(self, branch: Branch, options: Options) -> None:
         self._session, self._prefix, self._options = branch.session, f"{branch.name}/", options
-        self._nodes: dict[str, PredictorNode] = {}
+        self._nodes: dict[str, TurnLog] = {}
         self._create_lock = Lock()
 
-    def of(self, name: str) -> PredictorNode:
-        """Return the node of a predictor by name; create it on first use."""
-        if (node := self._nodes.get(name)) is not None:
-            return node  # without waiting for the creation of another
-        with self._create_lock:
-            node = self._nodes.get(name)
-            if node is None:
-                node = self._nodes[name] = PredictorNode(
-                    TurnLog(self._options, self._get_or_create_branch(name))
-                )
-            return node
+    def of(self, name: str) -> TurnLog:
+        """Return the turns of a predictor by name; create their branch on first use."""
+        if name not in self._nodes:  # otherwise without waiting for the creation of another
+            with self._create_lock:
+                if name not in self._nodes:
+                    self._nodes[name] = TurnLog(self._options, self._get_or_create_branch(name))
+        return self._nodes[name]
 
     def _get_or_create_branch(self, name: str) -> Branch:
         branch_name = f"{self._prefix}{name}"
@@ -116,7 +59,7 @@ class PredictorNodes:
         except ExistsError:  # another process created it first
             return self._session.get_branch(branch_name)
 
-    def all(self) -> dict[str, PredictorNode]:
+    def all(self) -> dict[str, TurnLog]:
         """Return the nodes that have turns or a memory, and those in use, by name."""
         for branch in self._session.branches:
             if branch.name.startswith(self._prefix) and _is_node_branch(branch):
@@ -126,7 +69,7 @@ class PredictorNodes:
     def undo_calls(self, calls: AbstractSet[str], memories: Iterable[Mapping[str, str]]) -> None:
         """Remove the turns of calls and restore `memories`, passed newest call first."""
         for node in self.all().values():
-            node.log.remove_calls(calls)
+            node.remove_calls(calls)
         restored = {name: text for texts in memories for name, text in texts.items()}
         for name, text in restored.items():
             self.of(name).memory = text
@@ -135,7 +78,7 @@ class PredictorNodes:
         """Return forks of all nodes for another branch of the same session."""
         nodes = PredictorNodes(branch, self._options)
         for name, node in self.all().items():
-            nodes._nodes[name] = PredictorNode(node.log.fork(f"{nodes._prefix}{name}"))
+            nodes._nodes[name] = node.fork(f"{nodes._prefix}{name}")
         return nodes
 
     def copy_in_memory(self, branch: Branch) -> PredictorNodes:
@@ -143,7 +86,7 @@ class PredictorNodes:
         nodes = PredictorNodes(branch, self._options)
         for name, node in self.all().items():
             copy = nodes.of(name)
-            copy.log.replace_with(node.log.copy_in_memory())
+            copy.replace_with(node.copy_in_memory())
             copy.memory = node.memory
         return nodes
 
@@ -171,7 +114,7 @@ class NodeMemory:
     def _key(self, name: str) -> str:
         return SHARED if self.plan.scope == "shared" else name
 
-    def node(self, name: str) -> PredictorNode:
+    def node(self, name: str) -> TurnLog:
         """Return the node that records a predictor's turns."""
         return self._nodes.of(self._key(name))
 
@@ -181,7 +124,7 @@ class NodeMemory:
         """Return the history of a predictor: the initial history, then its own turns."""
         if self.plan.lifetime == "stateless":
             return []
-        log = self.node(name).log
+        log = self.node(name)
         return log.entries_for(log.current_span(initial), name, fields)
 
     def memory_of(self, name: str) -> str:
@@ -191,7 +134,7 @@ class NodeMemory:
     def record(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Record the inputs and outputs of a predictor as a turn."""
         if self.plan.lifetime != "stateless":
-            turn = self.node(name).log.add(inputs, outputs, call=self.call, node=name)
+            turn = self.node(name).add(inputs, outputs, call=self.call, node=name)
             self._episodes.setdefault(self._key(name), []).append(turn)
 
     def consolidate(self) -> None:
@@ -223,12 +166,12 @@ class NodeMemory:
             self._forget_others()
         if self.plan.lifetime == "episodic":
             for name in self._episodes:
-                self._nodes.of(name).log.remove_calls({self.call})
+                self._nodes.of(name).remove_calls({self.call})
 
     def _forget_others(self) -> None:
         for name, node in self._nodes.all().items():
-            node.log.catch_up()
-            node.log.remove_calls({turn.call for turn in node.log.turns} - {self.call})
+            node.catch_up()
+            node.remove_calls({turn.call for turn in node.turns} - {self.call})
             if node.memory and name not in self.memories:
                 node.memory = ""
 

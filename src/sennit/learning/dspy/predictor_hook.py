@@ -8,64 +8,38 @@ The active call is stored in DSPy's settings, which DSPy passes on to its worker
 that a program starts by itself has no such settings. If the program serves only one conversation,
 the single active call whose session contains the predictor is used. If it serves several, the
 thread may belong to another conversation, so the predictor is sent no history.
+
+A turn may lack an output of the predictor: it was said by another program, added by hand, or a
+field of it is excluded from the history. DSPy's adapters write "None" (or null) for a missing
+output, which teaches the model to answer so. Such a turn is formatted with a signature that has
+only the outputs the turn has.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from functools import cache
+from itertools import groupby
 from types import NoneType
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from sennit.errors import ValidationError
-from sennit.learning.dspy.dspy_imports import History, dspy
+from sennit.learning.dspy.call import SessionCall
+from sennit.learning.dspy.dspy_imports import Adapter, History, dspy
 from sennit.learning.dspy.history import Fields
-from sennit.learning.dspy.incomplete_turns import is_incomplete, omitting_missing_outputs
 from sennit.learning.dspy.modules import is_history_type
 
 _CALL_SETTING = "sennit_call"
 _NODE_ATTRIBUTE = "_sennit_node"
 _NODES_SETTING = "sennit_nodes"
 
-_P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _log = logging.getLogger(__name__)
-_active_calls: list[ActiveCall] = []
-
-
-class ActiveCall(Protocol):
-    """A running call of a session."""
-
-    @property
-    def is_exclusive(self) -> bool:
-        """True if the program serves no other conversation."""
-        ...
-
-    def history_for(self, node: str, fields: Fields) -> Any:
-        """Return the history for a predictor."""
-        ...
-
-    def is_own_history(self, history: Any) -> bool:
-        """Return whether this is the history that the program was called with."""
-        ...
-
-    def memory_for(self, node: str) -> str:
-        """Return the consolidated memory of a predictor."""
-        ...
-
-    def record(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        """Record the inputs and outputs of a predictor."""
-        ...
-
-    def holds(self, predictor: Any) -> bool:
-        """Return whether the session's program contains this predictor."""
-        ...
-
-    async def run_off_loop(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Run work that may block on the store, without blocking the event loop."""
-        ...
+_active_calls: list[SessionCall] = []
 
 
 class HistoryAwarePredictor:
@@ -126,10 +100,51 @@ def _prepare(predictor: Any, kwargs: dict[str, Any]) -> _PreparedCall:
     if memory := call.memory_for(node):
         instructions = f"{signature.instructions}\n\nWhat you remember:\n{memory}"
         arguments["signature"] = signature.with_instructions(instructions)
-    if not is_incomplete(history.messages, fields.outputs):
+    if not _is_incomplete(history.messages, fields.outputs):
         return _PreparedCall(arguments, record)
     configured = dspy.settings.adapter or dspy.ChatAdapter()
-    return _PreparedCall(arguments, record, omitting_missing_outputs(configured))
+    return _PreparedCall(arguments, record, _omitting_missing_outputs(configured))
+
+
+def _is_incomplete(messages: Sequence[Mapping[str, Any]], outputs: frozenset[str]) -> bool:
+    """Return whether a message of a history lacks one of these outputs."""
+    return any(not outputs <= message.keys() for message in messages)
+
+
+def _omitting_missing_outputs(adapter: Any) -> Any:
+    """Copy an adapter so that it leaves missing outputs out of the history's messages.
+
+    An adapter that is not a `dspy.Adapter` formats histories in its own way and is returned as
+    it is.
+    """
+    if not isinstance(adapter, Adapter):
+        return adapter
+    copied: Any = copy(adapter)
+
+    def format_conversation_history(
+        signature: Any, history_field_name: str, inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        history = inputs.pop(history_field_name, None)
+
+        def missing(message: Mapping[str, Any]) -> frozenset[str]:
+            return frozenset(signature.output_fields) - message.keys()
+
+        formatted: list[dict[str, Any]] = []
+        for absent, messages in groupby([] if history is None else history.messages, missing):
+            reduced = signature
+            for name in absent:
+                reduced = reduced.delete(name)
+            part = {history_field_name: History.model_construct(messages=list(messages))}
+            formatted += adapter.format_conversation_history(reduced, history_field_name, part)
+        return formatted
+
+    def json_fallback() -> Any:
+        return _omitting_missing_outputs(adapter._make_json_adapter_fallback())
+
+    copied.format_conversation_history = format_conversation_history
+    # The adapter that ChatAdapter tries when an answer cannot be parsed.
+    copied._make_json_adapter_fallback = json_fallback
+    return copied
 
 
 def signature_fields(signature: Any) -> Fields:
@@ -146,13 +161,12 @@ def _allows_none(annotation: Any) -> bool:
     return annotation in (Any, None, NoneType) or NoneType in get_args(annotation)
 
 
-async def _run_off_loop(call: ActiveCall | None, work: Callable[..., _R], *args: Any) -> _R:
+async def _run_off_loop(call: SessionCall | None, work: Callable[..., _R], *args: Any) -> _R:
     return work(*args) if call is None else await call.run_off_loop(work, *args)
 
 
-def _active_call_of(predictor: Any) -> ActiveCall | None:
-    call: ActiveCall | None = dspy.settings.get(_CALL_SETTING)
-    if call is not None:
+def _active_call_of(predictor: Any) -> SessionCall | None:
+    if (call := current_call()) is not None:
         return call
     owners = [active for active in list(_active_calls) if active.holds(predictor)]
     if len(owners) == 1 and owners[0].is_exclusive:
@@ -167,22 +181,15 @@ def _active_call_of(predictor: Any) -> ActiveCall | None:
     return None
 
 
-class CallContext:
-    """A context manager that makes a call the active one."""
-
-    __slots__ = ("_call", "_context")
-
-    def __init__(self, call: ActiveCall) -> None:
-        self._call = call
-        self._context = dspy.context(**{_CALL_SETTING: call, _NODES_SETTING: ()})
-
-    def __enter__(self) -> None:
-        self._context.__enter__()
-        _active_calls.append(self._call)
-
-    def __exit__(self, *error: object) -> None:
-        _active_calls.remove(self._call)
-        self._context.__exit__(*error)
+@contextmanager
+def call_context(call: SessionCall) -> Generator[None]:
+    """Make a call the active one inside the block."""
+    with dspy.context(**{_CALL_SETTING: call, _NODES_SETTING: ()}):
+        _active_calls.append(call)
+        try:
+            yield
+        finally:
+            _active_calls.remove(call)
 
 
 def node_context(predictor: Any, adapter: Any = None) -> Any:
@@ -197,7 +204,7 @@ def active_nodes() -> tuple[str, ...]:
     return dspy.settings.get(_NODES_SETTING) or ()
 
 
-def current_call() -> Any:
+def current_call() -> SessionCall | None:
     """Return the active call; None if there is none."""
     return dspy.settings.get(_CALL_SETTING)
 

@@ -17,12 +17,17 @@ from typing import Any, Self, SupportsIndex, cast
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.learning.dspy.call import SessionCall
 from sennit.learning.dspy.call_lock import LockMode
-from sennit.learning.dspy.compile_guard import CompileGuard
 from sennit.learning.dspy.dspy_imports import Module, dspy
-from sennit.learning.dspy.examples import Judge, example_of, filter_by_score, hidden_outputs
-from sennit.learning.dspy.history import HistoryEntry, HistorySnapshot, parse_history
-from sennit.learning.dspy.history_options import CopyMode, HistoryOptions
+from sennit.learning.dspy.examples import (
+    FieldTypes,
+    Judge,
+    example_of,
+    filter_by_score,
+    hidden_outputs,
+)
+from sennit.learning.dspy.history import HistoryEntry, HistorySnapshot, Turn, parse_history
 from sennit.learning.dspy.modules import (
+    CompileGuard,
     accepts_argument,
     bind_arguments,
     copy_module,
@@ -30,38 +35,38 @@ from sennit.learning.dspy.modules import (
     prediction_fields,
     without_settings,
 )
-from sennit.learning.dspy.node_memory import (
-    SHARED,
+from sennit.learning.dspy.node_memory import SHARED, NodeMemory
+from sennit.learning.dspy.options import (
     Consolidator,
+    CopyMode,
+    HistoryPolicy,
     Lifetime,
     MemoryPlan,
-    NodeMemory,
-    Scope,
-)
-from sennit.learning.dspy.options import (
-    HistoryPolicy,
     OnMetricError,
     OnTurn,
     Options,
+    Scope,
     parse_field_names,
-    require_choice,
 )
 from sennit.learning.dspy.predictor_hook import (
-    CallContext,
     attach_history,
+    call_context,
     current_call,
     signature_fields,
 )
 from sennit.learning.dspy.state import SessionState
-from sennit.learning.dspy.state_file import SavedState, is_saved_session, read_file, write_file
-from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.state_file import is_saved_session, read_file, write_file
 from sennit.learning.dspy.turn_log import TurnLog
-from sennit.learning.dspy.types import FieldTypes
 from sennit.learning.labels import Label, label_many
 from sennit.sessions.client import ClientCore
 
 _log = logging.getLogger(__name__)
 _STATES_SETTING = "sennit_states"
+
+
+def _option(name: str, doc: str) -> Any:
+    """Return a read-only attribute for an option of a session."""
+    return property(lambda session: getattr(session._options, name), doc=doc)
 
 
 class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
@@ -113,22 +118,21 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 f"{short_repr(input_field_override)}."
             )
         only = history_input_fields if input_field_override is None else input_field_override
-        history_options = HistoryOptions(
-            history_field=history_field,
-            exclude=parse_field_names("exclude_fields", exclude_fields or ()),
-            only_inputs=None if only is None else parse_field_names("history_input_fields", only),
-            max_turns=max_turns,
-            max_stored=max_stored_turns,
-            copy_mode=copy_mode,
-        )
         options = Options(
-            history=history_options,
-            policy=history_policy,
+            history_field=history_field,
+            max_turns=max_turns,
+            max_stored_turns=max_stored_turns,
+            exclude_fields=parse_field_names("exclude_fields", exclude_fields or ()),
+            history_input_fields=(
+                None if only is None else parse_field_names("history_input_fields", only)
+            ),
+            history_policy=history_policy,
             on_metric_error=on_metric_error,
-            strict=strict_history_annotation,
+            strict_history_annotation=strict_history_annotation,
             lock=lock,
+            copy_mode=copy_mode,
             on_turn=on_turn,
-            plan=memory,
+            memory=memory,
         )
         self.__dict__.update(
             _options=options, _requested_field=history_field, _compile_guard=CompileGuard()
@@ -136,11 +140,10 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         # Without a copy, other sessions may use the same program.
         self.__dict__["_is_shared"] = copy_mode == "none"
         self._wrap_module(module, stacklevel=4)  # one frame is DSPy's metaclass
-        history_options = self._options.history
+        options = self._options
         initial = [] if initial_history is None else parse_history(initial_history)
-        initial = [history_options.copy_values(entry) for entry in initial]
-        state = SessionState.kept(store, key, branch, history_options)
-        state.adopt(history_options, lock)
+        initial = [options.copy_values(entry) for entry in initial]
+        state = SessionState.kept(store, key, branch, options)
         if initial and not state.log.turns and not state.log.initial:
             self._warn_of_unsent(initial)
             state.begin(initial)
@@ -164,11 +167,10 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 "that do not belong to the session and are sent no history.",
                 type(module).__name__,
             )
-        program = copy_module(module, options.history.copy_mode)
-        attach_history(program, field, strict=options.strict)
+        program = copy_module(module, options.copy_mode)
+        attach_history(program, field, strict=options.strict_history_annotation)
         self.module = program
-        history_options = replace(options.history, history_field=field)
-        self.__dict__["_options"] = replace(options, history=history_options)
+        self.__dict__["_options"] = replace(options, history_field=field)
         self.__dict__["_takes_history"] = accepts_argument(program, field)
 
     def _warn_of_unsent(self, messages: Sequence[HistoryEntry]) -> None:
@@ -184,61 +186,29 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 sorted(outputs),
             )
 
-    @property
-    def history_field(self) -> str:
-        """The history field: the program's own, or else the one passed as an option."""
-        return self._options.history.history_field
-
-    @property
-    def max_turns(self) -> int | None:
-        """The maximum number of history entries that a call is sent; None for all."""
-        return self._options.history.max_turns
-
-    @property
-    def max_stored_turns(self) -> int | None:
-        """The maximum number of turns held in memory; None for all."""
-        return self._options.history.max_stored
-
-    @property
-    def exclude_fields(self) -> set[str]:
-        """The fields that are left out of the history."""
-        return set(self._options.history.exclude)
-
-    @property
-    def history_input_fields(self) -> set[str] | None:
-        """The inputs that are part of the history; None for all."""
-        only = self._options.history.only_inputs
-        return None if only is None else set(only)
-
-    @property
-    def copy_mode(self) -> CopyMode:
-        """The copy mode of the program and its values."""
-        return self._options.history.copy_mode
-
-    @property
-    def history_policy(self) -> HistoryPolicy:
-        """The effect of a history passed to a call."""
-        return self._options.policy
-
-    @property
-    def on_metric_error(self) -> OnMetricError:
-        """The effect of a metric that raises."""
-        return self._options.on_metric_error
-
-    @property
-    def strict_history_annotation(self) -> bool:
-        """True if a history field that is not a dspy.History raises ValidationError."""
-        return self._options.strict
-
-    @property
-    def lock(self) -> LockMode:
-        """The lock mode: which calls exclude each other."""
-        return self._options.lock
-
-    @property
-    def on_turn(self) -> OnTurn | None:
-        """The function that is called with each new turn."""
-        return self._options.on_turn
+    history_field = _option(
+        "history_field",
+        "The history field: the program's own, or else the one passed.",
+    )
+    max_turns = _option(
+        "max_turns", "The maximum number of history entries that a call is sent; None for all."
+    )
+    max_stored_turns = _option(
+        "max_stored_turns", "The maximum number of turns held in memory; None for all."
+    )
+    exclude_fields = _option("exclude_fields", "The fields that are left out of the history.")
+    history_input_fields = _option(
+        "history_input_fields", "The inputs that are part of the history; None for all."
+    )
+    copy_mode = _option("copy_mode", "The copy mode of the program and its values.")
+    history_policy = _option("history_policy", "The effect of a history passed to a call.")
+    on_metric_error = _option("on_metric_error", "The effect of a metric that raises.")
+    strict_history_annotation = _option(
+        "strict_history_annotation",
+        "True if a history field that is not a dspy.History raises ValidationError.",
+    )
+    lock = _option("lock", "The lock mode: which calls exclude each other.")
+    on_turn = _option("on_turn", "The function that is called with each new turn.")
 
     def __repr__(self) -> str:
         program = type(self.module).__name__
@@ -262,7 +232,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         bindings = [(self, state), *inner]
         for session, session_state in bindings:
             session.__dict__["_is_shared"] = True
-            session_state.adopt(session._options.history, session._options.lock)
+            session_state.adopt(session._options)
         bound: Mapping[int, SessionState] = dspy.settings.get(_STATES_SETTING) or {}
         new_bound = {id(session): session_state for session, session_state in bindings}
         with dspy.context(**{_STATES_SETTING: {**bound, **new_bound}}):
@@ -295,7 +265,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def forward(self, *args: Any, **inputs: Any) -> Any:
         """Call the program as the next turn."""
         call = self._create_call(bind_arguments(self.module, args, inputs))
-        with call.lock.hold(), CallContext(call.begin()), call.attempt():
+        with call.lock.hold(), call_context(call.begin()), call.attempt():
             prediction = self.module(**call.arguments)
             self._record_turn(call, prediction)
             self._notify(call)
@@ -305,7 +275,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         """Call the program as the next turn, without blocking the event loop on the store."""
         call = await self.state.aside(self._create_call, bind_arguments(self.module, args, inputs))
         async with call.lock.hold_async():
-            with CallContext(await call.run_off_loop(call.begin)):
+            with call_context(await call.run_off_loop(call.begin)):
                 async with call.async_attempt():
                     prediction = await self.module.acall(**call.arguments)
                     try:
@@ -317,14 +287,14 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def _create_call(self, inputs: dict[str, Any]) -> SessionCall:
         options: Options = self._options
         state = self.state
-        field, plan = options.history.history_field, options.plan
+        field, plan = options.history_field, options.memory
         history = inputs.pop(field, None)
         explicit = None if history is None else parse_history(history)
         if explicit:
             self._warn_of_unsent(explicit)
-        overridden = explicit is not None and options.policy == "override"
+        overridden = explicit is not None and options.history_policy == "override"
         records_turn = not (overridden or self._compile_guard.is_active)
-        replaces = explicit is not None and options.policy == "replace_session"
+        replaces = explicit is not None and options.history_policy == "replace_session"
         memory = NodeMemory(state.nodes, plan, replaces=replaces) if plan and records_turn else None
         return SessionCall(
             program=self.module,
@@ -347,7 +317,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         history = call.explicit_history
         if history is not None:
             history = [log.options.copy_values(entry) for entry in history]
-        if history is not None and options.policy == "replace_session":
+        if history is not None and options.history_policy == "replace_session":
             new_log = TurnLog.of(log.options, history)
             turn = new_log.add(inputs, outputs, **call.turn_details)
             log.catch_up()
@@ -390,11 +360,11 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def fork(self) -> Self:
         """Return a session that continues independently from the same turns."""
-        state = self.state.fork(with_nodes=self._options.plan is not None)
-        return self._copy(state, copy_module(self.module, self._options.history.copy_mode))
+        state = self.state.fork(with_nodes=self._options.memory is not None)
+        return self._copy(state, copy_module(self.module, self._options.copy_mode))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        state = self.state.detached(with_nodes=self._options.plan is not None)
+        state = self.state.detached(with_nodes=self._options.memory is not None)
         return self._copy(state, copy_module(self.module, "deep"))
 
     def __copy__(self) -> Self:
@@ -411,7 +381,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
         Called when a program that contains this session is copied with `copy_mode="shallow"`.
         """
-        state = self.state.detached(with_nodes=self._options.plan is not None)
+        state = self.state.detached(with_nodes=self._options.memory is not None)
         return self._copy(state, copy_module(self.module, "shallow"))
 
     def reset_copy(self) -> Self:
@@ -436,7 +406,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         program = new_module.module if isinstance(new_module, Session) else new_module
         self._wrap_module(program, stacklevel=3)
         state, options = self.state, self._options
-        state.adopt(options.history, options.lock)
+        state.adopt(options)
         log = state.log
         span = log.span()
         fields = {name: signature_fields(p.signature) for name, p in self.module.named_predictors()}
@@ -469,7 +439,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def _judge(self, metric: Callable[..., Any]) -> Judge:
         options = self._options
-        field, types = options.history.history_field, FieldTypes(self.module)
+        field, types = options.history_field, FieldTypes(self.module)
         return Judge(metric, field, types, options.on_metric_error == "zero")
 
     def to_examples(
@@ -495,7 +465,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 "The outputs %s are not in the examples, because inputs have the same names.",
                 sorted(hidden),
             )
-        field = self._options.history.history_field if include_history else None
+        field = self._options.history_field if include_history else None
         types = FieldTypes(self.module)
         return [example_of(turn, field, types) for turn in chosen]
 
@@ -508,18 +478,11 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def save_state(self) -> dict[str, Any]:
         """Return the conversation and the history options as plain data."""
-        return self._saved_state().to_dict()
+        return self.state.to_dict(self._options)
 
     def save(self, path: str | Path) -> None:
         """Write `save_state` to a file; it does not include the program."""
-        write_file(path, self._saved_state())
-
-    def _saved_state(self) -> SavedState:
-        plan = self._options.plan
-        memory = (
-            {} if plan is None else {"memory": {"scope": plan.scope, "lifetime": plan.lifetime}}
-        )
-        return self.state.saved(history_policy=self._options.policy, **memory)
+        write_file(path, self.save_state())
 
     def load(self, path: str | Path, *args: Any, **options: Any) -> None:
         """Load the state of the program like any dspy.Module; the turns do not change.
@@ -580,6 +543,4 @@ def with_memory(
     call and the predictor's name; it returns the new memory, which is added to the predictor's
     instructions. `options` are those of Session.
     """
-    require_choice("scope", scope, Scope)
-    require_choice("lifetime", lifetime, Lifetime)
     return Session(module, memory=MemoryPlan(scope, lifetime, consolidator), **options)

@@ -15,11 +15,17 @@ from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.learning.dspy.call_lock import CallLock, LockMode
-from sennit.learning.dspy.history import HistoryEntry
-from sennit.learning.dspy.history_options import HistoryOptions
-from sennit.learning.dspy.node_memory import PredictorNode, PredictorNodes
-from sennit.learning.dspy.state_file import SavedState, read_file, write_file
-from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.history import HistoryEntry, Turn
+from sennit.learning.dspy.node_memory import PredictorNodes
+from sennit.learning.dspy.options import Options
+from sennit.learning.dspy.state_file import (
+    VERSION,
+    SavedState,
+    options_to_dict,
+    read_file,
+    turns_to_dict,
+    write_file,
+)
 from sennit.learning.dspy.turn_log import TurnLog
 from sennit.sessions.client import ClientCore
 
@@ -31,7 +37,7 @@ class SessionState:
     """A conversation that a session can be bound to."""
 
     def __init__(self, log: TurnLog | None = None, lock: LockMode = "none") -> None:
-        self.log = TurnLog(HistoryOptions()) if log is None else log
+        self.log = TurnLog(Options()) if log is None else log
         self.lock = CallLock(lock)
         self._nodes: PredictorNodes | None = None
         self._nested_states: dict[str, SessionState] = {}
@@ -47,7 +53,7 @@ class SessionState:
 
     def inside(self, name: str) -> SessionState:
         """Return the conversation of a session nested in the program, stored like a node."""
-        log = self.nodes.of(name).log
+        log = self.nodes.of(name)
         with self._create_lock:
             return self._nested_states.setdefault(name, SessionState(log))
 
@@ -57,19 +63,16 @@ class SessionState:
         store: ClientCore[Any] | None,
         key: str | None,
         branch: str | None,
-        options: HistoryOptions,
+        options: Options,
     ) -> Self:
         """Return the conversation under a key of a store, or a new one in memory."""
         if store is None and key is None and branch is None:
-            return cls(TurnLog(options))
+            return cls(TurnLog(options), options.lock)
         if store is None or key is None:
             raise ValidationError("A stored session needs both store=client and key='...'.")
         session = store.session(key)
-        return cls(
-            TurnLog(
-                options, session.default_branch if branch is None else session.get_branch(branch)
-            )
-        )
+        used = session.default_branch if branch is None else session.get_branch(branch)
+        return cls(TurnLog(options, used), options.lock)
 
     async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Run work that may block on the store in a worker thread, to its end despite cancellation.
@@ -90,11 +93,11 @@ class SessionState:
         """The initial history."""
         return list(self.log.initial)
 
-    def adopt(self, options: HistoryOptions, lock: LockMode) -> None:
+    def adopt(self, options: Options) -> None:
         """Apply the history options and the lock mode of a session."""
         self.log.set_options(options)
-        if lock != "none":
-            self.lock.mode = lock
+        if options.lock != "none":
+            self.lock.mode = options.lock
 
     def fork(self, *, with_nodes: bool) -> SessionState:
         """Return the same turns on a fork of the branch, to continue independently."""
@@ -131,26 +134,29 @@ class SessionState:
         for node in self._all_nodes().values():
             node.clear()
 
-    def _all_nodes(self) -> dict[str, PredictorNode]:
+    def _all_nodes(self) -> dict[str, TurnLog]:
         """Return all nodes, including those that are only in the store."""
         return self.nodes.all() if self._nodes is not None or self.log.has_branch else {}
 
-    def saved(self, **options: Any) -> SavedState:
-        """Return the state as plain data, with more options of a session."""
-        self.log.catch_up()
+    def to_dict(self, options: Options) -> dict[str, Any]:
+        """Return the state as plain data, with the options of a session."""
         nodes = self._all_nodes()
-        for node in nodes.values():
-            node.log.catch_up()
-        logs = {name: (node.log, node.memory) for name, node in nodes.items()}
-        return SavedState.of(self.log, logs, options)
+        for log in (self.log, *nodes.values()):
+            log.catch_up()
+        state = {"version": VERSION, **options_to_dict(options), **turns_to_dict(self.log)}
+        if nodes:
+            state["nodes"] = {
+                name: {**turns_to_dict(log), "memory": log.memory} for name, log in nodes.items()
+            }
+        return state
 
     def fill(self, saved: SavedState) -> None:
         """Replace the turns and the saved nodes by a saved state."""
         self.log.replace_with(saved.conversation.to_log(self.log.options))
-        for name, (turns, memory) in saved.nodes.items():
+        for name, turns in saved.nodes.items():
             node = self.nodes.of(name)
-            node.log.replace_with(turns.to_log(self.log.options))
-            node.memory = memory
+            node.replace_with(turns.to_log(self.log.options))
+            node.memory = turns.memory
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError(
@@ -160,12 +166,12 @@ class SessionState:
 
     def save(self, path: str | Path) -> None:
         """Write the state to a file."""
-        write_file(path, self.saved())
+        write_file(path, self.to_dict(self.log.options))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a state from a file into memory; raises ValidationError if it is not one."""
         saved = read_file(path)
-        state = cls(TurnLog(saved.history_options))
+        state = cls(TurnLog(Options(**saved.options)))
         state.fill(saved)
         return state

@@ -14,10 +14,9 @@ from threading import RLock
 from typing import Any, Self
 
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan
-from sennit.learning.dspy.history_options import HistoryOptions
-from sennit.learning.dspy.plain_values import plain_fields
-from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan, Turn
+from sennit.learning.dspy.options import Options
+from sennit.learning.dspy.plain_values import plain_fields, repair_text
 from sennit.learning.dspy.turn_messages import (
     ConversationStart,
     StoredTurn,
@@ -28,7 +27,9 @@ from sennit.learning.dspy.turn_messages import (
     stored_history,
     turn_messages,
 )
+from sennit.learning.exchanges import METADATA_KEY
 from sennit.learning.labels import labels_by_message
+from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.retry_on_conflict import retry_on_conflict
@@ -41,8 +42,8 @@ _MAX_STALE_ENTRIES = 64  # history entries beyond max_stored_turns before they a
 class TurnLog:
     """The turns of a session, in order."""
 
-    def __init__(self, options: HistoryOptions, branch: Branch | None = None) -> None:
-        self.options: HistoryOptions = options
+    def __init__(self, options: Options, branch: Branch | None = None) -> None:
+        self.options: Options = options
         self._lock = RLock()
         self._branch = branch  # None until it is first needed
         self._synced_length = 0  # the length of the branch when it was last read
@@ -60,7 +61,7 @@ class TurnLog:
     @classmethod
     def of(
         cls,
-        options: HistoryOptions,
+        options: Options,
         initial: Iterable[HistoryEntry],
         earlier: Iterable[HistoryEntry] = (),
         saved: Iterable[Mapping[str, Any]] = (),
@@ -121,7 +122,7 @@ class TurnLog:
         """The number of earlier history entries that were dropped."""
         return self._dropped
 
-    def set_options(self, options: HistoryOptions) -> None:
+    def set_options(self, options: Options) -> None:
         """Apply other history options from now on; the history of past turns does not change."""
         if options == self.options:
             return  # without waiting for the lock
@@ -232,14 +233,36 @@ class TurnLog:
         """Record that the log contains the whole branch."""
         self._synced_length, self._synced_revision = branch.tail.total, branch.revision
 
-    def set_system(self, message: Message | None) -> None:
-        """Set or remove the system message of the branch; the turns do not change."""
+    @property
+    def memory(self) -> str:
+        """The consolidated memory of a predictor: the text of the branch's system message."""
+        system = self.branch.system
+        return "" if system is None else system.content.words
+
+    @memory.setter
+    def memory(self, text: str) -> None:
+        retry_on_conflict(lambda: self.remember(text), "the memory of a predictor", tries=MAX_TRIES)
+
+    def remember(self, text: str) -> None:
+        """Set the memory; raises ConflictError on a concurrent change. The turns do not change."""
+        content = SystemContent(system_message=repair_text(text))
+        message = Message(content, metadata={METADATA_KEY: {"memory": True}}) if text else None
         with self._lock:
             branch = self.branch
             was_synced = self._is_synced(branch)
             branch.session.set_branch_system(branch, message)
             if was_synced and branch.tail.total == self._synced_length:
                 self._mark_synced(branch)
+
+    def clear(self) -> None:
+        """Remove all turns and the memory."""
+        retry_on_conflict(self._clear, "the past of a predictor", tries=MAX_TRIES)
+
+    def _clear(self) -> None:
+        self.catch_up()
+        self.restart_with([])
+        if self.memory:
+            self.remember("")
 
     def replace_with(self, other: TurnLog) -> None:
         """Replace all turns by those of another log, in one transaction.
@@ -309,7 +332,7 @@ class TurnLog:
 
     def _evict(self) -> None:
         """Evict turns beyond `max_stored_turns`; their history entries are dropped in batches."""
-        limit = self.options.max_stored
+        limit = self.options.max_stored_turns
         if limit is None or len(self.turns) <= limit:
             return
         del self.turns[: len(self.turns) - limit]
@@ -322,9 +345,7 @@ class TurnLog:
     def set_scores(self, scores: Mapping[int, float]) -> None:
         """Set scores by `id(turn)`, on copies of the turns, since forks share them."""
         with self._lock:
-            self.turns = [
-                turn.again(scores[id(turn)]) if id(turn) in scores else turn for turn in self.turns
-            ]
+            self.turns = [turn.again(score=scores.get(id(turn), turn.score)) for turn in self.turns]
 
     def undo(self, steps: int) -> list[Turn]:
         """Remove and return the last turns, newest first; other messages of the branch stay."""

@@ -13,11 +13,14 @@ from math import inf
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from sennit.learning.dspy.blocks import image_urls, without_blocks
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import HistoryEntry, HistorySpan, parse_history
-from sennit.learning.dspy.plain_values import fields_as_text, plain_fields
-from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.history import HistoryEntry, HistorySpan, Turn, parse_history
+from sennit.learning.dspy.plain_values import (
+    fields_as_text,
+    image_urls,
+    plain_fields,
+    without_blocks,
+)
 from sennit.learning.exchanges import METADATA_KEY, NODE_FIELD
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
