@@ -8,16 +8,17 @@ from importlib.resources import files
 
 import pytest
 
+from sennit.stores.sql.connection import Sql
+
 FREE = {
+    "sql.statements": set[str](),
     "postgres.detached_statements": set[str](),
-    "postgres.file_statements": set[str](),
     "postgres.search_statements": set[str](),
     "postgres.vector_statements": {"PREPARE", "IS_AVAILABLE", "IS_PREPARED"},
     # Messages are numbered over all owners, and indexed in the order of their numbers.
     "sqlite.statements": {"LAST_MESSAGE"},
     "sqlite.detached_statements": set[str](),
     "sqlite.erase_statements": set[str](),
-    "sqlite.file_statements": set[str](),
     "sqlite.search_statements": {
         *{
             "MARK",
@@ -41,11 +42,18 @@ def test_every_statement_names_the_owner(module: str) -> None:
     statements = [
         (name, text)
         for name, value in named.items()
-        for text in (value if isinstance(value, tuple) else (value,))
-        if not name.startswith("_") and isinstance(text, str) and _is_statement(text)
+        for statement in (value if isinstance(value, tuple) else (value,))
+        for text in _texts(statement)
+        if not name.startswith("_") and _is_statement(text)
     ]
     assert len(statements) > 5
     assert {name for name, text in statements if "owner" not in text} == FREE[module]
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, Sql):
+        return value.postgres, value.sqlite
+    return (value,) if isinstance(value, str) else ()
 
 
 def _is_statement(text: str) -> bool:

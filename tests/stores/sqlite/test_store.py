@@ -17,7 +17,7 @@ import sennit
 from sennit import ConflictError, ExistsError, StoreError, ValidationError
 from sennit.stores.records.sessions import TakeLease, Write
 from sennit.stores.schema_version import SCHEMA_VERSION
-from sennit.stores.sqlite import search
+from sennit.stores.sqlite import search, search_rows
 from sennit.stores.sqlite import statements as sql
 from sennit.stores.sqlite import store as sqlite
 from sennit.stores.sqlite.connection import preallocate_wal, wal_path_of
@@ -284,7 +284,7 @@ def test_removed_history_leaves_no_rows_behind(tmp_path: Path) -> None:
 def test_indexing_catches_up_in_batches_and_after_deletes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.sqlite.search._BATCH", 3)
+    monkeypatch.setattr("sennit.stores.sqlite.search_rows._BATCH", 3)
     client = sennit.open(tmp_path / "sennit.db")
     session = client.session("chat")
     groups = [session.add_message("user", f"needle number {n}") for n in range(10)]
@@ -528,13 +528,13 @@ def test_a_search_indexes_long_texts_in_short_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     indexed: list[int] = []
-    index_words = search.index_words
+    index_words = search_rows.index_words
 
     def watched(number: int, created: int, body: bytes) -> tuple[int, str]:
         indexed.append(len(body))
         return index_words(number, created, body)
 
-    index_more = search.index_more
+    index_more = search_rows.index_more
     sizes: list[int] = []
 
     def counted(connection: sqlite3.Connection) -> None:
@@ -542,7 +542,7 @@ def test_a_search_indexes_long_texts_in_short_transactions(
         index_more(connection)
         sizes.append(sum(indexed))
 
-    monkeypatch.setattr(search, "index_words", watched)
+    monkeypatch.setattr(search_rows, "index_words", watched)
     monkeypatch.setattr(search, "index_more", counted)
     with sennit.open(tmp_path / "sennit.db") as client:
         session = client.session("chat")

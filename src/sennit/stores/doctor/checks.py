@@ -7,32 +7,46 @@ inside one transaction, and fixes as it goes, so that each check sees the fixes 
 No readable content is ever deleted. Dangling references are removed, unused rows dropped, wrong
 counts recomputed, and messages without a session or versions without a file get a new one.
 
-The checks are the same for every store; a `StoreInspector` runs the SQL of one kind.
+A row does not tell what it was before; a backup does. Without one, repair accepts a row that does
+not match its checksum as it is now, so that the session can be used again.
+
+The checks are the same for both SQL stores, but for a few that their inspectors add.
 """
+
+# Integrity checks may use the private parts of the store.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
-from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from sennit import clock
 from sennit.errors import SennitError, StoreError
+from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
-from sennit.stores.doctor import file_checks
+from sennit.stores.checksums import DAMAGED, checked_body, message_checksum
+from sennit.stores.doctor import statements as sql
 from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import SessionDump
 from sennit.stores.segment_graph import shown, unused
+from sennit.stores.sql.connection import Row, Sql, SqlConnection, Statement
+from sennit.stores.sql.store import SqlStore
+
+_T = TypeVar("_T")
 
 _MAX_SHOWN_ROWS = 5
 _UNREADABLE = "Messages cannot be read; restore a backup."
+
+_ADVICE = "Restore a backup; repair takes them as they are now."
+CHANGED_ROWS = f"Rows do not match their checksums: something has changed them. {_ADVICE}"
 
 Home: TypeAlias = tuple[int, int]
 """An owner and a session, by number."""
@@ -65,37 +79,37 @@ def repair(store: Store) -> list[Finding]:
 
 def notes(store: Store) -> list[str]:
     """Return remarks about a store that are no damage, as sentences."""
-    from sennit.stores.sqlite.store import SQLiteStore
-
-    if isinstance(store, SQLiteStore):
-        from sennit.stores.doctor.sqlite import SQLiteInspector
-
-        return SQLiteInspector.noted(store)
-    try:
-        from sennit.stores.doctor.postgres import PostgresInspector
-        from sennit.stores.postgres.store import PostgresStore
-    except ImportError:
-        return []
-    return PostgresInspector.noted(store) if isinstance(store, PostgresStore) else []
+    inspector = _inspector_class(store)
+    return [] if inspector is None else inspector.notes(cast("SqlStore", store))
 
 
 def _inspect(store: Store, *, mend: bool) -> list[Finding]:
-    from sennit.stores.doctor.sqlite import SQLiteInspector
     from sennit.stores.in_memory.store import MemoryStore
-    from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, MemoryStore):
         return store.with_everything(_check_messages)
+    inspector = _inspector_class(store)
+    if inspector is None:
+        raise StoreError(
+            f"The integrity check supports only stores opened by `sennit.open`, not a "
+            f"{type(store).__name__}."
+        )
+    return inspector.findings(cast("SqlStore", store), mend=mend)
+
+
+def _inspector_class(store: Store) -> type[StoreInspector] | None:
+    from sennit.stores.doctor.sqlite import SQLiteInspector
+    from sennit.stores.sqlite.store import SQLiteStore
+
     if isinstance(store, SQLiteStore):
-        return SQLiteInspector.visited(store, mend=mend)
-    try:
+        return SQLiteInspector
+    with suppress(ImportError):
         from sennit.stores.doctor.postgres import PostgresInspector
         from sennit.stores.postgres.store import PostgresStore
-    except ImportError:
-        raise _unsupported_store(store) from None
-    if isinstance(store, PostgresStore):
-        return PostgresInspector.visited(store, mend=mend)
-    raise _unsupported_store(store)
+
+        if isinstance(store, PostgresStore):
+            return PostgresInspector
+    return None
 
 
 def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
@@ -109,69 +123,42 @@ def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) ->
     return [finding("messages", _UNREADABLE, rows, repairable=False)] if rows else []
 
 
-def _unsupported_store(store: Store) -> StoreError:
-    return StoreError(
-        f"The integrity check supports only stores opened by `sennit.open`, not a "
-        f"{type(store).__name__}."
-    )
-
-
 class StoreInspector(ABC):
     """A store inside one transaction, in which checks and repairs run."""
 
-    sql: ModuleType
-    """Queries and statements, by names that all kinds share; the first column of a query names the
-    row."""
-    dialect: Mapping[str, str]
-    """Placeholders of the statements about files: `at` before tables, `new_id`, `given`."""
+    move_rows: tuple[Sql, ...] = sql.MOVE_ROWS
+    """Statements that move rows to another session."""
+    set_tail_checksums: Statement | None = None
+    """A statement that updates copies of the last checksum of a segment, if there are any."""
+
+    def __init__(self, connection: SqlConnection) -> None:
+        self.rows, self.run, self.run_many = connection.rows, connection.run, connection.run_many
+        self.uid = connection.uid
+        self._connection: Any = connection.connection
+
+    @classmethod
+    def visit(cls, store: SqlStore, work: Callable[[StoreInspector], _T], *, mend: bool) -> _T:
+        """Run work in a snapshot or, to repair, in a transaction."""
+        run = store._change if mend else store._read
+        return run(lambda connection: work(cls(connection)))
+
+    @classmethod
+    def findings(cls, store: SqlStore, *, mend: bool) -> list[Finding]:
+        """Run all checks; with `mend`, repair what each one finds."""
+        return cls.visit(store, lambda inspector: _run_checks(inspector, mend=mend), mend=mend)
+
+    @classmethod
+    def notes(cls, store: SqlStore) -> list[str]:
+        """Return a remark about messages on no branch, which stay stored but are not searched."""
+        return cls.visit(store, _loose_messages, mend=False)
 
     @abstractmethod
-    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a query and return all rows."""
+    def stream(self, query: Sql) -> Iterator[Row]:
+        """Run a query and yield its rows, of which few are in memory."""
 
     @abstractmethod
-    def tell(self, statement: str, *values: Any) -> None:
-        """Run a statement."""
-
-    @abstractmethod
-    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """Yield the id, time, body and checksum of every message."""
-
-    @abstractmethod
-    def key_of(self, uid: UUID) -> object:
-        """Return an id as a column value."""
-
-    @abstractmethod
-    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
-
-    @abstractmethod
-    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+    def next_checksum(self, before: Any, position: int, uid: bytes) -> Any:
         """Return the running checksum of an entry; `before` is None for the first."""
-
-    @abstractmethod
-    def recompute_checksums(self, owner: int, segment: int) -> None:
-        """Recompute the checksums of a segment's entries."""
-
-    @abstractmethod
-    def add_session(self, home: Home) -> int:
-        """Add a session for the rows that lost this one; return its number."""
-
-    @abstractmethod
-    def renew_tail(self, home: Home, branch: Any) -> None:
-        """Give a branch a new empty segment as its tail."""
-
-    @abstractmethod
-    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Set the base and the start of a segment."""
-
-    @abstractmethod
-    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
-        """Replace a segment's entries."""
-
-    @abstractmethod
-    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
-        """Drop segments and their entries."""
 
     @abstractmethod
     def index_faults(self) -> Iterable[str]:
@@ -183,44 +170,51 @@ class StoreInspector(ABC):
 
     def checks(self) -> Iterable[IntegrityCheck]:
         """Return all checks, in the order in which they run."""
-        from sennit.stores.doctor.checksums import CHECKS
+        return _CHECKS
 
-        return (*_CHECKS, *CHECKS)
+
+_Find: TypeAlias = Statement | Callable[[StoreInspector], Iterable[str]]
+_Mend: TypeAlias = Statement | Callable[[StoreInspector], object]
 
 
 @dataclass(frozen=True, slots=True)
 class IntegrityCheck:
-    """A query for one kind of damage, and its repair."""
+    """A check for one kind of damage, and its repair: queries and statements, or functions."""
 
     kind: str
     said: str
-    find: Callable[[StoreInspector], Iterable[str]]
-    mend: Callable[[StoreInspector], object] | None = None
+    find: _Find
+    mend: _Mend | None = None
+
+    def names(self, inspector: StoreInspector) -> list[str]:
+        """Return the names of damaged rows."""
+        if callable(self.find):
+            return list(self.find(inspector))
+        return [str(row[0]) for row in inspector.rows(self.find)]
+
+    def repair(self, inspector: StoreInspector) -> None:
+        """Repair the damage, if that is possible."""
+        if callable(self.mend):
+            self.mend(inspector)
+        elif self.mend is not None:
+            inspector.run(self.mend)
 
 
-def findings(opened: AbstractContextManager[StoreInspector], *, mend: bool) -> list[Finding]:
-    """Run all checks; with `mend`, repair what each one finds."""
-    with opened as inspector:
-        results = list(_run_checks(inspector, mend=mend))
-        if results and mend:  # clients reload an open session only if `updated` has grown
-            touch = "UPDATE {at}sessions SET updated = updated + 1"
-            inspector.tell(touch.format(**inspector.dialect))
-        return results
-
-
-def _run_checks(inspector: StoreInspector, *, mend: bool) -> Iterator[Finding]:
+def _run_checks(inspector: StoreInspector, *, mend: bool) -> list[Finding]:
+    results: list[Finding] = []
     for check in inspector.checks():
-        rows = list(check.find(inspector))
-        if not rows:
-            continue
-        yield finding(check.kind, check.said, rows, repairable=check.mend is not None)
-        if mend and check.mend is not None:
-            check.mend(inspector)
+        if names := check.names(inspector):
+            repairable = check.mend is not None
+            results.append(finding(check.kind, check.said, names, repairable=repairable))
+            if mend:
+                check.repair(inspector)
+    if results and mend:  # clients reload an open session only if `updated` has grown
+        inspector.run(sql.TOUCH_SESSIONS)
+    return results
 
 
-def loose_messages(inspector: StoreInspector) -> list[str]:
-    """Return a remark about messages on no branch, which stay stored but are not searched."""
-    rows = [str(row[0]) for row in inspector.ask(inspector.sql.LOOSE_MESSAGES)]
+def _loose_messages(inspector: StoreInspector) -> list[str]:
+    rows = [str(inspector.uid(uid)) for (uid,) in inspector.rows(sql.LOOSE_MESSAGES)]
     if not rows:
         return []
     listed = ", ".join(rows[:_MAX_SHOWN_ROWS]) + (", …" if len(rows) > _MAX_SHOWN_ROWS else "")
@@ -232,36 +226,36 @@ def finding(kind: str, said: str, rows: list[str], *, repairable: bool) -> Findi
     return Finding(kind, said, len(rows), tuple(rows[:_MAX_SHOWN_ROWS]), repairable)
 
 
-def asking(name: str) -> Callable[[StoreInspector], Iterable[str]]:
-    """Return a query function for the statement of that name."""
-    return lambda inspector: (str(row[0]) for row in inspector.ask(getattr(inspector.sql, name)))
-
-
-def telling(name: str) -> Callable[[StoreInspector], None]:
-    """Return a repair function for the statement of that name."""
-    return lambda inspector: inspector.tell(getattr(inspector.sql, name))
-
-
 def _lost_sessions(inspector: StoreInspector) -> Iterator[str]:
-    for owner, session in inspector.ask(inspector.sql.LOST_SESSIONS):
+    for owner, session in inspector.rows(sql.LOST_SESSIONS):
         yield f"session {session} of owner {owner}"
 
 
 def _recover_sessions(inspector: StoreInspector) -> None:
-    for owner, session in inspector.ask(inspector.sql.LOST_SESSIONS):
-        number = inspector.add_session((owner, session))
-        for statement in inspector.sql.MOVE_ROWS:
-            inspector.tell(statement, number, owner, session)
+    for owner, session in inspector.rows(sql.LOST_SESSIONS):
+        values = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
+        number = inspector.rows(sql.ADD_SESSION, **values)[0][0]
+        for statement in inspector.move_rows:
+            inspector.run(statement, number, owner, session)
 
 
 def _renew_tails(inspector: StoreInspector) -> None:
-    for _, owner, session, branch in inspector.ask(inspector.sql.LOST_TAILS):
-        inspector.renew_tail((owner, session), branch)
+    """Give branches that have lost their tail a new empty segment."""
+    for _, owner, session, branch in inspector.rows(sql.LOST_TAILS):
+        uid, home = new_id(), {"owner": owner, "session": session}
+        segment = inspector.rows(sql.ADD_SEGMENT, owner, session, uid, None, 0)[0][0]
+        inspector.run(sql.SET_TAIL, **home, branch=branch, segment=segment, tail=uid)
+
+
+def _bases(inspector: StoreInspector) -> dict[int, tuple[int | None, Home]]:
+    """Return the base and the session of all segments."""
+    rows = inspector.rows(sql.BASES)
+    return {number: (base, (owner, session)) for number, base, owner, session in rows}
 
 
 def _baseless(inspector: StoreInspector) -> list[tuple[int, Home]]:
     """Return segments whose base is missing, in another session, or part of a cycle."""
-    rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
+    rows = _bases(inspector)
     baseless: list[tuple[int, Home]] = []
     checked: set[int] = set()
     for first in rows:
@@ -278,23 +272,27 @@ def _baseless(inspector: StoreInspector) -> list[tuple[int, Home]]:
     return baseless
 
 
-def _bases(inspector: StoreInspector) -> list[tuple[Any, ...]]:
-    return inspector.ask(inspector.sql.BASES)
-
-
 def _cut_loose(inspector: StoreInspector) -> None:
     for number, home in _baseless(inspector):
-        inspector.set_base(home, number, None, 0)
-        inspector.tell(inspector.sql.TOUCH_BRANCHES, *home)
+        _set_base(inspector, home, number, None, 0)
+        inspector.run(sql.TOUCH_BRANCHES, *home)
 
 
-def _relay_sessions(name: str) -> Callable[[StoreInspector], None]:
-    """Return a repair that renumbers all sessions where the query of that name finds damage."""
+def _set_base(
+    inspector: StoreInspector, home: Home, segment: int, base: int | None, start: int
+) -> None:
+    owner, session = home
+    values = {"owner": owner, "session": session, "segment": segment, "base": base, "start": start}
+    inspector.run(sql.SET_BASE, **values)
+
+
+def _relay_sessions(query: Sql) -> Callable[[StoreInspector], None]:
+    """Return a repair that renumbers all sessions where the query finds damage."""
 
     def mend(inspector: StoreInspector) -> None:
-        for owner, session in {row[1:] for row in inspector.ask(getattr(inspector.sql, name))}:
+        for owner, session in {tuple(row[1:]) for row in inspector.rows(query)}:
             _relay(inspector, (owner, session))
-            inspector.tell(inspector.sql.TOUCH_BRANCHES, owner, session)
+            inspector.run(sql.TOUCH_BRANCHES, owner, session)
 
     return mend
 
@@ -314,7 +312,7 @@ class _Relayed:
 
 def _relay(inspector: StoreInspector, home: Home) -> None:
     """Renumber the entries of a session without gaps, and move the segments on top of them."""
-    rows = {row[0]: row for row in inspector.ask(inspector.sql.SEGMENTS_TO_RELAY, *home)}
+    rows = {row[0]: row for row in inspector.rows(sql.SEGMENTS_TO_RELAY, *home)}
     relayed: dict[int, _Relayed] = {}
     for first in rows:
         path: list[int] = []
@@ -326,57 +324,88 @@ def _relay(inspector: StoreInspector, home: Home) -> None:
             _, base, start = rows[number]
             begins = 0 if base is None else relayed[base].moved(start)
             relayed[number] = _Relayed(start, begins, _renumber_entries(inspector, home, number))
-            inspector.set_base(home, number, base, begins)
+            _set_base(inspector, home, number, base, begins)
 
 
 def _renumber_entries(inspector: StoreInspector, home: Home, segment: int) -> list[int]:
     """Renumber the valid entries of a segment from 0; return their old positions."""
-    entries = inspector.ask(inspector.sql.ENTRIES_TO_RELAY, *home, segment)
-    inspector.lay(home, segment, [message for _, message in entries])
-    return [position for position, _ in entries]
+    owner, session = home
+    entries = inspector.rows(sql.ENTRIES_TO_RELAY, owner, segment, session)
+    inspector.run(sql.DELETE_ENTRIES, owner, segment)
+    renumbered = [(place, message, uid) for place, (_, message, uid) in enumerate(entries)]
+    inspector.run_many(
+        sql.ADD_ENTRY,
+        [
+            (checksum, owner, segment, place, message)
+            for checksum, place, message in _with_checksums(inspector, renumbered)
+        ],
+    )
+    _set_tail_checksums(inspector, owner, segment)
+    return [position for position, *_ in entries]
+
+
+def _set_tail_checksums(inspector: StoreInspector, owner: int, segment: int) -> None:
+    if inspector.set_tail_checksums is not None:
+        inspector.run(inspector.set_tail_checksums, owner, segment)
+
+
+def _with_checksums(
+    inspector: StoreInspector, entries: Iterable[Row]
+) -> Iterator[tuple[Any, int, int]]:
+    """Yield the running checksum, position and message of all entries of a segment."""
+    checksum = None
+    for position, message, uid in entries:
+        checksum = inspector.next_checksum(checksum, position, inspector.uid(uid).bytes)
+        yield checksum, position, message
 
 
 def _unused_segments(inspector: StoreInspector) -> list[tuple[Home, int]]:
     """Return segments that no branch uses."""
-    rows = {number: (base, (owner, session)) for number, base, owner, session in _bases(inspector)}
+    rows = _bases(inspector)
     bases = {number: base for number, (base, _) in rows.items()}
-    tails = [tail for (tail,) in inspector.ask(inspector.sql.TAILS)]
+    tails = [tail for (tail,) in inspector.rows(sql.TAILS)]
     return [(rows[number][1], number) for number in unused(bases, tails)]
+
+
+def _drop_unused_segments(inspector: StoreInspector) -> None:
+    for (owner, session), segment in _unused_segments(inspector):
+        inspector.run(sql.DELETE_ENTRIES, owner, segment)
+        inspector.run(sql.DELETE_SEGMENT, owner, session, segment)
 
 
 def _attached_messages(inspector: StoreInspector) -> set[int]:
     """Return the numbers of messages on branches and in archives, and of system messages."""
-    sql = inspector.sql
-    starts = {segment: (base, start) for segment, base, start in inspector.ask(sql.STARTS)}
+    starts = {segment: (base, start) for segment, base, start in inspector.rows(sql.STARTS)}
     rows = {
         segment: (base if base in starts else None, offset)
         for segment, (base, offset) in starts.items()
     }
-    reach = shown(rows, (tail for (tail,) in inspector.ask(sql.TAILS) if tail in rows))
+    reach = shown(rows, (tail for (tail,) in inspector.rows(sql.TAILS) if tail in rows))
     messages = {
         message
-        for segment, position, message in inspector.ask(sql.ENTRIES)
+        for segment, position, message in inspector.rows(sql.POSITIONS)
         if position < reach.get(segment, 0)
     }
-    return messages.union(number for (number,) in inspector.ask(sql.SYSTEMS_AND_ARCHIVED))
+    return messages.union(number for (number,) in inspector.rows(sql.SYSTEMS_AND_ARCHIVED))
 
 
 def _wrongly_detached(inspector: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
     """Yield messages that are wrongly recorded as detached, or wrongly not recorded."""
     attached = _attached_messages(inspector)
-    for owner, session, number, is_recorded in inspector.ask(inspector.sql.DETACHED):
+    for owner, session, number, is_recorded in inspector.rows(sql.DETACHED):
         if (number in attached) == bool(is_recorded):
             yield owner, session, number, bool(is_recorded)
 
 
 def _mend_detached(inspector: StoreInspector) -> None:
     for owner, session, number, is_recorded in list(_wrongly_detached(inspector)):
-        statement = inspector.sql.DROP_DETACHED if is_recorded else inspector.sql.ADD_DETACHED
-        inspector.tell(statement, owner, session, number)
+        statement = sql.DROP_DETACHED if is_recorded else sql.ADD_DETACHED
+        inspector.run(statement, owner, session, number)
 
 
 def _unreadable(inspector: StoreInspector) -> Iterator[str]:
-    for uid, created, body, _ in inspector.bodies():
+    for column, created, body, _ in inspector.stream(sql.BODIES):
+        uid = inspector.uid(column)
         if not is_readable(uid, created, body):
             yield f"message {uid}"
 
@@ -391,13 +420,7 @@ def is_readable(uid: UUID, created: int, body: bytes) -> bool:
 
 
 def _unreadable_columns(inspector: StoreInspector) -> Iterator[str]:
-    sql = inspector.sql
-    rows: Iterable[tuple[Any, ...]] = chain(
-        inspector.ask(sql.SESSION_COLUMNS),
-        inspector.ask(sql.BRANCH_COLUMNS),
-        file_checks.asked(inspector, file_checks.VERSION_COLUMNS),
-    )
-    for name, metadata, *grants in rows:
+    for name, metadata, *grants in inspector.rows(sql.JSON_COLUMNS):
         try:
             is_valid = isinstance(loads(metadata), dict) and all(map(_is_name_list, grants))
         except SennitError:
@@ -415,16 +438,64 @@ def _is_name_list(column: str | None) -> bool:
     )
 
 
+def _changed_histories(inspector: StoreInspector) -> Iterator[tuple[int, int, UUID]]:
+    """Yield the first mismatch of each segment: owner, segment, message."""
+    last, previous, matches = None, None, True
+    for owner, segment, position, column, checksum in inspector.stream(sql.ENTRY_CHECKSUMS):
+        if (owner, segment) != last:
+            last, previous, matches = (owner, segment), None, True
+        uid = inspector.uid(column)
+        if matches and inspector.next_checksum(previous, position, uid.bytes) != checksum:
+            yield owner, segment, uid
+            matches = False
+        previous = checksum
+
+
+def _accept_histories(inspector: StoreInspector) -> None:
+    for owner, segment, _ in list(_changed_histories(inspector)):
+        entries = inspector.rows(sql.ENTRIES_OF_SEGMENT, owner, segment)
+        inspector.run_many(
+            sql.SET_ENTRY_CHECKSUM,
+            [
+                (checksum, owner, segment, position)
+                for checksum, position, _ in _with_checksums(inspector, entries)
+            ],
+        )
+        _set_tail_checksums(inspector, owner, segment)
+
+
+def _changed_messages(inspector: StoreInspector) -> Iterator[tuple[UUID, int, bytes]]:
+    """Yield readable messages that do not match their checksum."""
+    for column, created, body, checksum in inspector.stream(sql.BODIES):
+        uid = inspector.uid(column)
+        matches = checked_body(uid.bytes, created, body, checksum) is not DAMAGED
+        if not matches and is_readable(uid, created, body):
+            yield uid, created, body
+
+
+def _accept_messages(inspector: StoreInspector) -> None:
+    for uid, created, body in list(_changed_messages(inspector)):
+        checksum = message_checksum(uid.bytes, created, body)
+        inspector.run(sql.SET_CHECKSUM, checksum, uid, created, body)
+
+
+def run_all(*statements: Statement) -> Callable[[StoreInspector], None]:
+    """Return a repair that runs several statements."""
+
+    def mend(inspector: StoreInspector) -> None:
+        for statement in statements:
+            inspector.run(statement)
+
+    return mend
+
+
 _CHECKS = (
-    IntegrityCheck("owner", "Rows belong to an owner who is not there.", asking("NOBODYS")),
+    IntegrityCheck("owner", "Rows belong to an owner who is not there.", sql.NOBODYS),
     IntegrityCheck("session", "Rows have lost their session.", _lost_sessions, _recover_sessions),
     IntegrityCheck(
-        "system",
-        "Branches have lost their system message.",
-        asking("LOST_SYSTEMS"),
-        telling("FORGET_SYSTEMS"),
+        "system", "Branches have lost their system message.", sql.LOST_SYSTEMS, sql.FORGET_SYSTEMS
     ),
-    IntegrityCheck("tail", "Branches have lost their history.", asking("LOST_TAILS"), _renew_tails),
+    IntegrityCheck("tail", "Branches have lost their history.", sql.LOST_TAILS, _renew_tails),
     IntegrityCheck(
         "base",
         "Segments build on what is gone, or on themselves.",
@@ -434,102 +505,44 @@ _CHECKS = (
     IntegrityCheck(
         "entries",
         "Histories name messages that are gone.",
-        asking("LOST_ENTRIES"),
-        _relay_sessions("LOST_ENTRIES"),
+        sql.LOST_ENTRIES,
+        _relay_sessions(sql.LOST_ENTRIES),
     ),
-    IntegrityCheck("gaps", "Histories have gaps.", asking("GAPS"), _relay_sessions("GAPS")),
+    IntegrityCheck("gaps", "Histories have gaps.", sql.GAPS, _relay_sessions(sql.GAPS)),
     IntegrityCheck(
         "starts",
         "Segments begin where their base does not reach.",
-        asking("WRONG_STARTS"),
-        _relay_sessions("WRONG_STARTS"),
+        sql.WRONG_STARTS,
+        _relay_sessions(sql.WRONG_STARTS),
     ),
     IntegrityCheck(
         "unused",
         "No branch needs these segments.",
         lambda inspector: (str(number) for _, number in _unused_segments(inspector)),
-        lambda inspector: inspector.drop_segments(_unused_segments(inspector)),
+        _drop_unused_segments,
     ),
+    IntegrityCheck("strays", "Entries belong to no segment.", *sql.ENTRIES),
+    IntegrityCheck("leases", "Leases belong to no branch.", *sql.LEASES),
+    IntegrityCheck("journals", "Notes of runs belong to no branch.", *sql.JOURNALS),
+    IntegrityCheck("runs", "Runs belong to no branch.", *sql.RUNS),
     IntegrityCheck(
-        "strays",
-        "Entries belong to no segment.",
-        asking("STRAY_ENTRIES"),
-        telling("DROP_STRAY_ENTRIES"),
+        "events", "Events belong to no run, or speak of a message that is gone.", *sql.EVENTS
     ),
+    IntegrityCheck("commits", "Commits belong to no session.", *sql.COMMITS),
+    IntegrityCheck("commits", "Uses belong to no session.", *sql.USES),
+    IntegrityCheck("archived", "Commits cover messages that are gone.", *sql.ARCHIVED),
     IntegrityCheck(
-        "leases",
-        "Leases belong to no branch.",
-        asking("STRAY_LEASES"),
-        telling("DROP_STRAY_LEASES"),
+        "versions", "Versions have lost their file.", sql.LOST_VERSIONS, sql.RECOVER_FILES
     ),
+    IntegrityCheck("files", "Files have lost all they said.", *sql.EMPTY_FILES),
     IntegrityCheck(
-        "journals",
-        "Notes of runs belong to no branch.",
-        asking("STRAY_JOURNALS"),
-        telling("DROP_STRAY_JOURNALS"),
+        "latest", "Files name another version than their last.", sql.WRONG_LATEST, sql.SET_LATEST
     ),
+    IntegrityCheck("evidence", "Evidence belongs to no version.", *sql.EVIDENCE),
+    IntegrityCheck("labels", "Labels belong to no message.", *sql.LABELS),
+    IntegrityCheck("starts", "Starts of tool calls belong to no message.", *sql.CALL_STARTS),
     IntegrityCheck(
-        "runs", "Runs belong to no branch.", asking("STRAY_RUNS"), telling("DROP_STRAY_RUNS")
-    ),
-    IntegrityCheck(
-        "events",
-        "Events belong to no run, or speak of a message that is gone.",
-        asking("STRAY_EVENTS"),
-        telling("DROP_STRAY_EVENTS"),
-    ),
-    IntegrityCheck(
-        "commits",
-        "Commits or uses belong to no session.",
-        file_checks.finding(file_checks.LOST_COMMITS),
-        file_checks.mending(file_checks.DROP_LOST_COMMITS),
-    ),
-    IntegrityCheck(
-        "archived",
-        "Commits cover messages that are gone.",
-        file_checks.finding(file_checks.STRAY_ARCHIVED),
-        file_checks.mending(file_checks.DROP_STRAY_ARCHIVED),
-    ),
-    IntegrityCheck(
-        "versions",
-        "Versions have lost their file.",
-        file_checks.finding(file_checks.LOST_VERSIONS),
-        file_checks.mending(file_checks.RECOVER_FILES),
-    ),
-    IntegrityCheck(
-        "files",
-        "Files have lost all they said.",
-        file_checks.finding(file_checks.EMPTY_FILES),
-        file_checks.mending(file_checks.DROP_EMPTY_FILES),
-    ),
-    IntegrityCheck(
-        "latest",
-        "Files name another version than their last.",
-        file_checks.finding(file_checks.WRONG_LATEST),
-        file_checks.mending(file_checks.SET_LATEST),
-    ),
-    IntegrityCheck(
-        "evidence",
-        "Evidence belongs to no version.",
-        file_checks.finding(file_checks.STRAY_EVIDENCE),
-        file_checks.mending(file_checks.DROP_STRAY_EVIDENCE),
-    ),
-    IntegrityCheck(
-        "labels",
-        "Labels belong to no message.",
-        asking("STRAY_LABELS"),
-        telling("DROP_STRAY_LABELS"),
-    ),
-    IntegrityCheck(
-        "starts",
-        "Starts of tool calls belong to no message.",
-        asking("STRAY_STARTS"),
-        telling("DROP_STRAY_STARTS"),
-    ),
-    IntegrityCheck(
-        "removed",
-        "Notes of removed messages belong to no message.",
-        asking("STRAY_DETACHED"),
-        telling("DROP_STRAY_DETACHED"),
+        "removed", "Notes of removed messages belong to no message.", *sql.DETACHED_STRAYS
     ),
     IntegrityCheck(
         "detached",
@@ -545,4 +558,19 @@ _CHECKS = (
     ),
     IntegrityCheck("messages", _UNREADABLE, _unreadable),
     IntegrityCheck("columns", "Metadata or grants cannot be read.", _unreadable_columns),
+    IntegrityCheck(
+        "histories",
+        f"Histories do not match their checksums: messages may be missing or misplaced. {_ADVICE}",
+        lambda inspector: (
+            f"segment {segment} from message {uid}"
+            for _, segment, uid in _changed_histories(inspector)
+        ),
+        _accept_histories,
+    ),
+    IntegrityCheck(
+        "changed",
+        f"Messages do not match their checksums: they are not what was written. {_ADVICE}",
+        lambda inspector: (f"message {uid}" for uid, *_ in _changed_messages(inspector)),
+        _accept_messages,
+    ),
 )

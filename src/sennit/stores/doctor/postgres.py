@@ -4,169 +4,106 @@ Checks run in one snapshot. A repair blocks writers, not readers. It checks rows
 files use the server's tools (`pg_amcheck`).
 """
 
-# Integrity checks may use the private parts of the store.
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from types import MappingProxyType
-from typing import Any
-from uuid import UUID
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
-from sennit import clock
-from sennit.ids import new_id
 from sennit.stores.checksums import DATABASE_START, database_checksum
-from sennit.stores.doctor import postgres_statements as sql
-from sennit.stores.doctor.checks import (
-    Finding,
-    Home,
-    IntegrityCheck,
-    StoreInspector,
-    asking,
-    findings,
-    loose_messages,
-    telling,
-)
-from sennit.stores.postgres import statements as store_sql
-from sennit.stores.postgres.session_writer import Connection, fetch_one
-from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.doctor.checks import IntegrityCheck, StoreInspector
+from sennit.stores.doctor.statements import MOVE_ROWS, WORDS, move_rows
+from sennit.stores.postgres.statements import LAST_CHECKSUM
+from sennit.stores.sql.connection import Row, Sql
+from sennit.stores.sql.store import SqlStore
+
+_T = TypeVar("_T")
 
 _FETCH_ROWS = 500
+
+# Nobody writes while it is repaired, and everybody may read.
+_LOCK: Final = "LOCK TABLE sennit.sessions, sennit.owners IN EXCLUSIVE MODE"
+_SET_TAIL_CHECKSUMS: Final = f"""
+    UPDATE sennit.branches b SET checksum = {LAST_CHECKSUM} WHERE owner = %s AND segment = %s"""
+_WRONG_TAILS: Final = """
+    SELECT b.name FROM sennit.branches b JOIN sennit.segments s
+      ON s.owner = b.owner AND s.session = b.session AND s.no = b.segment
+    WHERE s.id <> b.tail"""
+_NAME_TAILS: Final = """
+    UPDATE sennit.branches b SET tail = s.id, version = version + 1 FROM sennit.segments s
+    WHERE s.owner = b.owner AND s.session = b.session AND s.no = b.segment AND s.id <> b.tail"""
+_COUNT: Final = """(
+        SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
+_COUNTED_WRONG: Final = f"length <> {_COUNT} OR checksum <> {LAST_CHECKSUM}"
+_WRONG_LENGTHS: Final = f"SELECT name FROM sennit.branches b WHERE {_COUNTED_WRONG}"
+_COUNT_LENGTHS: Final = f"""
+    UPDATE sennit.branches b
+    SET version = version + 1, length = {_COUNT}, checksum = {LAST_CHECKSUM}
+    WHERE {_COUNTED_WRONG}"""
+# Messages up to the mark have words unless they are detached, those beyond it have none, and their
+# session says so. A mark past every number that was ever given would hide those to come.
+_WRONGLY_INDEXED: Final = """
+    SELECT 'message ' || m.id, m.owner, m.session FROM sennit.messages m
+    JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
+    LEFT JOIN sennit.detached d
+      ON d.owner = m.owner AND d.session = m.session AND d.message = m.no
+    WHERE (m.no > s.indexed AND NOT s.unindexed AND d.message IS NULL)
+       OR (m.no <= s.indexed AND d.message IS NULL) <> EXISTS (
+        SELECT FROM sennit.words w
+        WHERE w.owner = m.owner AND w.session = m.session AND w.message = m.no)
+    UNION ALL
+    SELECT 'mark of session ' || no, owner, no FROM sennit.sessions WHERE indexed > coalesce(
+        pg_sequence_last_value(pg_get_serial_sequence('sennit.messages', 'no')::regclass), 0)"""
+_DROP_WORDS: Final = "DELETE FROM sennit.words WHERE owner = %s AND session = %s"
+_INDEX_AGAIN: Final = """
+    UPDATE sennit.sessions SET indexed = 0, unindexed = true WHERE owner = %s AND no = %s"""
 
 
 class PostgresInspector(StoreInspector):
     """A PostgreSQL database, inside one transaction."""
 
-    sql = sql
-    dialect = MappingProxyType(
-        {"at": "sennit.", "new_id": "gen_random_uuid()", "given": "OVERRIDING SYSTEM VALUE"}
-    )
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    move_rows = (*MOVE_ROWS, move_rows("words"))
+    set_tail_checksums = _SET_TAIL_CHECKSUMS
 
     @classmethod
-    def visited(cls, store: PostgresStore, *, mend: bool) -> list[Finding]:
-        """Check a database; with `mend`, repair what can be repaired."""
+    def visit(cls, store: SqlStore, work: Callable[[StoreInspector], _T], *, mend: bool) -> _T:
+        """Run work in a snapshot or, to repair, in a transaction that blocks writers."""
 
-        def look(connection: Connection) -> list[Finding]:
-            return findings(nullcontext(cls(connection)), mend=False)
+        def locked(inspector: StoreInspector) -> _T:
+            if mend:
+                inspector.run(_LOCK)
+            return work(inspector)
 
-        def treat(connection: Connection) -> list[Finding]:
-            connection.execute(sql.LOCK)
-            return findings(nullcontext(cls(connection)), mend=True)
+        return super().visit(store, locked, mend=mend)
 
-        return store._database.change(treat) if mend else store._database.read(look)
-
-    @classmethod
-    def noted(cls, store: PostgresStore) -> list[str]:
-        """Return a remark about messages on no branch."""
-        return store._database.read(lambda connection: loose_messages(cls(connection)))
-
-    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a query and return all rows."""
-        return self._connection.execute(question.encode(), values).fetchall()
-
-    def tell(self, statement: str, *values: Any) -> None:
-        """Run a statement."""
-        self._connection.execute(statement.encode(), values)
-
-    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """Yield the id, time, body and checksum of every message."""
-        with self._connection.cursor("bodies", binary=True) as cursor:
+    def stream(self, query: Sql) -> Iterator[Row]:
+        """Run a query and yield its rows, of which few are in memory."""
+        with self._connection.cursor("rows", binary=True) as cursor:
             cursor.itersize = _FETCH_ROWS
-            yield from cursor.execute(sql.BODIES)
+            yield from cursor.execute(query.postgres)
 
-    def key_of(self, uid: UUID) -> object:
-        """Return an id as a column value."""
-        return uid
-
-    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
-        with self._connection.cursor("entries", binary=True) as cursor:
-            cursor.itersize = _FETCH_ROWS
-            for owner, segment, position, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
-                yield owner, segment, position, uid.bytes, checksum
-
-    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+    def next_checksum(self, before: Any, position: int, uid: bytes) -> Any:
         """Return the running checksum of an entry; `before` is None for the first."""
         return database_checksum(DATABASE_START if before is None else before, position, uid)
 
-    def recompute_checksums(self, owner: int, segment: int) -> None:
-        """Recompute the checksums of a segment's entries."""
-        for (session,) in self.ask(sql.SEGMENT_SESSION, owner, segment):
-            self._recompute_checksums((owner, session), segment)
-
-    def _recompute_checksums(self, home: Home, segment: int) -> None:
-        owner, session = home
-        values = {"owner": owner, "session": session, "segment": segment, "first": 0}
-        self._connection.execute(store_sql.ROLL_AGAIN, values)
-        self.tell(store_sql.SET_TAIL_CHECKSUM, owner, session, segment)
-
-    def add_session(self, home: Home) -> int:
-        """Add a session for the rows that lost this one; return its number."""
-        owner, session = home
-        values = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
-        return fetch_one(self._connection.execute(sql.ADD_SESSION, values))[0]
-
-    def renew_tail(self, home: Home, branch: Any) -> None:
-        """Give a branch a new empty segment as its tail."""
-        uid = new_id()
-        values = (*home, uid, None, 0)
-        segment = fetch_one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
-        self.tell(sql.SET_TAIL, segment, uid, *home, branch)
-
-    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Set the base and the start of a segment."""
-        self.tell(sql.SET_BASE, base, start, *home, segment)
-
-    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
-        """Replace a segment's entries."""
-        owner, _ = home
-        self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
-        self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages, [b""] * len(messages))
-        self._recompute_checksums(home, segment)
-
-    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
-        """Drop segments and their entries."""
-        for (owner, session), segment in segments:
-            self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
-            self.tell(store_sql.DELETE_SEGMENTS, owner, session, [segment])
-
     def index_faults(self) -> Iterator[str]:
         """Yield rows that are missing from the full-text index, or wrongly in it."""
-        for name, *_ in self.ask(sql.STRAY_WORDS):
-            yield name
-        for name, *_ in self.ask(sql.WRONGLY_INDEXED):
+        for name, *_ in (*self.rows(WORDS[0]), *self.rows(_WRONGLY_INDEXED)):
             yield name
 
     def mend_index(self) -> None:
         """Drop words without a message, and have the next search reindex damaged sessions."""
-        self.tell(sql.DROP_STRAY_WORDS)
-        for home in {row[1:] for row in self.ask(sql.WRONGLY_INDEXED)}:
-            self.tell(sql.DROP_WORDS, *home)
-            self.tell(sql.INDEX_AGAIN, *home)
+        self.run(WORDS[1])
+        for home in {tuple(row[1:]) for row in self.rows(_WRONGLY_INDEXED)}:
+            self.run(_DROP_WORDS, *home)
+            self.run(_INDEX_AGAIN, *home)
 
     def checks(self) -> Iterable[IntegrityCheck]:
         """Yield all checks, and those of the tail and length columns of branches."""
         for check in super().checks():
             yield check
             if check.kind == "tail":
-                yield _HEADS
-        yield _LENGTHS
-
-
-_HEADS = IntegrityCheck(
-    "heads",
-    "Branches name another segment than they end with.",
-    asking("WRONG_TAILS"),
-    telling("NAME_TAILS"),
-)
-_LENGTHS = IntegrityCheck(
-    "lengths",
-    "Branches were counted wrong.",
-    asking("WRONG_LENGTHS"),
-    telling("COUNT_LENGTHS"),
-)
+                said = "Branches name another segment than they end with."
+                yield IntegrityCheck("heads", said, _WRONG_TAILS, _NAME_TAILS)
+        yield IntegrityCheck(
+            "lengths", "Branches were counted wrong.", _WRONG_LENGTHS, _COUNT_LENGTHS
+        )

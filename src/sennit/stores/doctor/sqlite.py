@@ -10,154 +10,146 @@ with their tables are a separate finding, repaired by REINDEX.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Any, Final, LiteralString, TypeVar, cast
 from uuid import UUID
 
-from sennit import clock
-from sennit.ids import id_from_bytes, new_id
 from sennit.stores.checksums import START, entry_checksum
-from sennit.stores.doctor import sqlite_statements as sql
 from sennit.stores.doctor.checks import (
+    CHANGED_ROWS,
     Finding,
-    Home,
     IntegrityCheck,
     StoreInspector,
-    asking,
     finding,
-    findings,
     is_readable,
-    loose_messages,
+    run_all,
 )
-from sennit.stores.doctor.checksums import CHANGED_ROWS
-from sennit.stores.sqlite import statements as store_sql
-from sennit.stores.sqlite.batch_insert import recompute_checksums
+from sennit.stores.sql.connection import Row, Sql
+from sennit.stores.sql.store import SqlStore
 from sennit.stores.sqlite.connection import connect, translated
 from sennit.stores.sqlite.erase import has_hidden_session
-from sennit.stores.sqlite.files import file_words
-from sennit.stores.sqlite.search import index_words
+from sennit.stores.sqlite.search_rows import file_words, index_words
 from sennit.stores.sqlite.search_statements import ADD_WORDS, ALL_FILES
 from sennit.stores.sqlite.store import SQLiteStore
 
+_T = TypeVar("_T")
+
 _FIXED_SQLITE_VERSION = (3, 51, 3)
+
+_UNINDEXED: Final = """
+    SELECT id, body FROM messages WHERE no <= (SELECT mark FROM indexed)
+      AND no NOT IN (SELECT id FROM words_docsize)
+      AND no NOT IN (SELECT message FROM detached)"""
+_WRONGLY_INDEXED: Final = """
+    SELECT 'index row ' || id FROM words_docsize
+    WHERE id > (SELECT mark FROM indexed)
+       OR (id >= 0 AND id NOT IN (SELECT no FROM messages))
+       OR id IN (SELECT message FROM detached WHERE words = 0)
+       OR (id < 0 AND -id NOT IN (SELECT no FROM versions))
+    UNION ALL
+    SELECT 'message ' || message FROM detached
+    WHERE words = 1 AND message NOT IN (SELECT id FROM words_docsize)
+    UNION ALL
+    SELECT 'version ' || no FROM versions
+    WHERE -no NOT IN (SELECT id FROM words_docsize)"""
+# One mark, and not past the last message: those to come would never be indexed.
+_MARKS: Final = """
+    SELECT count(*) FROM indexed
+    WHERE mark <= (SELECT coalesce(max(no), 0) FROM messages)
+       OR (SELECT count(*) FROM indexed) > 1"""
+_EMPTY_INDEX: Final = (
+    "INSERT INTO words (words) VALUES ('delete-all')",
+    "UPDATE detached SET words = 0 WHERE words = 1",
+    "DELETE FROM indexed",
+    "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages",
+)
+_ALL_BODIES: Final = """
+    SELECT no, created, body FROM messages
+    WHERE no NOT IN (SELECT message FROM detached) ORDER BY no"""
+
+
+def _covered(
+    table: LiteralString, name: LiteralString, columns: LiteralString
+) -> tuple[LiteralString, LiteralString]:
+    """Return the query for rows that differ from the checksum of columns, and its repair."""
+    checksum = f"row_checksum({columns})"
+    return (
+        f"SELECT {name} FROM {table} WHERE checksum IS NOT {checksum}",
+        f"UPDATE {table} SET checksum = {checksum}",
+    )
+
+
+_COVERED: Final = (
+    _covered("sessions", "'session ' || no", "id, key, sender, created, metadata"),
+    _covered("segments", "'segment ' || no", "id, base, start"),
+    _covered(
+        "branches",
+        "'branch ' || name",
+        "id, name, created, system, segment, resources, capabilities, metadata",
+    ),
+    _covered(
+        "versions",
+        "'version ' || no",
+        "number, written, valid_from, body, valid_to, made_by, info",
+    ),
+)
 
 
 class SQLiteInspector(StoreInspector):
     """A SQLite file, on one connection."""
 
-    sql = sql
-    dialect = MappingProxyType({"at": "", "new_id": "randomblob(16)", "given": ""})
+    @classmethod
+    def visit(cls, store: SqlStore, work: Callable[[StoreInspector], _T], *, mend: bool) -> _T:
+        """Run work once deleted sessions are erased: half-erased ones look damaged."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        def attempt(inspector: StoreInspector) -> list[_T]:
+            return [] if has_hidden_session(inspector._connection) else [work(inspector)]
+
+        results: list[_T] = []
+        while not results:
+            cast("SQLiteStore", store)._erase_hidden_sessions()
+            results = super().visit(store, attempt, mend=mend)
+        return results[0]
 
     @classmethod
-    def visited(cls, store: SQLiteStore, *, mend: bool) -> list[Finding]:
-        """Check a file; with `mend`, repair what can be repaired."""
-        damage = _damage(store)
-        return [damage] if damage else findings(cls._open(store, mend=mend), mend=mend)
+    def findings(cls, store: SqlStore, *, mend: bool) -> list[Finding]:
+        """Run all checks, unless the file is corrupt; with `mend`, repair what each one finds."""
+        damage = _damage(cast("SQLiteStore", store))
+        return [damage] if damage else super().findings(store, mend=mend)
 
     @classmethod
-    def noted(cls, store: SQLiteStore) -> list[str]:
+    def notes(cls, store: SqlStore) -> list[str]:
         """Return remarks about SQLite's version and messages on no branch."""
-        with cls._open(store, mend=False) as inspector:
-            return [_version_note(), *loose_messages(inspector)]
+        return [_version_note(), *super().notes(store)]
 
-    @classmethod
-    @contextmanager
-    def _open(cls, store: SQLiteStore, *, mend: bool) -> Generator[SQLiteInspector]:
-        """Open the file once deleted sessions are erased: half-erased ones look damaged."""
-        while True:
-            store._erase_hidden_sessions()
-            with store._transaction() if mend else store._snapshot() as connection:
-                if not has_hidden_session(connection):
-                    yield cls(connection)
-                    return
+    def stream(self, query: Sql) -> Iterator[Row]:
+        """Run a query and yield its rows, of which few are in memory."""
+        return self._connection.execute(query.sqlite)
 
-    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a query and return all rows."""
-        return self._connection.execute(question, values).fetchall()
-
-    def tell(self, statement: str, *values: Any) -> None:
-        """Run a statement."""
-        self._connection.execute(statement, values)
-
-    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
-        """Yield the id, time, body and checksum of every message."""
-        for uid, *row in self._connection.execute(sql.BODIES):
-            yield (id_from_bytes(uid), *row)
-
-    def key_of(self, uid: UUID) -> object:
-        """Return an id as a column value."""
-        return uid.bytes
-
-    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
-        """Yield the owner, segment, position, message id and checksum of every entry, in order."""
-        yield from self._connection.execute(sql.ENTRY_CHECKSUMS)
-
-    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+    def next_checksum(self, before: Any, position: int, uid: bytes) -> Any:
         """Return the running checksum of an entry; `before` is None for the first."""
         del position  # not part of the checksum here: gaps have a check of their own
         return entry_checksum(START if before is None else before, uid)
 
-    def recompute_checksums(self, owner: int, segment: int) -> None:
-        """Recompute the checksums of a segment's entries."""
-        recompute_checksums(self._connection, owner, segment, 0)
-
-    def add_session(self, home: Home) -> int:
-        """Add a session for the rows that lost this one; return its number."""
-        now = clock.now_us()
-        return self.ask(sql.ADD_SESSION, home[0], new_id().bytes, now, now)[0][0]
-
-    def renew_tail(self, home: Home, branch: Any) -> None:
-        """Give a branch a new empty segment as its tail."""
-        segment = self.ask(store_sql.ADD_SEGMENT, *home, new_id().bytes, None, 0)[0][0]
-        self.tell(sql.SET_TAIL, segment, *home, branch)
-
-    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
-        """Set the base and the start of a segment."""
-        del home  # a segment's number is the key of its row
-        if base is None:
-            self.tell(sql.CUT_LOOSE, segment)
-        else:
-            self.tell(sql.SET_START, start, segment)
-
-    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
-        """Replace a segment's entries."""
-        owner, _ = home
-        self.tell(store_sql.DELETE_ENTRIES, owner, segment)
-        rows = [(owner, segment, position, message, 0) for position, message in enumerate(messages)]
-        self._connection.executemany(store_sql.ADD_ENTRY, rows)
-        recompute_checksums(self._connection, owner, segment, 0)
-
-    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
-        """Drop segments and their entries."""
-        keys = [(owner, segment) for (owner, _), segment in segments]
-        self._connection.executemany(store_sql.DELETE_ENTRIES, keys)
-        self._connection.executemany(store_sql.DELETE_SEGMENT, keys)
-
     def index_faults(self) -> Iterator[str]:
         """Yield rows that are missing from the full-text index, or wrongly in it."""
-        if self.ask(sql.MARKS)[0][0] != 1:
+        if self.rows(_MARKS)[0][0] != 1:
             yield "the mark"
-        for uid, body in self._connection.execute(sql.UNINDEXED):
-            if is_readable(id_from_bytes(uid), 0, body):
-                yield f"message {id_from_bytes(uid)}"
-        for (name,) in self.ask(sql.WRONGLY_INDEXED):
+        for column, body in self._connection.execute(_UNINDEXED):
+            uid = self.uid(column)
+            if is_readable(uid, 0, body):
+                yield f"message {uid}"
+        for (name,) in self.rows(_WRONGLY_INDEXED):
             yield name
 
     def mend_index(self) -> None:
         """Rebuild the index."""
-        self.tell(sql.EMPTY_INDEX)
-        self.tell(sql.DROPPED)
+        run_all(*_EMPTY_INDEX)(self)
         self._connection.executemany(ADD_WORDS, self._indexed_rows())
-        self.tell(sql.DROP_MARKS)
-        self.tell(sql.ADD_MARK)
 
     def _indexed_rows(self) -> Iterator[tuple[int, str]]:
-        for number, created, body in self._connection.execute(sql.ALL_BODIES):
+        for number, created, body in self._connection.execute(_ALL_BODIES):
             if is_readable(UUID(int=0), 0, body):
                 yield index_words(number, created, body)
         for version, body in self._connection.execute(ALL_FILES):
@@ -169,14 +161,11 @@ class SQLiteInspector(StoreInspector):
             "keys",
             "Keys disagree with their rows.",
             lambda _: (row for row in _integrity_errors(self._connection) if _is_index_error(row)),
-            lambda _: self.tell("REINDEX"),
+            "REINDEX",
         )
         yield from super().checks()
-        yield IntegrityCheck("rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._accept_rows)
-
-    def _accept_rows(self, _: StoreInspector) -> None:
-        for statement in sql.SET_ROW_CHECKSUMS:
-            self.tell(statement)
+        queries, updates = zip(*_COVERED, strict=True)
+        yield IntegrityCheck("rows", CHANGED_ROWS, " UNION ALL ".join(queries), run_all(*updates))
 
 
 def _version_note() -> str:

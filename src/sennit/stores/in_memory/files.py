@@ -22,8 +22,9 @@ from sennit.stores.records.files import (
     StoredFile,
     VersionRecord,
     as_stored,
+    derived_order,
+    is_repeated,
     no_file,
-    other_version,
     path_taken,
 )
 from sennit.stores.records.sessions import Owner
@@ -66,7 +67,7 @@ class FileLog:
             for version in stored.versions
             if matches(owner, version)
         ]
-        return sorted(versions, key=_sort_key)
+        return sorted(versions, key=derived_order)
 
     def after(self, changes: Sequence[FileChange]) -> FileLog:
         """Return a copy with changes applied; raises ConflictError, NotFoundError."""
@@ -107,10 +108,8 @@ def _put(change: PutFile, files: dict[UUID, StoredFile]) -> StoredFile:
     version, stored = as_stored(change.version), files.get(change.id)
     versions = [] if stored is None else stored.versions
     last = versions[-1].number if versions else 0
-    if stored is not None and any(as_stored(earlier) == version for earlier in versions):
-        return stored  # a retry after a lost acknowledgement
-    if version.number != last + 1:
-        raise other_version(change.path, version.number)
+    if is_repeated(change, last, lambda: versions) and stored is not None:
+        return stored
     _refuse_taken(change.id, change.path, files)
     if stored is None:
         columns = (change.path, change.category, version.written)
@@ -144,7 +143,3 @@ def _set_replaced(versions: list[VersionRecord]) -> Iterator[VersionRecord]:
     for version, following in pairwise(versions):
         yield replace(version, replaced=following.valid_from)
     yield replace(versions[-1], replaced=None)
-
-
-def _sort_key(version: Derived) -> tuple[str, str, str, str, UUID, int]:
-    return *version.owner.key, version.file, version.number

@@ -60,6 +60,7 @@ from sennit.stores.records.sessions import (
 )
 from sennit.stores.records.vectors import Embedded, Unembedded, unit
 from sennit.stores.search import tokenizer
+from sennit.stores.search.messages import search_messages
 
 _T = TypeVar("_T")
 
@@ -187,19 +188,7 @@ class MemoryStore(Closing):
     def search(
         self, owner: Owner, text: str, *, session: UUID | None, limit: int
     ) -> list[FoundMessage]:
-        words = tokenizer.query_words(text)
-        scores = {
-            hit.place: hit.score for hit in self.hits(owner, _text_query(words, session, limit))
-        }
-        return [
-            FoundMessage(
-                message.session,
-                message.message.id,
-                tokenizer.snippet(tokenizer.message_text(message.message.body), words),
-                scores[message.place],
-            )
-            for message in self.at_places(owner, list(scores))
-        ]
+        return search_messages(self, owner, text, session, limit)
 
     def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
         with self._locked():
@@ -553,7 +542,3 @@ def _is_named_like(session: SessionRecord, part: str | None) -> bool:
     return part is None or any(
         isinstance(name, str) and part.casefold() in name.casefold() for name in names
     )
-
-
-def _text_query(words: list[str], session: UUID | None, limit: int) -> TextQuery:
-    return TextQuery(tuple(words), session, limit=limit)

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from sennit.stores.detached import DetachedMessages, SegmentUse, use_of
 from sennit.stores.postgres import detached_statements as sql
+from sennit.stores.postgres.adapter import PostgresConnection
 from sennit.stores.postgres.search_rows import add_words
 from sennit.stores.postgres.statements import DELETE_ENTRIES, DELETE_SEGMENTS, DELETE_WORDS
-from sennit.stores.records.sessions import Owner, RemovedMessage
 from sennit.stores.segment_graph import Range, SegmentGraph
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class DetachedTable(DetachedMessages):
         reattached = [number for (number,) in self._run(sql.DROP, (*self._key, numbers)).fetchall()]
         if reattached:
             rows = self._connection.execute(sql.TO_INDEX, (*self._key, reattached), binary=True)
-            add_words(self._connection, self._owner, rows.fetchall())
+            add_words(PostgresConnection(self._connection), self._owner, rows.fetchall())
             self._run(sql.INDEX_MORE, self._key)
 
     def removed(self, before: int) -> list[UUID]:
@@ -82,14 +82,3 @@ class DetachedTable(DetachedMessages):
     def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
         rows = self._run(sql.PLACES, {**self._key_values, "ids": list(messages)})
         return [(uid, segment, position) for uid, segment, position in rows]
-
-
-def removed(
-    connection: _Connection, owner: int | None, session: UUID | None, before: int, limit: int
-) -> list[RemovedMessage]:
-    """Return messages removed before a time, of one owner or of all."""
-    values = {"owner": owner, "session": session, "before": before, "limit": max(0, limit)}
-    return [
-        RemovedMessage(Owner(*owner_columns), session_id, uid, since)
-        for *owner_columns, session_id, uid, since in connection.execute(sql.REMOVED, values)
-    ]

@@ -77,14 +77,6 @@ TO_INDEX: Final = """
     JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
     WHERE m.owner = %s AND m.session = %s AND m.no = ANY (%s) AND m.no <= s.indexed"""
 INDEX_MORE: Final = "UPDATE sennit.sessions SET unindexed = true WHERE owner = %s AND no = %s"
-REMOVED: Final = """
-    SELECT o.tenant, o.kind, o.name, s.id, m.id, d.since FROM sennit.detached d
-    JOIN sennit.owners o ON o.no = d.owner
-    JOIN sennit.sessions s ON s.owner = d.owner AND s.no = d.session
-    JOIN sennit.messages m ON m.owner = d.owner AND m.session = d.session AND m.no = d.message
-    WHERE d.since < %(before)s AND (%(owner)s::integer IS NULL OR d.owner = %(owner)s)
-      AND (%(session)s::uuid IS NULL OR s.id = %(session)s::uuid)
-    ORDER BY d.since, m.id LIMIT %(limit)s"""
 REMOVED_IN: Final = """
     SELECT m.id FROM sennit.detached d JOIN sennit.messages m
       ON m.owner = d.owner AND m.session = d.session AND m.no = d.message

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from sennit.stores.postgres import search_statements as sql
 from sennit.stores.search import tokenizer
-
-if TYPE_CHECKING:
-    import psycopg
-
-    _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+from sennit.stores.sql.connection import SqlConnection
 
 PIECE = 50_000
 """Maximum characters of a piece, so that it fits a tsvector (one megabyte)."""
 _PIECE_OF_LETTERS = 8_000  # a tsvector keeps only the first 256 positions of a lexeme
 
 
-def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
+def add_words(connection: SqlConnection, owner: int, rows: Sequence[Any]) -> None:
     """Index messages, given as session, number, time and body."""
     pieces = [
         (session, number, f"{owner_mark(owner)} {piece}")
@@ -28,7 +24,7 @@ def add_words(connection: _Connection, owner: int, rows: Sequence[Any]) -> None:
     if pieces:
         sessions, messages, texts = map(list, zip(*pieces, strict=True))
         values = {"owner": owner, "sessions": sessions, "messages": messages, "said": texts}
-        connection.execute(sql.ADD_WORDS, values)
+        connection.run(sql.ADD_WORDS, **values)
 
 
 def _pieces(text: str) -> list[str]:

@@ -26,7 +26,7 @@ from sennit.stores.base import (
 from sennit.stores.checksums import DATABASE_START, database_checksums, message_checksum
 from sennit.stores.detached import alone
 from sennit.stores.postgres import statements as sql
-from sennit.stores.postgres.commits import CommitTable
+from sennit.stores.postgres.adapter import PostgresConnection
 from sennit.stores.postgres.detached import DetachedTable
 from sennit.stores.postgres.runs import JournalWriter
 from sennit.stores.records.commits import AddCommit, AddUses, PutCommit
@@ -50,6 +50,7 @@ from sennit.stores.records.sessions import (
     TakeLease,
 )
 from sennit.stores.segment_graph import lost_below, source_of
+from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql_json import grants_of, text_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class SessionWriter:
         self._unplaced: set[UUID] = set()  # those that are on no branch yet
         self._heads: list[BranchHead] = []
         self._journals = JournalWriter(connection, owner, session)
-        self._commits = CommitTable(connection, owner, session)
+        self._commits = CommitTable(PostgresConnection(connection), owner, session)
         self._detached = DetachedTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change]) -> list[BranchHead]:
@@ -100,7 +101,7 @@ class SessionWriter:
                 case AddEvents():
                     self._journals.add_events(change)
                 case AddCommit() | PutCommit() | AddUses():
-                    self._commits.apply(change, self._numbers)
+                    self._commits.apply(change, self._detached)
                 case PutLabels():
                     self._put_labels(change)
                 case PutStarts():

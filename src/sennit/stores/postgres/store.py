@@ -25,28 +25,23 @@ from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases
 from sennit.stores.base import FIRST_PAGE, no_session, reporting_corruption, session_taken
 from sennit.stores.job_queue import CommitJob, Handler, WorkerOptions
-from sennit.stores.postgres import detached
 from sennit.stores.postgres import queue_statements as queue_sql
 from sennit.stores.postgres import statements as sql
-from sennit.stores.postgres.commits import CommitTable
+from sennit.stores.postgres.adapter import PostgresConnection
 from sennit.stores.postgres.connection import Database
+from sennit.stores.postgres.detached import DetachedTable
 from sennit.stores.postgres.fast_path import FastLease, FastPathWrite, appending, usual_of
-from sennit.stores.postgres.files import FileReader
-from sennit.stores.postgres.memory_store import PostgresMemory
 from sennit.stores.postgres.prepared_connection import PreparedConnection, Refused
 from sennit.stores.postgres.runs import JournalReader, journals, last_runs, lease_clock, starts
+from sennit.stores.postgres.search import PostgresSearch
 from sennit.stores.postgres.session_reader import SessionReader, labels, session_from
 from sennit.stores.postgres.session_writer import Connection, SessionWriter, fetch_one
-from sennit.stores.records.files import (
-    StoredFile,
-)
-from sennit.stores.records.search import TextQuery
+from sennit.stores.records.files import EndCommit, FileChange, StoredFile, owners_of
 from sennit.stores.records.sessions import (
     AddMessages,
     BranchHead,
     Change,
     EventRecord,
-    FoundMessage,
     LabelRecord,
     Lease,
     Owner,
@@ -57,7 +52,10 @@ from sennit.stores.records.sessions import (
     TakeLease,
     Write,
 )
-from sennit.stores.search import tokenizer
+from sennit.stores.sql.commits import CommitTable
+from sennit.stores.sql.connection import SqlConnection
+from sennit.stores.sql.files import FileReader, FileWriter
+from sennit.stores.sql.store import removed_messages
 from sennit.stores.sql_json import text_of
 
 _T = TypeVar("_T")
@@ -70,7 +68,7 @@ class _FastPathFailedError(Exception):
     """A write of a group could not take the fast path."""
 
 
-class PostgresStore(PostgresMemory, Closing):
+class PostgresStore(PostgresSearch, Closing):
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for its guarantees."""
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
@@ -79,7 +77,8 @@ class PostgresStore(PostgresMemory, Closing):
         Raises StoreError if the server cannot be reached or rejects the login, or if the schema has
         another version.
         """
-        super().__init__(Database(url, pool_size=pool_size))
+        super().__init__()
+        self._database = Database(url, pool_size=pool_size)
         self._owners: dict[Owner, int] = {}
 
     def __repr__(self) -> str:
@@ -98,6 +97,30 @@ class PostgresStore(PostgresMemory, Closing):
                 return 0
             self._owners[owner] = number = row[0]
         return number
+
+    def _number(self, connection: SqlConnection, owner: Owner) -> int:
+        return self._owner(connection.connection, owner)
+
+    def _run(self, work: Callable[[SqlConnection], _T]) -> _T:
+        return self._database.run(lambda connection: work(PostgresConnection(connection)))
+
+    def _read(self, work: Callable[[SqlConnection], _T]) -> _T:
+        return self._database.read(lambda connection: work(PostgresConnection(connection)))
+
+    def _change(self, work: Callable[[SqlConnection], _T]) -> _T:
+        return self._database.change(lambda connection: work(PostgresConnection(connection)))
+
+    def _detached(self, connection: SqlConnection, owner: int, session: int) -> DetachedTable:
+        return DetachedTable(connection.connection, owner, session)
+
+    def _file_writer(self, connection: SqlConnection) -> FileWriter:
+        return FileWriter(connection, partial(self._number, connection))
+
+    def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
+        """Apply file changes and the end of their commit, all in one transaction."""
+        for owner in {owner for change in changes for owner in owners_of(change)}:
+            self._ensure_owner(owner)
+        super().change_files(changes, end)
 
     def _ensure_owner(self, owner: Owner) -> int:
         def add(connection: Connection) -> int:
@@ -198,10 +221,11 @@ class PostgresStore(PostgresMemory, Closing):
                 for row in connection.execute(sql.ALL_SESSIONS, (number,)).fetchall():
                     snapshot = SessionReader(connection, number, row).all()
                     session_journals = journals(connection, number, row[0])
-                    commits = CommitTable(connection, number, row[0]).all()
+                    adapter = PostgresConnection(connection)
+                    commits = CommitTable(adapter, number, row[0]).all()
                     session_labels = labels(connection, number, row[0])
-                    removed = detached.removed(
-                        connection, number, snapshot.session.id, *_WITHOUT_LIMIT
+                    removed = removed_messages(
+                        adapter, number, snapshot.session.id, *_WITHOUT_LIMIT
                     )
                     call_starts = starts(connection, (number, row[0]), None)
                     yield SessionDump(
@@ -215,7 +239,7 @@ class PostgresStore(PostgresMemory, Closing):
                     )
 
         def read_files(connection: Connection) -> Iterator[StoredFile]:
-            reader = FileReader(connection, partial(self._owner, connection))
+            reader = FileReader(PostgresConnection(connection), partial(self._owner, connection))
             for _, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
                 yield from reader.all(Owner(*owner))
 
@@ -338,23 +362,6 @@ class PostgresStore(PostgresMemory, Closing):
         pairs = {(self._owner(connection, write.owner), write.session) for write in writes}
         owners, sessions = zip(*pairs, strict=True)
         connection.execute(sql.LOCK_SESSIONS, (list(owners), list(sessions)))
-
-    def search(
-        self, owner: Owner, text: str, *, session: UUID | None, limit: int
-    ) -> list[FoundMessage]:
-        """Return messages that contain words of `text`, best first."""
-        words = tokenizer.query_words(text)
-        hits = self.hits(owner, TextQuery(tuple(words), session, limit=limit))
-        scores = {hit.place: hit.score for hit in hits}
-        return [
-            FoundMessage(
-                message.session,
-                message.message.id,
-                tokenizer.snippet(tokenizer.message_text(message.message.body), words),
-                scores[message.place],
-            )
-            for message in self.at_places(owner, list(scores))
-        ]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Acquire a branch's lease for `ttl` microseconds; raises ConflictError if it is held."""

@@ -11,45 +11,38 @@ from typing import Any
 
 from sennit.errors import StoreError
 from sennit.stores.postgres import vector_statements as sql
-from sennit.stores.postgres.session_writer import Connection, fetch_one
 from sennit.stores.records.vectors import Embedded, Unembedded, unit
-from sennit.stores.search import tokenizer
+from sennit.stores.sql.connection import SqlConnection
+from sennit.stores.sql.search import unembedded_in
 
 
-def prepare(connection: Connection) -> None:
+def prepare(connection: SqlConnection) -> None:
     """Create the table if it does not exist; raises StoreError if pgvector is not available."""
-    if fetch_one(connection.execute(sql.IS_PREPARED))[0]:
+    if connection.rows(sql.IS_PREPARED)[0][0]:
         return
-    if not fetch_one(connection.execute(sql.IS_AVAILABLE))[0]:
+    if not connection.rows(sql.IS_AVAILABLE)[0][0]:
         raise StoreError(
             "This PostgreSQL server cannot store embeddings: install the extension pgvector on the "
             "server, or open the store without an embedder."
         )
     for statement in sql.PREPARE:
-        connection.execute(statement)
+        connection.run(statement)
 
 
-def unembedded(connection: Connection, owner: int, model: str, limit: int) -> list[Unembedded]:
+def unembedded(connection: SqlConnection, owner: int, model: str, limit: int) -> list[Unembedded]:
     """Return items without a vector, messages before files."""
-    values = {"owner": owner, "model": model, "limit": limit}
-    rows = connection.execute(sql.UNEMBEDDED_MESSAGES, values, binary=True).fetchall()
-    items = [
-        Unembedded(number, uid, tokenizer.embedded_text(body, created))
-        for number, uid, created, body in rows
-    ]
-    values["limit"] = limit - len(items)
-    rows = connection.execute(sql.UNEMBEDDED_FILES, values, binary=True).fetchall()
-    return items + [
-        Unembedded(place, uid, body.decode(errors="replace")) for place, uid, body in rows
-    ]
+    values = {"owner": owner, "model": model}
+    messages = connection.rows(sql.UNEMBEDDED_MESSAGES, **values, limit=limit)
+    files = connection.rows(sql.UNEMBEDDED_FILES, **values, limit=limit - len(messages))
+    return unembedded_in(connection, messages, files)
 
 
-def put(connection: Connection, owner: int, model: str, embedded: Sequence[Embedded]) -> None:
-    """Keep vectors."""
+def put(connection: SqlConnection, owner: int, model: str, embedded: Sequence[Embedded]) -> None:
+    """Store vectors."""
     messages = [item for item in embedded if item.place > 0]
-    connection.execute(sql.ADD_MESSAGES, _columns(owner, model, messages))
+    connection.run(sql.ADD_MESSAGES, **_columns(owner, model, messages))
     files = [item for item in embedded if item.place < 0]
-    connection.execute(sql.ADD_FILES, _columns(owner, model, files))
+    connection.run(sql.ADD_FILES, **_columns(owner, model, files))
 
 
 def _columns(owner: int, model: str, embedded: Sequence[Embedded]) -> dict[str, Any]:
@@ -63,7 +56,7 @@ def _columns(owner: int, model: str, embedded: Sequence[Embedded]) -> dict[str, 
 
 
 def nearest(
-    connection: Connection,
+    connection: SqlConnection,
     owner: int,
     model: str,
     vector: Sequence[float],
@@ -71,16 +64,13 @@ def nearest(
     also: Sequence[int],
 ) -> dict[int, float]:
     """Return the cosines of the nearest places, and of those in `also`."""
-    values = {
-        "owner": owner,
-        "model": model,
-        "vector": _vector_literal(vector),
-        "limit": limit,
-        "messages": [place for place in also if place > 0],
-        "versions": [-place for place in also if place < 0],
-    }
-    cosines = dict(connection.execute(sql.NEAREST, values).fetchall())
-    return cosines | dict(connection.execute(sql.ALSO, values).fetchall()) if also else cosines
+    values: dict[str, Any] = {"owner": owner, "model": model, "vector": _vector_literal(vector)}
+    cosines: dict[int, float] = dict(connection.rows(sql.NEAREST, **values, limit=limit))
+    if also:
+        messages = [place for place in also if place > 0]
+        versions = [-place for place in also if place < 0]
+        cosines |= dict(connection.rows(sql.ALSO, **values, messages=messages, versions=versions))
+    return cosines
 
 
 def _vector_literal(vector: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ commit they come from, if any: finishing a commit a second time changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
@@ -129,6 +129,13 @@ class CountUses(msgspec.Struct, frozen=True, gc=False):
 
 
 FileChange: TypeAlias = PutFile | MoveFile | RemoveFile | RemoveVersions | CountUses
+
+
+def owners_of(change: FileChange) -> Iterator[Owner]:
+    """Yield the owners that a change refers to: of the file, and of its source sessions."""
+    yield change.owner
+    if isinstance(change, PutFile):
+        yield from (evidence.owner for evidence in change.version.evidence)
 
 
 class EndCommit(msgspec.Struct, frozen=True, gc=False):
@@ -252,6 +259,26 @@ def as_stored(version: VersionRecord) -> VersionRecord:
     """Return a version as a store returns it while it is the latest."""
     info: dict[str, Any] = loads(dumps(version.info)) if version.info else {}
     return replace(version, info=info, evidence=in_order(version.evidence), replaced=None)
+
+
+def derived_order(version: Derived) -> tuple[str, str, str, str, UUID, int]:
+    """Return the sort key of derived versions."""
+    return *version.owner.key, version.file, version.number
+
+
+def is_repeated(
+    change: PutFile, latest: int, versions: Callable[[], Iterable[VersionRecord]]
+) -> bool:
+    """Return whether a version was written before, which is a retry after a lost acknowledgement.
+
+    Raises ConflictError unless it was, or has the number after `latest`.
+    """
+    version = as_stored(change.version)
+    if version.number == latest + 1:
+        return False
+    if version.number > latest or version not in map(as_stored, versions()):
+        raise other_version(change.path, version.number)
+    return True
 
 
 def other_version(path: str, number: int) -> ConflictError:

@@ -88,6 +88,7 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_AUTOCHECKPOINT_PAGES}")
         connection.create_function("folded", 1, _casefold, deterministic=True)
+        connection.create_function("unhex", 1, bytes.fromhex, deterministic=True)  # new in 3.41
         connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     except sqlite3.Error:
         connection.close()

@@ -12,10 +12,10 @@ from uuid import UUID
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores.detached import DetachedMessages, SegmentUse, use_of
-from sennit.stores.records.sessions import Owner, RemovedMessage
+from sennit.stores.records.sessions import RemovedMessage
 from sennit.stores.segment_graph import Range, SegmentGraph
 from sennit.stores.sqlite import detached_statements as sql
-from sennit.stores.sqlite.search import add_words
+from sennit.stores.sqlite.search_rows import add_words
 from sennit.stores.sqlite.statements import DELETE_ENTRIES, DELETE_SEGMENT
 
 
@@ -101,26 +101,6 @@ class DetachedTable(DetachedMessages):
             for uid in messages
             for segment, pos in self._run(sql.PLACES, (*self._key, uid.bytes))
         ]
-
-
-def removed(
-    connection: sqlite3.Connection,
-    owner: int | None,
-    session: UUID | None,
-    before: int,
-    limit: int,
-) -> list[RemovedMessage]:
-    """Return messages removed before a time, of one owner or of all."""
-    values = {
-        "owner": owner,
-        "session": None if session is None else session.bytes,
-        "before": before,
-        "limit": limit,
-    }
-    return [
-        RemovedMessage(Owner(*owner_columns), id_from_bytes(session_id), id_from_bytes(uid), since)
-        for *owner_columns, session_id, uid, since in connection.execute(sql.REMOVED, values)
-    ]
 
 
 def _json(values: Iterable[object]) -> str:

@@ -46,14 +46,6 @@ DROP = """
     DELETE FROM detached WHERE owner = :owner AND session = :session
       AND message IN (SELECT value FROM json_each(:messages)) RETURNING message, words"""
 BODY = "SELECT created, body FROM messages WHERE owner = ? AND no = ?"
-REMOVED = """
-    SELECT o.tenant, o.kind, o.name, s.id, m.id, d.since FROM detached d
-    CROSS JOIN owners o ON o.no = d.owner
-    CROSS JOIN sessions s ON s.no = d.session AND s.owner = d.owner
-    CROSS JOIN messages m ON m.no = d.message
-    WHERE d.since < :before AND (:owner IS NULL OR d.owner = :owner)
-      AND (:session IS NULL OR s.id = :session)
-    ORDER BY d.since, m.id LIMIT :limit"""
 REMOVED_IN = """
     SELECT m.id FROM detached d CROSS JOIN messages m ON m.no = d.message
     WHERE d.owner = ? AND d.session = ? AND d.since < ? ORDER BY m.id LIMIT ?"""

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing
 
 from sennit.stores.sqlite import erase_statements as sql
 from sennit.stores.sqlite import secure_delete
-from sennit.stores.sqlite.search import few, index_words
+from sennit.stores.sqlite.search_rows import few, index_words
 from sennit.stores.sqlite.search_statements import LOWER_MARK
 
 ROWS = 200

@@ -1,4 +1,4 @@
-"""The full-text index in SQLite, updated before each search.
+"""The search of the SQLite store: by words in a full-text index, by vectors in a matrix.
 
 The index has no owner term, because FTS5 would read the whole posting list of such a term for every
 search. In the usual file with one owner the index alone decides; otherwise its matches are filtered
@@ -7,181 +7,143 @@ by the owner's rows.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from typing import Any
+import time
+from collections.abc import Iterable, Sequence
+from itertools import count
+from threading import Lock
 
-from sennit.errors import StoreError
-from sennit.ids import id_from_bytes
-from sennit.messages.codec import dumps
-from sennit.stores.checksums import checked_body
-from sennit.stores.records.search import (
-    FileHit,
-    FileQuery,
-    Hit,
-    StoredMessage,
-    TextQuery,
-    in_order_of,
-    part_of,
-)
-from sennit.stores.records.sessions import FoundMessage, MessageRecord, Owner
+from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
+from sennit.stores.records.sessions import Owner
+from sennit.stores.records.vectors import Embedded, Unembedded
 from sennit.stores.search import tokenizer
+from sennit.stores.search.vector_matrix import VectorMatrix
+from sennit.stores.sql.connection import Row, SqlConnection
+from sennit.stores.sql.search import file_hits_in, hit_in, messages_in
+from sennit.stores.sql.store import SqlStore
 from sennit.stores.sqlite import search_statements as sql
-from sennit.stores.sqlite.files import FileReader
-from sennit.stores.sqlite.secure_delete import drop_words
+from sennit.stores.sqlite import vectors
+from sennit.stores.sqlite.erase import SQLiteErasing
+from sennit.stores.sqlite.search_rows import index_more, is_complete
 
-_BATCH = 200
-_MAX_BATCH_BYTES = 32 * 1024
-
-
-def is_complete(connection: sqlite3.Connection) -> bool:
-    """Return whether the index has exactly the attached messages; files are indexed on write."""
-    return bool(connection.execute(sql.IS_COMPLETE, (_read_mark(connection),)).fetchone()[0])
+_INDEX_PAUSE_S = 0.001
 
 
-def index_more(connection: sqlite3.Connection) -> None:
-    """Index the next batch of messages or, if there is none, drop a batch of detached ones."""
-    rows = _limited(connection, sql.UNINDEXED, _read_mark(connection), _BATCH)
-    if rows:
-        words = [index_words(*row) for row in rows if row[2] is not None]
-        connection.executemany(sql.ADD_WORDS, words)
-        connection.execute(sql.SET_MARK, (rows[-1][0],))
-        return
-    rows = _limited(connection, sql.TO_DROP, _BATCH)
-    drop_words(connection, (index_words(*row) for *row, _, _ in rows))
-    dropped = [(*home, number) for number, _, _, *home in rows]
-    connection.executemany(sql.SET_DROPPED, dropped)
+class SQLiteSearch(SqlStore, SQLiteErasing):
+    """The search methods of the SQLite store."""
 
+    def __init__(self) -> None:
+        self._matrix_lock = Lock()
+        self._matrices: dict[tuple[Owner, str], VectorMatrix] = {}
 
-def _limited(connection: sqlite3.Connection, statement: str, *parameters: int) -> list[Any]:
-    """Return rows with a body as third column, up to the byte limit of a batch."""
-    with closing(connection.execute(statement, parameters)) as rows:
-        return list(few(rows, lambda row: len(row[2] or b"")))
+    def _index_pending(self) -> None:
+        """Index pending messages in batches, so that no writer waits long."""
+        for batch in count():
+            with self._snapshot() as connection:
+                if is_complete(connection):
+                    return
+            if batch:  # let waiting threads have the lock
+                time.sleep(_INDEX_PAUSE_S)
+            with self._unsynced_transaction() as connection:
+                index_more(connection)
 
+    def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
+        """Return the best places for the words, best first."""
+        if not asked.words:
+            return []
+        self._index_pending()
 
-def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
-    """Return a message's row in the index."""
-    return number, tokenizer.indexed_text(body, created)
+        def read(connection: SqlConnection) -> list[Hit]:
+            number = self._number(connection, owner)
+            narrow = (asked.session, asked.since, asked.until) != (None, None, None)
+            among = narrow or connection.rows(sql.HAS_OTHERS, number)
+            rows = connection.rows(
+                sql.HITS_AMONG if among else sql.HITS,
+                query=_query(asked.words),
+                owner=number,
+                session=asked.session,
+                since=asked.since,
+                until=asked.until,
+                limit=asked.limit,
+            )
+            return [hit_in(_with_neighbours(row)) for row in rows]
 
+        return self._read(read)
 
-def remove_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
-    """Remove a message from the index if it is indexed."""
-    if number <= _read_mark(connection):
-        drop_words(connection, [index_words(number, created, body)])
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[StoredMessage]:
+        """Return the messages at places from `hits`, in that order."""
 
+        def read(connection: SqlConnection) -> list[StoredMessage]:
+            number = self._number(connection, owner)
+            rows = connection.rows(sql.AT_PLACES, number, list(places))
+            return messages_in(connection, places, rows)
 
-def add_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
-    """Index a message again, unless the next search does so anyway."""
-    if number <= _read_mark(connection):
-        connection.execute(sql.ADD_WORDS, index_words(number, created, body))
+        return self._read(read)
 
+    def file_hits(self, asked: FileQuery) -> list[FileHit]:
+        """Return the best files for the words, best first."""
+        if not asked.words and not asked.places:
+            return []
 
-def few(rows: Iterable[Any], size: Callable[[Any], int]) -> Iterator[Any]:
-    """Yield rows up to the byte limit of a batch: at least one, if there is any."""
-    budget = _MAX_BATCH_BYTES
-    for row in rows:
-        yield row
-        budget -= size(row)
-        if budget <= 0:
-            return
+        def read(connection: SqlConnection) -> list[FileHit]:
+            if not connection.rows(sql.HAS_FILES):
+                return []
+            owners = {self._number(connection, owner): owner for owner in asked.owners}
+            values: dict[str, object] = {
+                "query": _query(asked.words),
+                "owners": list(owners),
+                "under": asked.under,
+                "categories": list(asked.categories),
+                "since": asked.since,
+                "until": asked.until,
+                "at": asked.at,
+                "limit": asked.limit,
+                "places": list(asked.places),
+            }
+            rows = connection.rows(sql.FILE_HITS, **values) if asked.words else []
+            rows += connection.rows(sql.FILES_AT, **values) if asked.places else []
+            return file_hits_in(connection, owners, rows)
 
+        return self._read(read)
 
-def _read_mark(connection: sqlite3.Connection) -> int:
-    row = connection.execute(sql.MARK).fetchone()
-    if row is None:
-        raise StoreError(
-            "The full-text index is damaged. Repair it with client.doctor(repair=True)."
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        """Return items without a vector of this embedder, oldest first."""
+        return self._read(
+            lambda connection: vectors.unembedded(
+                connection, self._number(connection, owner), model, limit
+            )
         )
-    return row[0]
 
-
-def search(connection: sqlite3.Connection, owner: int, query: TextQuery) -> list[FoundMessage]:
-    """Return messages that contain the words, best first, with snippets."""
-    scores = {hit.place: hit.score for hit in hits(connection, owner, query)}
-    words = list(query.words)
-    return [
-        FoundMessage(
-            message.session,
-            message.message.id,
-            tokenizer.snippet(tokenizer.message_text(message.message.body), words),
-            scores[message.place],
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        """Store vectors; those of erased items are dropped."""
+        self._change(
+            lambda connection: vectors.put(
+                connection, self._number(connection, owner), model, embedded
+            )
         )
-        for message in at_places(connection, owner, list(scores))
-    ]
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        """Return the cosines of the nearest places, and of those in `also` that have a vector."""
+
+        def read(connection: SqlConnection) -> VectorMatrix:
+            number = self._number(connection, owner)
+            cached = self._matrices.get((owner, model)) or VectorMatrix()
+            return vectors.continued(connection, number, model, cached)
+
+        with self._matrix_lock:
+            matrix = self._matrices[owner, model] = self._read(read)
+            return matrix.nearest(vector, limit, also)
 
 
-def hits(connection: sqlite3.Connection, owner: int, query: TextQuery) -> list[Hit]:
-    """Return the best places for the words, best first."""
-    values = {
-        "query": _query(query.words),
-        "owner": owner,
-        "session": query.session.bytes if query.session else None,
-        "since": query.since,
-        "until": query.until,
-        "limit": query.limit,
-    }
-    narrow = (query.session, query.since, query.until) != (None, None, None)
-    if narrow or connection.execute(sql.HAS_OTHERS, (owner,)).fetchone():
-        return [_hit(row) for row in connection.execute(sql.HITS_AMONG, values)]
-    return [_hit(row) for row in connection.execute(sql.HITS, values)]
+def _with_neighbours(row: Row) -> Row:
+    """Return the row of a hit with the joined numbers of its neighbours split."""
+    *columns, before, after = row
+    return *columns, _split_numbers(before), _split_numbers(after)
 
 
-def _hit(row: Sequence[Any]) -> Hit:
-    place, session, archive, created, score, before, after = row
-    group = (session, part_of(archive, created))
-    return Hit(place, group, created, score, _split_numbers(before), _split_numbers(after))
-
-
-def _split_numbers(joined: str | None) -> tuple[int, ...]:
+def _split_numbers(joined: str | None) -> Sequence[int]:
     return tuple(map(int, joined.split(","))) if joined else ()
-
-
-def at_places(
-    connection: sqlite3.Connection, owner: int, places: Sequence[int]
-) -> list[StoredMessage]:
-    """Return the messages at these places, in that order."""
-    rows = connection.execute(sql.AT_PLACES, (owner, dumps(list(places)).decode()))
-    messages = (
-        StoredMessage(
-            number,
-            id_from_bytes(session),
-            key,
-            archive,
-            MessageRecord(id_from_bytes(uid), created, checked_body(uid, created, body, checksum)),
-            bool(branched),
-        )
-        for number, session, key, archive, uid, created, body, checksum, branched in rows
-    )
-    return in_order_of(places, messages)
-
-
-def file_hits(
-    connection: sqlite3.Connection, number: Callable[[Owner], int], query: FileQuery
-) -> list[FileHit]:
-    """Return the best files for the words, best first."""
-    if not connection.execute(sql.HAS_FILES).fetchone():
-        return []
-    owners = {number(owner): owner for owner in query.owners}
-    values = {
-        "query": _query(query.words),
-        "owners": dumps(list(owners)).decode(),
-        "under": query.under,
-        "categories": dumps(list(query.categories)).decode(),
-        "since": query.since,
-        "until": query.until,
-        "at": query.at,
-        "limit": query.limit,
-        "places": dumps(list(query.places)).decode(),
-    }
-    rows = connection.execute(sql.FILES_AT, values).fetchall() if query.places else []
-    rows += connection.execute(sql.FILE_HITS, values).fetchall() if query.words else []
-    reader = FileReader(connection, number)
-    hits_by_place = {
-        place: FileHit(reader.file(owners[owner], owner, row), place, score)
-        for owner, place, score, *row in rows
-    }
-    return list(hits_by_place.values())
 
 
 def _query(words: Sequence[str]) -> str:

@@ -50,14 +50,15 @@ from sennit.stores.records.sessions import (
     single_append,
 )
 from sennit.stores.segment_graph import source_of
+from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql_json import grants_of, text_of
 from sennit.stores.sqlite import statements as sql
+from sennit.stores.sqlite.adapter import SQLiteConnection
 from sennit.stores.sqlite.batch_insert import InsertBuffer, recompute_checksums
-from sennit.stores.sqlite.commits import CommitTable
 from sennit.stores.sqlite.detached import DetachedTable
 from sennit.stores.sqlite.labels import LabelTable
 from sennit.stores.sqlite.runs import JournalWriter
-from sennit.stores.sqlite.search import remove_words
+from sennit.stores.sqlite.search_rows import remove_words
 from sennit.stores.sqlite.search_statements import LOWER_MARK
 
 
@@ -102,7 +103,7 @@ class SessionWriter:
         self._tails: dict[int, _Tail] = {}  # cache by branch
         self._empty = empty  # True only if the session has no branches
         self._journals = JournalWriter(rows, owner, session)
-        self._commits = CommitTable(connection, owner, session, empty=empty)
+        self._commits = CommitTable(SQLiteConnection(connection), owner, session, empty=empty)
         self._labels = LabelTable(connection, owner, session)
         self._detached = DetachedTable(connection, owner, session)
         self._unplaced: set[int] = set()  # messages that this write added to no branch yet
@@ -130,7 +131,7 @@ class SessionWriter:
                 self._journals.add_events(change, self._new)
             elif isinstance(change, (AddCommit, PutCommit, AddUses)):
                 self._rows.flush()
-                self._commits.apply(change)
+                self._commits.apply(change, self._detached)
             elif isinstance(change, PutLabels):
                 self._labels.put(change, self._number)
             elif isinstance(change, PutStarts):
@@ -462,7 +463,7 @@ class SessionWriter:
         if not self._detached.forget(number):
             remove_words(self._rows.connection, number, created, body)
         self._unplaced.discard(number)
-        self._commits.forget_message(number)
+        self._commits.forget_messages([number])
         self._labels.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
         self._run(LOWER_MARK)

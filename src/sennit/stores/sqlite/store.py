@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 from uuid import UUID
 from weakref import finalize
 
@@ -31,12 +33,10 @@ from sennit.errors import (
 from sennit.paths import create_private
 from sennit.stores import after_fork, leases
 from sennit.stores.base import FIRST_PAGE, reporting_corruption, session_taken
-from sennit.stores.records.search import TextQuery
 from sennit.stores.records.sessions import (
     BranchHead,
     Change,
     EventRecord,
-    FoundMessage,
     LabelRecord,
     Lease,
     Owner,
@@ -46,11 +46,11 @@ from sennit.stores.records.sessions import (
     TakeLease,
     Write,
 )
-from sennit.stores.search import tokenizer
+from sennit.stores.sql.connection import SqlConnection
 from sennit.stores.sql_json import text_of
-from sennit.stores.sqlite import search as sqlite_search
 from sennit.stores.sqlite import secure_delete
 from sennit.stores.sqlite import statements as sql
+from sennit.stores.sqlite.adapter import SQLiteConnection
 from sennit.stores.sqlite.batch_insert import InsertBuffer
 from sennit.stores.sqlite.connection import (
     DRIVER_ERRORS,
@@ -67,12 +67,16 @@ from sennit.stores.sqlite.connection import (
     usable,
     wal_path_of,
 )
-from sennit.stores.sqlite.erase import ROWS, SQLiteErasing, has_hidden_session, hide
+from sennit.stores.sqlite.detached import DetachedTable
+from sennit.stores.sqlite.erase import ROWS, has_hidden_session, hide
 from sennit.stores.sqlite.labels import LabelTable
-from sennit.stores.sqlite.memory_store import SQLiteMemory
 from sennit.stores.sqlite.runs import JournalReader, last_runs, lease_from, lease_row, starts
+from sennit.stores.sqlite.search import SQLiteSearch
+from sennit.stores.sqlite.search_rows import IndexingFileWriter
 from sennit.stores.sqlite.session_reader import SessionReader, session_from, session_row
 from sennit.stores.sqlite.session_writer import SessionWriter
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +85,7 @@ _CHECKPOINT_TIMEOUT_S = 1.0  # how long a checkpoint waits for readers
 _READER_POLL_S = 0.001
 
 
-class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
+class SQLiteStore(SQLiteSearch, Closing):
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for its guarantees."""
 
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
@@ -292,6 +296,23 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             if number:
                 self._owners[owner] = number
         return number
+
+    def _number(self, connection: SqlConnection, owner: Owner) -> int:
+        return self._owner(connection.connection, owner)
+
+    def _read(self, work: Callable[[SqlConnection], _T]) -> _T:
+        with self._snapshot() as connection:
+            return work(SQLiteConnection(connection))
+
+    def _change(self, work: Callable[[SqlConnection], _T]) -> _T:
+        with self._transaction() as connection:
+            return work(SQLiteConnection(connection))
+
+    def _detached(self, connection: SqlConnection, owner: int, session: int) -> DetachedTable:
+        return DetachedTable(connection.connection, owner, session)
+
+    def _file_writer(self, connection: SqlConnection) -> IndexingFileWriter:
+        return IndexingFileWriter(connection, partial(self._ensure_owner, connection.connection))
 
     def _ensure_owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
         """Return the owner's number, assigned if there is none; inside a write transaction."""
@@ -511,17 +532,6 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         if session is None:
             raise session_taken(write.session)
         return owner, session
-
-    def search(
-        self, owner: Owner, text: str, *, session: UUID | None, limit: int
-    ) -> list[FoundMessage]:
-        """Return messages that contain words of `text`, best first."""
-        query = TextQuery(tuple(tokenizer.query_words(text)), session, limit=limit)
-        if not query.words:
-            return []
-        self._index_pending()
-        with self._snapshot() as connection:
-            return sqlite_search.search(connection, self._owner(connection, owner), query)
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Acquire a branch's lease for `ttl` microseconds; raises ConflictError if it is held."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,9 +22,10 @@ from sennit.stores.base import Store, damaged_message, reporting_corruption
 from sennit.stores.checksums import DAMAGED
 from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import PutLabels, PutStarts, SessionDump
-from sennit.stores.sqlite.commits import CommitTable
+from sennit.stores.sql.commits import CommitTable
+from sennit.stores.sql.connection import SqlConnection
+from sennit.stores.sqlite.adapter import SQLiteConnection
 from sennit.stores.sqlite.detached import DetachedTable
-from sennit.stores.sqlite.files import FileWriter
 from sennit.stores.sqlite.runs import JournalWriter
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.stores.transfer.export_import import additions, needed_segments
@@ -88,10 +88,12 @@ def _copy_session(copy: SQLiteStore, dump: SessionDump) -> None:
 
 
 def _copy_files(copy: SQLiteStore, files: Files) -> None:
-    with copy._transaction() as connection:
-        writer = FileWriter(connection, partial(copy._ensure_owner, connection))
+    def change(connection: SqlConnection) -> None:
+        writer = copy._file_writer(connection)
         for stored in files:
             writer.copy(stored)
+
+    copy._change(change)
 
 
 def _restore_fixed_columns(copy: SQLiteStore, dump: SessionDump) -> None:
@@ -113,5 +115,6 @@ def _restore_fixed_columns(copy: SQLiteStore, dump: SessionDump) -> None:
         journals = JournalWriter(copy._rows, *key)
         for journal in dump.journals:
             journals.copy(journal)
-        CommitTable(connection, *key).copy(dump.commits)
-        DetachedTable(connection, *key).put_since(dump.removed)
+        detached = DetachedTable(connection, *key)
+        CommitTable(SQLiteConnection(connection), *key).copy(dump.commits, detached)
+        detached.put_since(dump.removed)

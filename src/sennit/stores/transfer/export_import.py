@@ -26,7 +26,13 @@ from sennit.errors import ArchiveError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.stores.base import FIRST_PAGE, Store, segment_cycle
-from sennit.stores.records.commits import CommitChange, CommitsRecord
+from sennit.stores.records.commits import (
+    AddCommit,
+    AddUses,
+    CommitChange,
+    CommitsRecord,
+    uses_by_commit,
+)
 from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
@@ -44,7 +50,6 @@ from sennit.stores.records.sessions import (
 )
 from sennit.stores.segment_graph import shown
 from sennit.stores.transfer import session_jsonl
-from sennit.stores.transfer.commit_jsonl import new_commits
 from sennit.stores.transfer.container import (
     Archive,
     ArchivedSession,
@@ -260,65 +265,83 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.LoadedS
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
     """Raise ArchiveError if the archive is invalid, ExistsError if it contradicts the store."""
     seen: set[UUID] = set()
-    for snapshot, commits, *_ in _snapshots(archive, owner):
-        if snapshot.session.id in seen:
-            raise ArchiveError(
-                f"Two sessions of the archive would both become session {snapshot.session.id}."
+    for loaded in _snapshots(archive, owner):
+        uid = loaded.snapshot.session.id
+        if uid in seen:
+            raise ArchiveError(f"Two sessions of the archive would both become session {uid}.")
+        seen.add(uid)
+        _missing_changes(store, owner, loaded)
+
+
+def _missing_changes(
+    store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
+) -> tuple[bool, list[Change]]:
+    """Return whether the session is stored, and the changes that the store lacks.
+
+    Raises ExistsError if they contradict.
+    """
+    snapshot, commits, labels, starts = loaded
+    uid = snapshot.session.id
+    if store.find_session(owner, uid) is None:
+        stored, stored_commits = None, CommitsRecord([], [])
+        known_labels, known_starts = set[tuple[UUID, str]](), dict[UUID, int]()
+    else:
+        stored, stored_commits = store.load(owner, uid), store.commits(owner, uid)
+        known_labels = {(label.message, label.judge) for label in store.labels(owner, uid)}
+        known_starts = store.starts(owner, uid, None)
+    changes = additions(snapshot, stored)
+    changes += _missing_commits(commits, stored_commits)
+    new_labels = [label for label in labels if (label.message, label.judge) not in known_labels]
+    if new_labels:
+        changes.append(PutLabels(tuple(new_labels)))
+    new_starts = [item for item in starts.items() if item[1] > known_starts.get(item[0], 0)]
+    if new_starts:
+        changes.append(PutStarts(tuple(new_starts)))
+    return stored is not None, changes
+
+
+def _missing_commits(archived: CommitsRecord, stored: CommitsRecord) -> list[CommitChange]:
+    """Return the commits that `there` lacks; raises ExistsError if they contradict."""
+    for commit, other in zip(archived.commits, stored.commits, strict=False):
+        if (commit.id, commit.number) != (other.id, other.number):
+            raise ExistsError(
+                f"Commit {commit.number} of the session differs from the stored one. Nothing was "
+                f"imported; delete the session first, or import as another user."
             )
-        seen.add(snapshot.session.id)
-        stored = _load_if_stored(store, owner, snapshot)
-        additions(snapshot, stored)
-        _new_commits(store, owner, snapshot, stored, commits)
-
-
-def _load_if_stored(store: Store, owner: Owner, snapshot: Snapshot) -> Snapshot | None:
-    if store.find_session(owner, snapshot.session.id) is None:
-        return None
-    return store.load(owner, snapshot.session.id)
-
-
-def _new_commits(
-    store: Store,
-    owner: Owner,
-    snapshot: Snapshot,
-    stored: Snapshot | None,
-    commits: CommitsRecord,
-) -> list[CommitChange]:
-    none = CommitsRecord([], [])
-    stored_commits = none if stored is None else store.commits(owner, snapshot.session.id)
-    return new_commits(commits, stored_commits)
+    known_uses = {use.id for use in stored.uses}
+    last = len(stored.commits)
+    # One that a commit here has counted was erased here: none would count it again.
+    uses = [
+        use
+        for use in archived.uses
+        if use.id not in known_uses and (use.commit is None or use.commit > last)
+    ]
+    changes: list[CommitChange] = [AddUses(tuple(uses))] if uses else []
+    counted = uses_by_commit(archived.uses)
+    return changes + [
+        AddCommit(commit, tuple(counted.get(commit.number, ())))
+        for commit in archived.commits[last:]
+    ]
 
 
 def _import_session(
     store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
 ) -> tuple[bool, int]:
     """Write missing content; return whether the session is new, and the number of messages."""
-    snapshot, commits, labels, starts = loaded
-    stored = _load_if_stored(store, owner, snapshot)
-    changes = additions(snapshot, stored)
-    changes += _new_commits(store, owner, snapshot, stored, commits)
-    uid = snapshot.session.id
-    stored_labels = [] if stored is None else store.labels(owner, uid)
-    known_labels = {(label.message, label.judge) for label in stored_labels}
-    if new_labels := [
-        label for label in labels if (label.message, label.judge) not in known_labels
-    ]:
-        changes.append(PutLabels(tuple(new_labels)))
-    stored_starts = {} if stored is None else store.starts(owner, uid, None)
-    if new_starts := [item for item in starts.items() if item[1] > stored_starts.get(item[0], 0)]:
-        changes.append(PutStarts(tuple(new_starts)))
-    if stored is None:
-        store.create_session(owner, replace(snapshot.session, updated=clock.now_us()))
+    uid = loaded.snapshot.session.id
+    is_stored, changes = _missing_changes(store, owner, loaded)
+    if not is_stored:
+        store.create_session(owner, replace(loaded.snapshot.session, updated=clock.now_us()))
     try:
         if changes:
             store.write(owner, uid, changes)
     except BaseException:
-        if stored is None:
+        if not is_stored:
             with suppress(SennitError):
                 _delete_if_empty(store, owner, uid)
         raise
     added = sum(len(item.messages) for item in changes if isinstance(item, AddMessages))
-    return stored is None, added
+    return not is_stored, added
 
 
 def _delete_if_empty(store: Store, owner: Owner, uid: UUID) -> None:

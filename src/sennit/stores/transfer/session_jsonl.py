@@ -2,7 +2,9 @@
 
 First the session, then its messages, segments and branches, then its commits, what was used, its
 labels, and how often its tool calls were started; each line says its kind, and whatever a line
-refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
+refers to stands before it. So a base cannot build on itself, and one pass writes or reads. Of a
+commit's result only the summary is exported, not its changes to memories, which are not part of a
+session archive. An unfinished commit is finished after import.
 
 Lines are untrusted: messages are validated like new ones, ids and names must be unique, references
 must resolve, and no branch may contain a message twice. A session is read as a whole, or an
@@ -16,7 +18,7 @@ stays fenced; one that was never given any comes back as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 from uuid import UUID
 
 import msgspec
@@ -29,7 +31,7 @@ from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.message import Message, party
 from sennit.stores.base import damaged_message
 from sennit.stores.checksums import DAMAGED
-from sennit.stores.records.commits import CommitsRecord
+from sennit.stores.records.commits import CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.records.sessions import (
     BranchRecord,
     LabelRecord,
@@ -41,10 +43,9 @@ from sennit.stores.records.sessions import (
     branch_name,
 )
 from sennit.stores.session_ids import session_id
-from sennit.stores.transfer import commit_jsonl
-from sennit.stores.transfer.commit_jsonl import CommitLine, CommitReader, UseLine
 from sennit.stores.transfer.container import MAX_LINE, Count, Moment
 
+_SUMMARY_FIELDS = ("abstract", "overview")
 _MAX_FLOAT = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
 
 
@@ -80,6 +81,26 @@ class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown
     metadata: dict[str, Any]
 
 
+class _CommitLine(msgspec.Struct, tag_field="kind", tag="commit", forbid_unknown_fields=True):
+    id: UUID
+    number: Count
+    branch: UUID
+    created: Moment
+    state: Literal["open", "committed", "partial", "undone"]
+    entries: list[UUID]
+    abstract: str
+    overview: str
+
+
+class _UseLine(msgspec.Struct, tag_field="kind", tag="use", forbid_unknown_fields=True):
+    id: UUID
+    branch: UUID
+    created: Moment
+    head: UUID | None
+    commit: Count | None
+    used: dict[str, Any]
+
+
 class _LabelLine(msgspec.Struct, tag_field="kind", tag="label", forbid_unknown_fields=True):
     message: UUID
     judge: Annotated[str, msgspec.Meta(min_length=1)]
@@ -97,8 +118,8 @@ _Line: TypeAlias = (
     | _MessageLine
     | _SegmentLine
     | _BranchLine
-    | CommitLine
-    | UseLine
+    | _CommitLine
+    | _UseLine
     | _LabelLine
     | _StartsLine
 )
@@ -149,7 +170,15 @@ def _lines(loaded: LoadedSession) -> Iterator[_Line]:
         yield _SegmentLine(segment.id, segment.base, segment.offset, entries)
     for branch in snapshot.branches:
         yield _branch_line(branch)
-    yield from commit_jsonl.written(loaded.commits)
+    for commit in loaded.commits.commits:
+        body: dict[str, Any] = loads(commit.body)
+        state = "open" if commit.state == "failed" else commit.state
+        columns = (commit.id, commit.number, commit.branch, commit.created, state)
+        summary = (str(body.get(name, "")) for name in _SUMMARY_FIELDS)
+        yield _CommitLine(*columns, list(commit.entries), *summary)
+    for use in loaded.commits.uses:
+        columns = (use.id, use.branch, use.created, use.head, use.commit)
+        yield _UseLine(*columns, loads(use.body))
     for label in loaded.labels:
         if label.score is not None:
             yield _LabelLine(label.message, label.judge, label.score, label.created)
@@ -198,7 +227,9 @@ class _Reader:
         self._branches: dict[UUID, BranchRecord] = {}
         self._names: set[str] = set()
         self._tails: set[UUID] = set()
-        self._commits = CommitReader()
+        self._commits: dict[UUID, CommitRecord] = {}
+        self._uses: dict[UUID, UseRecord] = {}
+        self._covered: set[UUID] = set()
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._starts: dict[UUID, int] = {}
 
@@ -211,23 +242,7 @@ class _Reader:
                 "labels, starts."
             )
         self._kind = kind
-        match line:
-            case _SessionLine():
-                self._session = self._take_session(line)
-            case _MessageLine():
-                self._take_message(line)
-            case _SegmentLine():
-                self._take_segment(line)
-            case _BranchLine():
-                self._take_branch(line)
-            case CommitLine():
-                self._commits.take_commit(line, self._messages)
-            case UseLine():
-                self._commits.take_use(line)
-            case _LabelLine():
-                self._take_label(line)
-            case _StartsLine():
-                self._take_starts(line)
+        getattr(self, f"_take_{line.__struct_config__.tag}")(line)
 
     def finished(self) -> LoadedSession:
         """Return the whole session after the last line; raises ValidationError."""
@@ -239,13 +254,15 @@ class _Reader:
         messages, branches = list(self._messages.values()), list(self._branches.values())
         snapshot = Snapshot(self._session, messages, segments, branches)
         labels = list(self._labels.values())
-        return LoadedSession(snapshot, self._commits.finished(), labels, self._starts)
+        commits = CommitsRecord(list(self._commits.values()), list(self._uses.values()))
+        return LoadedSession(snapshot, commits, labels, self._starts)
 
-    def _take_session(self, line: _SessionLine) -> SessionRecord:
+    def _take_session(self, line: _SessionLine) -> None:
         uid = line.id if line.key is None else session_id(self._owner, _check_key(line.key))
         party(line.user, "user")
         metadata = plain_dict(line.metadata, "metadata")
-        return SessionRecord(uid, line.key, line.user, line.created, line.created, metadata)
+        columns = (uid, line.key, line.user, line.created, line.created, metadata)
+        self._session = SessionRecord(*columns)
 
     def _take_message(self, line: _MessageLine) -> None:
         _refuse_duplicate(line.id, self._messages, "message")
@@ -301,6 +318,33 @@ class _Reader:
             capabilities=grants,
             metadata=plain_dict(line.metadata, "metadata"),
         )
+
+    def _take_commit(self, line: _CommitLine) -> None:
+        if line.id in self._commits or line.number != len(self._commits) + 1:
+            raise ValidationError(f"Commit {line.number} is not the next one.")
+        for entry in line.entries:
+            if entry not in self._messages or entry in self._covered:
+                raise ValidationError(f"Message {entry} is not there, or covered twice.")
+            self._covered.add(entry)
+        summary = {name: validate_text(getattr(line, name), name) for name in _SUMMARY_FIELDS}
+        self._commits[line.id] = CommitRecord(
+            line.id,
+            line.number,
+            line.branch,
+            line.created,
+            line.state,
+            tuple(line.entries),
+            dumps({} if line.state == "open" else summary),
+        )
+
+    def _take_use(self, line: _UseLine) -> None:
+        _refuse_duplicate(line.id, self._uses, "use")
+        if line.commit is not None and not 0 < line.commit <= len(self._commits):
+            raise ValidationError(f"There is no commit {line.commit} to count use {line.id}.")
+        used = plain_dict(line.used, "A use")
+        validate_text(used.get("uri"), "The URI of a use")
+        columns = (line.id, line.branch, line.created, line.head, dumps(used), line.commit)
+        self._uses[line.id] = UseRecord(*columns)
 
     def _take_label(self, line: _LabelLine) -> None:
         key = (line.message, validate_text(line.judge, "A judge's name"))
