@@ -130,7 +130,7 @@ class Forgetful(Database):
     [
         check
         for check in conformance.CHECKS
-        if check.__module__.rpartition(".")[2] in ("appends", "branches", "atomic")
+        if check.__module__.rpartition(".")[2] in ("histories", "branches", "refusals")
     ],
     ids=lambda check: check.__name__,
 )

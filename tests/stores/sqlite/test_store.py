@@ -24,7 +24,7 @@ from sennit.stores.sqlite.connection import preallocate_wal, wal_path_of
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ToolCall, faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, ConformanceCheck, DurableCheck
-from sennit.testing.conformance.fixtures import StoreFixture
+from sennit.testing.conformance.fixtures import Scenario
 from tests.talking import Talk
 
 
@@ -464,8 +464,8 @@ def test_the_work_of_a_fork_does_not_grow_with_the_number_of_branches(
 
 def test_a_lease_waits_for_no_disk_and_whatever_comes_after_it_does(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "a.db")
-    scene = StoreFixture(store)
-    branch = scene.branch("main", "one").id
+    scene = Scenario(store)
+    branch = scene.branch("main", "a").stored().id
     told: list[str] = []
     store._writer.set_trace_callback(told.append)
 
@@ -479,7 +479,7 @@ def test_a_lease_waits_for_no_disk_and_whatever_comes_after_it_does(tmp_path: Pa
     relaxed = [one for one in told if one.startswith("PRAGMA synchronous")]
     assert relaxed == ["PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FULL"] * 2
     told.clear()
-    scene.append(branch, "two")
+    scene.append("main", "b")
     assert not [one for one in told if "synchronous" in one]
     assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 2
     store.close()

@@ -11,42 +11,41 @@ raises AssertionError. A durable store must also pass DURABLE_CHECKS, whose argu
 that opens a store on the same data, empty at first, each time it is called. `run_all` runs CHECKS
 without pytest, which nothing here needs.
 
-Some checks set the time with `sennit.clock.using`: a store must read the time from `sennit.clock`.
+Some checks set the time with `sennit.clock.wall_clock_from`: a store must read the time from
+`sennit.clock`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from inspect import isfunction
+from functools import wraps
+from inspect import get_annotations, isfunction
 from itertools import chain
 from types import ModuleType
 from typing import Any, Protocol
 
 from sennit.stores.base import Store
 from sennit.testing.conformance import (
-    appends,
-    atomicity,
     branches,
+    calls,
     changes_since,
-    closing,
     commits,
     concurrency,
-    detached,
     durability,
     files,
-    forks,
+    histories,
     labels,
     leases,
     messages,
-    owners,
     reference_model,
-    rewrites,
+    refusals,
+    removed,
     runs,
     scale,
     search,
     sessions,
-    starts,
 )
+from sennit.testing.conformance.fixtures import Scenario
 
 __all__ = ["CHECKS", "DURABLE_CHECKS", "ConformanceCheck", "DurableCheck", "checks", "run_all"]
 
@@ -76,31 +75,41 @@ def _checks_of(module: ModuleType) -> tuple[Any, ...]:
     )
 
 
+def _on_store(check: Callable[[Any], None]) -> ConformanceCheck:
+    """Return a check that takes a store; most are written for a scenario in one."""
+    if "Store" in get_annotations(check).values():
+        return check
+
+    @wraps(check)
+    def on_store(store: Store) -> None:
+        check(Scenario(store))
+
+    return on_store
+
+
 _MODULES = (
     sessions,
     messages,
-    appends,
+    histories,
     branches,
-    forks,
-    rewrites,
+    refusals,
     changes_since,
-    atomicity,
-    owners,
+    calls,
     search,
-    detached,
+    removed,
     leases,
     runs,
-    starts,
     commits,
     files,
     labels,
-    closing,
     concurrency,
     reference_model,
     scale,
 )
 
-CHECKS: tuple[ConformanceCheck, ...] = tuple(chain.from_iterable(map(_checks_of, _MODULES)))
+CHECKS: tuple[ConformanceCheck, ...] = tuple(
+    map(_on_store, chain(refusals.REFUSALS, *map(_checks_of, _MODULES)))
+)
 """The checks that every store must pass."""
 
 DURABLE_CHECKS: tuple[DurableCheck, ...] = _checks_of(durability)

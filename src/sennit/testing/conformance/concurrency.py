@@ -9,8 +9,7 @@ from threading import Barrier
 from typing import TypeVar
 from uuid import UUID
 
-from sennit.errors import ConflictError, ExistsError, SennitError, StoreError
-from sennit.stores.base import Store
+from sennit.errors import SennitError, StoreError
 from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
@@ -23,7 +22,8 @@ from sennit.stores.records.sessions import (
 )
 from sennit.testing.conformance.fixtures import (
     OWNER,
-    StoreFixture,
+    TTL,
+    Scenario,
     branch,
     ids,
     messages,
@@ -49,8 +49,27 @@ def _together(action: Callable[[int], _T], count: int = _THREADS) -> list[_T]:
         return list(pool.map(run, range(count)))
 
 
+def _winner(action: Callable[[int], object]) -> int:
+    """Run `action` in threads; return the number of the only one that is not refused."""
+
+    def run(number: int) -> bool:
+        try:
+            action(number)
+        except SennitError:
+            return False
+        return True
+
+    won = [number for number, result in enumerate(_together(run)) if result]
+    same(len(won), 1, "Threads that were not refused")
+    return won[0]
+
+
 def _texts(number: int) -> list[str]:
     return [f"{number}:{step}" for step in range(_EACH)]
+
+
+def _appending(branch: UUID, *records: MessageRecord) -> tuple[AddMessages, Append]:
+    return AddMessages(records), Append(branch, ids(records))
 
 
 def _check_landed(texts: list[str]) -> None:
@@ -60,206 +79,124 @@ def _check_landed(texts: list[str]) -> None:
         same(own, _texts(number), f"The messages of thread {number}, in its order")
 
 
-def appends_of_many_threads_all_land_in_order(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
-
-    def run(number: int) -> list[BranchHead]:
-        records = messages(*_texts(number))
-        return [
-            scene.write(AddMessages((record,)), Append(main.id, (record.id,)))[0]
-            for record in records
-        ]
-
-    heads = [head for part in _together(run) for head in part]
-    _check_landed(scene.texts())
-    lengths = sorted(head.length for head in heads)
-    same(lengths, list(range(_THREADS * _EACH)), "The heads, each a place of its own")
-
-
-def heads_say_where_each_append_stands(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
+def appends_of_many_threads_all_land_in_order_where_their_heads_say(s: Scenario) -> None:
+    main, sizes = s.branch().stored().id, (1, 2)
 
     def run(number: int) -> list[tuple[int, UUID]]:
         places: list[tuple[int, UUID]] = []
-        for text in _texts(number)[::5]:
-            pair = messages(text, text)
-            head = scene.write(AddMessages(tuple(pair)), Append(main.id, ids(pair)))[0]
-            places += [(head.length + n, record.id) for n, record in enumerate(pair)]
+        records = messages(*_texts(number))
+        while records:
+            part, records = records[: sizes[number % 2]], records[sizes[number % 2] :]
+            (head,) = s.store.write(OWNER, s.id, _appending(main, *part))
+            places += [(head.length + n, record.id) for n, record in enumerate(part)]
         return places
 
-    places = [place for part in _together(run) for place in part]
-    history = scene.load().history(main.id)
-    same([uid for _, uid in sorted(places)], history, "The branch, put together from heads")
+    places = sorted(place for part in _together(run) for place in part)
+    _check_landed(s.texts())
+    same([uid for _, uid in places], s.load().history(main), "The branch, from the heads")
+    same([at for at, _ in places], list(range(_THREADS * _EACH)), "Each place once")
 
 
-def writes_of_many_threads_in_groups_all_land_in_order(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
-
-    def write(record: MessageRecord) -> Write:
-        return Write(OWNER, scene.id, (AddMessages((record,)), Append(main.id, (record.id,))))
+def writes_of_many_threads_in_groups_all_land_in_order(s: Scenario) -> None:
+    main = s.branch().stored().id
 
     def run(number: int) -> list[list[BranchHead] | SennitError]:
-        records = messages(*_texts(number))
-        return [
-            result
-            for at in range(0, _EACH, 5)
-            for result in store.write_many([write(record) for record in records[at : at + 5]])
-        ]
+        writes = [Write(OWNER, s.id, _appending(main, one)) for one in messages(*_texts(number))]
+        groups = (writes[at : at + 5] for at in range(0, _EACH, 5))
+        return [result for group in groups for result in s.store.write_many(group)]
 
     results = [result for part in _together(run) for result in part]
-    failed = [result for result in results if isinstance(result, SennitError)]
-    same(failed, [], "Writes that failed")
-    _check_landed(scene.texts())
+    same([one for one in results if isinstance(one, SennitError)], [], "Writes that failed")
+    _check_landed(s.texts())
 
 
-def the_same_write_by_many_threads_is_made_once(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main", "before")
-    records = messages("one", "two")
-    changes = AddMessages(tuple(records)), Append(main.id, ids(records))
-    heads = _together(lambda _: scene.write(*changes))
+def the_same_write_by_many_threads_is_made_once(s: Scenario) -> None:
+    changes = _appending(s.branch("main", "a").stored().id, *messages("b", "c"))
+    heads = _together(lambda _: s.store.write(OWNER, s.id, changes))
     same({head.length for (head,) in heads}, {1}, "Where the append stands, for every thread")
-    same(scene.texts(), ["before", "one", "two"], "The branch")
+    s.shows(main="abc")
 
 
-def of_many_changes_from_one_version_one_wins(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
-
-    def run(number: int) -> bool:
-        wanted = replace(main, resources=frozenset({f"{number}"}))
-        try:
-            scene.write(ChangeBranch(wanted))
-        except ConflictError:
-            return False
-        return True
-
-    won = [number for number, result in enumerate(_together(run)) if result]
-    same(len(won), 1, "Threads that changed the branch")
-    same(scene.stored(main.id).resources, frozenset({f"{won[0]}"}), "The grants of the winner")
+def of_many_who_want_one_thing_one_gets_it(s: Scenario) -> None:
+    main, store = s.branch().stored(), s.store
+    grants = [frozenset({f"{n}"}) for n in range(_THREADS)]
+    changes = [ChangeBranch(replace(main, resources=one)) for one in grants]
+    won = _winner(lambda n: store.write(OWNER, s.id, [changes[n]]))
+    same(s.stored().resources, grants[won], "The grants of the winner")
+    parts = [segment() for _ in range(_THREADS)]
+    won = _winner(lambda n: store.write(OWNER, s.id, [AddBranch(branch("x", parts[n]), parts[n])]))
+    same(s.stored("x").segment, parts[won].id, "The branch of the winner")
+    named = [s.branch(f"b{n}").stored(f"b{n}").id for n in range(_THREADS)]
+    won = _winner(lambda n: store.write(OWNER, s.id, [RenameBranch(named[n], "wanted")]))
+    same(s.stored("wanted").id, named[won], "The branch that was renamed")
+    _winner(lambda n: store.acquire(OWNER, s.id, main.id, f"holder {n}", TTL))
 
 
-def of_many_branches_with_one_name_one_is_made(store: Store) -> None:
-    scene = StoreFixture(store)
-
-    def run(_: int) -> bool:
-        on = segment()
-        try:
-            scene.write(AddBranch(branch("main", on), on))
-        except ValueError:  # ExistsError
-            return False
-        return True
-
-    same(_together(run).count(True), 1, "Threads that made the branch")
-    same(len(scene.load().branches), 1, "Branches")
-
-
-def of_many_branches_renamed_alike_one_is(store: Store) -> None:
-    scene = StoreFixture(store)
-    branches = [scene.branch(f"b{n}") for n in range(_THREADS)]
-
-    def run(number: int) -> bool:
-        try:
-            scene.write(RenameBranch(branches[number].id, "wanted"))
-        except ExistsError:
-            return False
-        return True
-
-    won = [number for number, result in enumerate(_together(run)) if result]
-    same(len(won), 1, "Threads that renamed theirs")
-    same(scene.stored(branches[won[0]].id).name, "wanted", "The winner's branch")
-
-
-def of_many_names_given_to_one_branch_one_stays(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main", "one")
-    _together(lambda number: scene.write(RenameBranch(main.id, f"{number}")))
-    stored = scene.stored(main.id)
+def of_many_names_given_to_one_branch_one_stays(s: Scenario) -> None:
+    main = s.branch("main", "a").stored()
+    _together(lambda n: s.store.write(OWNER, s.id, [RenameBranch(main.id, f"{n}")]))
+    (stored,) = s.load().branches.values()
     assert stored.name in map(str, range(_THREADS)), f"A name that nobody gave: {stored.name!r}"
     same(stored, replace(main, name=stored.name), "The branch")
 
 
-def of_many_who_want_a_lease_one_gets_it(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
-
-    def run(number: int) -> bool:
-        try:
-            store.acquire(OWNER, scene.id, main.id, f"holder {number}", 60_000_000)
-        except ConflictError:
-            return False
-        return True
-
-    same(_together(run).count(True), 1, "Threads that got the lease")
-
-
-def a_session_created_by_many_threads_is_one(store: Store) -> None:
+def a_session_created_by_many_threads_is_one(s: Scenario) -> None:
     record = session(key="shared")
-    created = _together(lambda n: store.create_session(OWNER, replace(record, key=f"by {n}")))
+    created = _together(lambda n: s.store.create_session(OWNER, replace(record, key=f"by {n}")))
     same(len({record.key for record in created}), 1, "Keys the threads were told")
-    listed = store.list_sessions(OWNER, contains=None, before=None, limit=100)
+    listed = s.store.list_sessions(OWNER, contains="by", before=None, limit=100)
     same(listed, created[:1], "The sessions listed")
 
 
-def readers_never_see_half_a_write(store: Store) -> None:
-    scene = StoreFixture(store)
-    main, side = scene.branch("main"), scene.branch("side")
+def readers_never_see_half_a_write(s: Scenario) -> None:
+    main, side = s.branch("main").stored().id, s.branch("side").stored("side").id
 
     def run(number: int) -> None:
         for _ in range(_EACH):
             if number % 2:
-                pair_ids = ids(pair := messages("x", "y"))
-                both = Append(main.id, pair_ids), Append(side.id, pair_ids)
-                scene.write(AddMessages(tuple(pair)), *both)
+                added, appended = _appending(main, *messages("x", "y"))
+                s.store.write(OWNER, s.id, [added, appended, Append(side, appended.entries)])
             else:
-                view = scene.load()
+                view = s.load()
                 same(view.texts("main"), view.texts("side"), "Two branches written together")
 
     _together(run)
-    same(len(scene.texts()), _THREADS * _EACH, "Messages on the branch")
+    same(len(s.texts()), _THREADS * _EACH, "Messages on the branch")
 
 
-def threads_on_sessions_of_their_own_do_not_meet(store: Store) -> None:
-    scenes = [StoreFixture(store) for _ in range(_THREADS)]
+def threads_on_sessions_of_their_own_do_not_meet(s: Scenario) -> None:
+    scenes = [s.beside() for _ in range(_THREADS)]
 
     def run(number: int) -> None:
-        main = scenes[number].branch("main")
-        for text in _texts(number):
-            scenes[number].append(main.id, text)
+        main = scenes[number].branch().stored().id
+        for record in messages(*_texts(number)):
+            scenes[number].write(*_appending(main, record))
 
     _together(run)
     for number, scene in enumerate(scenes):
         same(scene.texts(), _texts(number), f"The branch of thread {number}")
 
 
-def a_search_runs_beside_writes(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
+def a_search_runs_beside_writes(s: Scenario) -> None:
+    main = s.branch().stored().id
 
     def run(number: int) -> None:
-        for text in _texts(number)[:10]:
-            appended = scene.append(main.id, f"parrot {text}")[0]
-            hits = store.search(OWNER, "parrot", session=scene.id, limit=1000)
-            assert appended.id in {hit.message for hit in hits}, (
-                "A search missed a written message."
-            )
+        for record in messages(*(f"parrot {text}" for text in _texts(number)[:10])):
+            s.store.write(OWNER, s.id, _appending(main, record))
+            assert record.id in s.found("parrot", here=True), "A search missed a written message."
 
     _together(run)
 
 
-def a_closed_store_lets_no_thread_hang(store: Store) -> None:
-    scene = StoreFixture(store)
-    main = scene.branch("main")
+def a_closed_store_lets_no_thread_hang(s: Scenario) -> None:
+    main = s.branch().stored().id
 
     def run(number: int) -> list[str]:
         for step in range(_EACH):
             if number == 0 and step == 5:
-                store.close()
+                s.store.close()
             try:
-                scene.append(main.id, "x")
+                s.store.write(OWNER, s.id, _appending(main, *messages("x")))
             except StoreError as error:
                 return [str(error)]
         return []

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from sennit.errors import SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads
 from sennit.stores.base import Store
@@ -26,10 +27,13 @@ from sennit.stores.records.sessions import (
     Change,
     ChangeBranch,
     EventRecord,
+    Lease,
     MessageRecord,
     Owner,
     PutRun,
+    RemoveBranch,
     RemoveMessages,
+    RenameBranch,
     RunRecord,
     SegmentRecord,
     SessionRecord,
@@ -41,13 +45,14 @@ STRANGER = Owner("acme", "user", "bob")
 NOON = 1_600_000_000_000_000
 """A past time in microseconds, used as the creation time of records."""
 
-_TTL = 60_000_000
+TTL = 60_000_000
+"""The duration of leases, in microseconds."""
 
 _E = TypeVar("_E", bound=BaseException)
 
 
 class FakeClock:
-    """A clock that a check moves by hand; pass it to `sennit.clock.using`."""
+    """A clock that a check moves by hand; pass it to `sennit.clock.wall_clock_from`."""
 
     def __init__(self, now: int = NOON) -> None:
         self.now = now
@@ -181,17 +186,56 @@ class View:
             assert not lost, f"Entries without a message: {lost!r:.300}"
 
 
-class StoreFixture:
-    """One session in the store under test."""
+class Scenario:
+    """One session in the store under test; messages are named by their text, branches by name.
+
+    Texts are letters (`append("main", "ab")` appends two messages) or a list of sentences. A text
+    that was used before stands for the same message. Methods return the scenario, so that a check
+    reads as one sentence; `heads` has the result of the last write.
+    """
 
     def __init__(self, store: Store, owner: Owner = OWNER, uid: UUID | None = None) -> None:
         self.store, self.owner = store, owner
         self.id = store.create_session(owner, session(uid)).id
-        self._spoken: UUID | None = None
+        self.named: dict[str, MessageRecord] = {}
+        self.heads: list[BranchHead] = []
+        self._last: tuple[Change, ...] = ()
 
-    def write(self, *changes: Change) -> list[BranchHead]:
+    def beside(self, owner: Owner | None = None, uid: UUID | None = None) -> Scenario:
+        """Create another session in the same store."""
+        return Scenario(self.store, owner or self.owner, uid)
+
+    def __getitem__(self, text: str) -> UUID:
+        return self.named[text].id
+
+    def ids(self, texts: Iterable[str]) -> tuple[UUID, ...]:
+        """Return the ids of messages."""
+        return tuple(self[text] for text in texts)
+
+    def adding(self, texts: Iterable[str]) -> AddMessages:
+        """Return the change that stores the messages not used before."""
+        new = {text: message(text) for text in texts if text not in self.named}
+        self.named |= new
+        return AddMessages(tuple(new.values()))
+
+    def write(self, *changes: Change) -> Self:
         """Write to the session."""
-        return self.store.write(self.owner, self.id, changes)
+        self._last = changes
+        self.heads = self.store.write(self.owner, self.id, changes)
+        return self
+
+    def again(self) -> Self:
+        """Repeat the last write, as after a lost acknowledgement; it must give the same heads."""
+        first = self.heads
+        same(self.write(*self._last).heads, first, "Heads of the repetition")
+        return self
+
+    def refuses(self, kind: type[SennitError], *changes: Change) -> Self:
+        """Assert that a write raises `kind` and changes nothing in the session."""
+        before = self.store.load(self.owner, self.id)
+        raises(kind, lambda: self.store.write(self.owner, self.id, changes), f"{changes!r:.200}")
+        same(self.store.load(self.owner, self.id), before, "The session after a refused write")
+        return self
 
     def load(self) -> View:
         """Load the session and check its integrity."""
@@ -203,106 +247,166 @@ class StoreFixture:
         """Return the changes since `known`, a length per segment."""
         return View(self.store.changes(self.owner, self.id, known))
 
-    def stored(self, uid: UUID) -> BranchRecord:
+    def stored(self, name: str = "main") -> BranchRecord:
         """Load a branch record."""
-        return self.load().branches[uid]
+        return self.load().named(name)
 
     def texts(self, name: str = "main") -> list[str]:
         """Load the message texts of a branch."""
         return self.load().texts(name)
 
-    def say(self, *texts: str) -> list[MessageRecord]:
-        """Store messages without appending them to a branch."""
-        records = messages(*texts)
-        self.write(AddMessages(tuple(records)))
-        return records
-
-    def speak(self, *texts: str) -> list[MessageRecord]:
-        """Append messages to a separate branch, created when first needed."""
-        if self._spoken is None:
-            self._spoken = self.branch("spoken").id
-        return self.append(self._spoken, *texts)
-
-    def branch(self, name: str = "main", *texts: str) -> BranchRecord:
-        """Create a branch with these messages."""
-        records, on = messages(*texts), segment()
-        record = branch(name, on)
-        self.write(
-            AddMessages(tuple(records)), AddBranch(record, on), Append(record.id, ids(records))
-        )
-        return replace(record, length=len(records))
-
-    def append(self, uid: UUID, *texts: str) -> list[MessageRecord]:
-        """Append new messages to a branch."""
-        records = messages(*texts)
-        self.write(AddMessages(tuple(records)), Append(uid, ids(records)))
-        return records
-
-    def fork(self, source: UUID, name: str, at: int | None = None) -> BranchRecord:
-        """Fork a branch after its first `at` messages, or after all."""
+    def shows(self, **texts: str) -> Self:
+        """Assert the histories of branches."""
         view = self.load()
-        at = len(view.history(source)) if at is None else at
-        base = view.holder(view.branches[source].segment, at - 1) if at else None
-        on = segment((), base, at)
-        record = branch(name, on)
-        self.write(AddBranch(record, on))
-        return record
+        for name, expected in texts.items():
+            same("".join(view.texts(name)), expected, f"The branch {name!r}")
+        return self
 
-    def rewrite(self, uid: UUID, entries: Sequence[UUID]) -> ChangeBranch:
-        """Replace the history of a branch by a new segment without a base; return the change."""
-        on = segment(entries)
-        change = ChangeBranch(replace(self.stored(uid), segment=on.id), on)
-        self.write(change)
-        return change
+    def holds(self, texts: Iterable[str]) -> Self:
+        """Assert which messages are stored, on a branch or not, in this order."""
+        expected = [self.named[text] for text in texts]
+        same(list(self.load().messages.values()), expected, "The messages")
+        return self
 
-    def forget(self, *records: MessageRecord) -> None:
+    def add(self, texts: Iterable[str]) -> Self:
+        """Store messages without appending them to a branch."""
+        return self.write(self.adding(texts))
+
+    def branch(self, name: str = "main", texts: Iterable[str] = (), **fields: Any) -> Self:
+        """Create a branch with these messages."""
+        added, on = self.adding(texts), segment()
+        record = branch(name, on, **fields)
+        return self.write(added, AddBranch(record, on), Append(record.id, self.ids(texts)))
+
+    def append(self, name: str, texts: Iterable[str]) -> Self:
+        """Append messages to a branch; those not used before are added in the same write."""
+        added, to = self.adding(texts), self.stored(name).id
+        return self.write(*([added] if added.messages else []), Append(to, self.ids(texts)))
+
+    def forking(self, source: str, name: str, at: int | None = None, **fields: Any) -> AddBranch:
+        """Return the change that forks a branch after its first `at` messages, or after all."""
+        view = self.load()
+        record = view.named(source)
+        at = len(view.history(record.id)) if at is None else at
+        on = segment((), view.holder(record.segment, at - 1) if at else None, at)
+        return AddBranch(branch(name, on, **fields), on)
+
+    def fork(self, source: str, name: str, at: int | None = None) -> Self:
+        """Fork a branch after its first `at` messages, or after all."""
+        return self.write(self.forking(source, name, at))
+
+    def rewriting(self, name: str, texts: Iterable[str], keep: int = 0) -> ChangeBranch:
+        """Return the change of a history to its first `keep` messages and these."""
+        view = self.load()
+        record = view.named(name)
+        base = view.holder(record.segment, keep - 1) if keep else None
+        on = segment(self.ids(texts), base, keep)
+        return ChangeBranch(replace(record, segment=on.id), on)
+
+    def rewrite(self, name: str, texts: Iterable[str], keep: int = 0) -> Self:
+        """Replace a history by its first `keep` messages and these."""
+        return self.write(self.rewriting(name, texts, keep))
+
+    def changing(self, name: str, /, **fields: Any) -> ChangeBranch:
+        """Return the change of a branch's fields."""
+        return ChangeBranch(replace(self.stored(name), **fields))
+
+    def change(self, name: str, /, **fields: Any) -> Self:
+        """Change fields of a branch."""
+        return self.write(self.changing(name, **fields))
+
+    def rename(self, name: str, new: str) -> Self:
+        """Rename a branch."""
+        return self.write(RenameBranch(self.stored(name).id, new))
+
+    def remove(self, *names: str) -> Self:
+        """Remove branches."""
+        return self.write(*(RemoveBranch(self.stored(name).id) for name in names))
+
+    def erase(self, texts: Iterable[str]) -> Self:
         """Erase messages."""
-        self.write(RemoveMessages(ids(records)))
+        erased = self.ids(texts)
+        for text in texts:
+            del self.named[text]
+        return self.write(RemoveMessages(erased))
+
+    def found(self, text: str, *, here: bool = False) -> set[UUID]:
+        """Search the owner's messages, or only those of this session."""
+        scope = self.id if here else None
+        hits = self.store.search(self.owner, text, session=scope, limit=100_000)
+        return {hit.message for hit in hits}
+
+    def finds(self, text: str, texts: Iterable[str] = ()) -> Self:
+        """Assert which messages a search finds."""
+        same(self.found(text), set(self.ids(texts)), f"Messages found for {text!r}")
+        return self
 
 
 class LeaseFixture:
     """A leased branch, with its runs and events."""
 
-    def __init__(self, scene: StoreFixture, name: str = "main") -> None:
-        self.scene, self.store = scene, scene.store
-        self.branch = scene.branch(name, "one").id
-        self.lease = self.store.acquire(scene.owner, scene.id, self.branch, "ada", _TTL)
+    def __init__(self, scene: Scenario, name: str = "main") -> None:
+        self.scene, self.store, self.name = scene, scene.store, name
+        self.branch = scene.branch(name, "a").stored(name).id
+        self.lease = self.acquire("ada")
         self.token = self.lease.token
 
-    def run(self, **fields: object) -> RunRecord:
+    @property
+    def key(self) -> tuple[Owner, UUID, UUID]:
+        """The owner, session and branch, as the store's methods take them."""
+        return self.scene.owner, self.scene.id, self.branch
+
+    def beside(self, name: str = "side") -> LeaseFixture:
+        """Create and lease another branch."""
+        return LeaseFixture(self.scene, name)
+
+    def acquire(self, holder: str, ttl: int = TTL) -> Lease:
+        """Acquire the lease; with a `ttl` of 0 it has expired at the next call."""
+        return self.store.acquire(*self.key, holder, ttl)
+
+    def renew(self, lease: Lease) -> Lease:
+        """Renew a lease."""
+        return self.store.renew(self.scene.owner, self.scene.id, lease, TTL)
+
+    def release(self, lease: Lease) -> None:
+        """Release a lease."""
+        self.store.release(self.scene.owner, self.scene.id, lease)
+
+    def putting(self, run: RunRecord, **fields: Any) -> PutRun:
+        """Return the change that stores a run with other fields."""
+        return PutRun(msgspec.structs.replace(run, **fields), self.token)
+
+    def run(self, **fields: Any) -> RunRecord:
         """Store a run and return its record."""
         record = RunRecord(new_id(), self.branch, "running", NOON, NOON, b'{"model":"gpt"}')
-        record = msgspec.structs.replace(record, **fields)
-        self.scene.write(PutRun(record, self.token))
-        return record
-
-    def add(self, *events: EventRecord, token: int | None = None) -> None:
-        """Store events."""
-        self.scene.write(self.adding(*events, token=token))
+        change = self.putting(record, **fields)
+        self.scene.write(change)
+        return change.run
 
     def adding(self, *events: EventRecord, token: int | None = None) -> AddEvents:
         """Return the change that stores events."""
         return AddEvents(self.branch, events, self.token if token is None else token)
 
+    def add(self, *events: EventRecord, token: int | None = None) -> None:
+        """Store events."""
+        self.scene.write(self.adding(*events, token=token))
+
     def runs(self) -> list[RunRecord]:
         """Return the stored runs."""
-        return self.store.runs(self.scene.owner, self.scene.id, self.branch)
+        return self.store.runs(*self.key)
 
-    def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
+    def events(self, after: int = 0, limit: int = 10_000) -> list[EventRecord]:
         """Return a page of the stored events."""
-        return self.store.events(self.scene.owner, self.scene.id, self.branch, after, limit)
+        return self.store.events(*self.key, after, limit)
 
-    def last(self) -> int:
-        """Return the number of the last event."""
-        return self.store.last_event(self.scene.owner, self.scene.id, self.branch)
+    def last(self) -> tuple[int, RunRecord | None]:
+        """Return the number of the last event, and the newest run."""
+        return self.store.last_event(*self.key), self.store.last_run(*self.key)
 
-    def last_run(self) -> RunRecord | None:
-        """Return the newest run."""
-        return self.store.last_run(self.scene.owner, self.scene.id, self.branch)
-
-    def last_runs(self) -> dict[UUID, RunRecord]:
-        """Return the newest run of each branch."""
-        return self.store.last_runs(self.scene.owner, self.scene.id)
+    def shows(self, runs: list[RunRecord], events: list[EventRecord]) -> None:
+        """Assert the runs and events of the branch."""
+        same(self.runs(), runs, "Runs")
+        same(self.events(), events, "Events")
 
 
 def deltas(run: RunRecord, *seqs: int, about: UUID | None = None) -> list[EventRecord]:

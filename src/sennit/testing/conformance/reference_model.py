@@ -14,7 +14,6 @@ from uuid import UUID
 
 from sennit.errors import SennitError
 from sennit.ids import new_id
-from sennit.stores.base import Store
 from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
@@ -30,7 +29,7 @@ from sennit.stores.records.sessions import (
     Snapshot,
 )
 from sennit.testing.conformance.fixtures import (
-    StoreFixture,
+    Scenario,
     View,
     branch,
     ids,
@@ -49,7 +48,7 @@ _LATE = 2**62  # after all that ever happens
 class _Model:
     """The expected session: messages, and each branch with its whole history."""
 
-    scene: StoreFixture
+    scene: Scenario
     random: Random
     erases: bool = False
     """Whether messages on branches are erased too, which `changes` does not report."""
@@ -93,8 +92,7 @@ class _Model:
     def check_found(self) -> None:
         """Assert that a search finds exactly the messages on branches."""
         store, home = self.scene.store, self.scene.id
-        hits = store.search(self.scene.owner, "message", session=home, limit=_ALL)
-        same({hit.message for hit in hits}, self._shown(), "What is found")
+        same(self.scene.found("message", here=True), self._shown(), "What is found")
         gone = store.removed(self.scene.owner, home, _LATE, _ALL)
         removed = self.messages.keys() - self._shown()
         same({one.message for one in gone}, removed, "What was removed from its last branch")
@@ -224,7 +222,7 @@ class _Model:
         return one
 
     def _append(self, record: BranchRecord, entries: tuple[UUID, ...], *before: Change) -> None:
-        heads = self.scene.write(*before, Append(record.id, entries))
+        heads = self.scene.write(*before, Append(record.id, entries)).heads
         same(heads[0].length, record.length, "The head before an append")
         self.histories[record.id] += entries
         self._keep(replace(record, length=record.length + len(entries)))
@@ -246,7 +244,7 @@ class _Model:
 class _Observer:
     """A reader that loads once and then refreshes incrementally."""
 
-    def __init__(self, scene: StoreFixture) -> None:
+    def __init__(self, scene: Scenario) -> None:
         self.scene = scene
         self.snapshot = scene.store.load(scene.owner, scene.id)
 
@@ -273,66 +271,48 @@ class _Observer:
         return View(self.snapshot)
 
 
-def _played(store: Store, seed: int, writes: int = _WRITES, *, erases: bool = True) -> _Model:
-    model = _Model(StoreFixture(store), Random(seed), erases)
-    for _ in range(writes):
+def _observed(
+    model: _Model, observers: list[_Observer], refresh: Callable[[_Observer], View]
+) -> None:
+    """Apply random writes; let an observer refresh now and then, and all of them at the end."""
+    for _ in range(_WRITES):
         model.step()
-    return model
+        if model.random.random() < 0.3:
+            model.check(refresh(model.random.choice(observers)), loaded=False)
+    for observer in observers:
+        model.check(refresh(observer), loaded=False)
 
 
-def random_writes_load_as_a_plain_model_says(store: Store) -> None:
-    for seed in (1, 2):
-        model = _played(store, seed)
-        model.check(model.scene.load(), loaded=True)
-
-
-def random_writes_agree_with_a_plain_model_all_along(store: Store) -> None:
-    model = _Model(StoreFixture(store), Random(3), erases=True)
-    for _ in range(100):
+def random_writes_agree_with_a_plain_model_all_along(s: Scenario) -> None:
+    model = _Model(s, Random(3), erases=True)
+    for _ in range(_WRITES):
         model.step()
-        model.check(model.scene.load(), loaded=True)
+        model.check(s.load(), loaded=True)
+    model.check(s.changes({}), loaded=False)
 
 
-def changes_from_nothing_are_what_is_loaded(store: Store) -> None:
-    model = _played(store, 4, 150)
-    model.check(model.scene.changes({}), loaded=False)
-
-
-def changes_from_any_earlier_point_lead_to_what_is_loaded(store: Store) -> None:
-    model, observers = _Model(StoreFixture(store), Random(5)), list[_Observer]()
+def changes_from_any_earlier_point_lead_to_what_is_loaded(s: Scenario) -> None:
+    model, observers = _Model(s, Random(5)), list[_Observer]()
     for step in range(_WRITES):
         model.step()
         if step % 30 == 0:
-            observers.append(_Observer(model.scene))
+            observers.append(_Observer(s))
     for observer in observers:
         model.check(observer.refresh(), loaded=False)
 
 
-def observers_who_refresh_now_and_then_see_the_same(store: Store) -> None:
-    model = _Model(StoreFixture(store), Random(6))
-    observers = [_Observer(model.scene) for _ in range(3)]
-    for _ in range(150):
-        model.step()
-        if model.random.random() < 0.3:
-            model.check(model.random.choice(observers).refresh(), loaded=False)
-    for observer in observers:
-        model.check(observer.refresh(), loaded=False)
+def observers_who_refresh_now_and_then_see_the_same(s: Scenario) -> None:
+    _observed(_Model(s, Random(6)), [_Observer(s) for _ in range(3)], _Observer.refresh)
 
 
-def observers_who_load_when_a_version_changed_notice_erasures(store: Store) -> None:
-    model = _Model(StoreFixture(store), Random(10), erases=True)
-    observers = [_Observer(model.scene) for _ in range(3)]
-    for _ in range(150):
-        model.step()
-        if model.random.random() < 0.3:
-            model.check(model.random.choice(observers).refresh_or_load(), loaded=False)
-    for observer in observers:
-        model.check(observer.refresh_or_load(), loaded=False)
+def observers_who_load_when_a_version_changed_notice_erasures(s: Scenario) -> None:
+    model = _Model(s, Random(10), erases=True)
+    _observed(model, [_Observer(s) for _ in range(3)], _Observer.refresh_or_load)
 
 
-def sessions_written_to_in_turns_stay_apart(store: Store) -> None:
-    models = [_Model(StoreFixture(store), Random(seed), erases=True) for seed in (7, 8, 9)]
-    for step in range(180):
+def sessions_written_to_in_turns_stay_apart(s: Scenario) -> None:
+    models = [_Model(s.beside(), Random(seed), erases=True) for seed in (7, 8, 9)]
+    for step in range(300):
         models[step % 3].step()
     for model in models:
         model.check(model.scene.load(), loaded=True)
