@@ -446,3 +446,10 @@ def test_middleware_that_a_program_adds_to_the_app_sees_every_request() -> None:
 
     assert asyncio.run(ask()) == [200, 404]
     assert paths == ["/api/health", "/nothing"]
+
+
+def test_tokens_added_at_once_are_all_kept_even_the_first(tmp_path: Path) -> None:
+    path, tokens = tmp_path / "new" / "tokens.json", [new_token()[1] for _ in range(16)]
+    with ThreadPoolExecutor(len(tokens)) as threads:
+        list(threads.map(lambda token: add_token(path, token), tokens))
+    assert read_tokens(path).keys() == {token.id for token in tokens}

@@ -135,6 +135,7 @@ def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
 
 def add_token(path: Path, line: Token) -> None:
     """Add a token to the file; create the file if there is none."""
+    make_private_folder(path.parent)  # which the lock needs
     with _exclusive(path):
         tokens = read_tokens(path) if path.exists() else {}
         write_tokens(path, [*tokens.values(), line])
