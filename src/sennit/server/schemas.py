@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, convert
 
 from sennit import clock
 from sennit.errors import ValidationError, short_repr
@@ -133,7 +133,7 @@ def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
 
 
 def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
-    runs = RunRepository(branch)
+    runs, origin = RunRepository(branch), branch.forked_from
     state = "ended" if last is None else last.state
     running = state == "running" and has_active_run(runs)
     waiting = len(pending_approvals(branch)) if state == "suspended" else 0
@@ -142,21 +142,10 @@ def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
         name=branch.name,
         created_at=clock.to_iso(branch.created_us),
         message_count=len(branch),
-        forked_from=_origin(branch),
+        forked_from=None if origin is None else convert(origin, Origin, from_attributes=True),
         running=running,
         waiting=waiting,
         interrupted=state != "ended" and not running and not waiting,
-    )
-
-
-def _origin(branch: Branch) -> Origin | None:
-    origin = branch.forked_from
-    if origin is None:
-        return None
-    return Origin(
-        branch_id=origin.branch_id,
-        branch_name=origin.branch_name,
-        message_count=origin.message_count,
     )
 
 
@@ -164,12 +153,11 @@ def message_shape(
     message: Message, index: int | None = None, siblings: list[Sibling] | None = None
 ) -> MessageShape:
     """Return a message as its schema."""
-    content = message.content
-    if (about := message.about) is not None:
-        return _record_shape(message, about, index)
-    fields: dict[str, Any] = {}
+    content, fields, about = message.content, dict[str, Any](), message.about
     text = content.words
     match content:
+        case _ if about is not None:  # application data: its description, without its content
+            text = about
         case AssistantResponseContent():
             if content.reasoning:
                 fields["reasoning"] = content.reasoning
@@ -190,28 +178,13 @@ def message_shape(
         id=message.id,
         index=index,
         role=message.role.value,
-        kind=_KINDS.get(content.kind, "custom"),
+        kind=_KINDS.get(content.kind, "custom") if about is None else "record",
         text=text,
         sender=_sender_name(message.sender),
         created_at=clock.to_iso(message.created_us),
-        metadata=dict(message.metadata),
+        metadata=dict(message.metadata) if about is None else {},
         siblings=siblings or [],
         **fields,
-    )
-
-
-def _record_shape(message: Message, text: str, index: int | None) -> MessageShape:
-    """Return application data on a branch: its description, without its content."""
-    return MessageShape(
-        id=message.id,
-        index=index,
-        role=message.role.value,
-        kind="record",
-        text=text,
-        sender=_sender_name(message.sender),
-        created_at=clock.to_iso(message.created_us),
-        metadata={},
-        siblings=[],
     )
 
 

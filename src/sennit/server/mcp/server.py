@@ -21,7 +21,7 @@ from pydantic import ValidationError as Misfit
 from sennit.errors import MissingExtraError, SennitError, short_repr
 from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import MAX_INLINE_BYTES, check_value_count
-from sennit.server.http.errors import HTTPError, error_for, internal_error, log_unexpected
+from sennit.server.http.errors import INTERNAL_ERROR, HTTPError, log_unexpected
 from sennit.server.http.limits import read_body, replay_body
 from sennit.server.mcp.tools import TOOLS, McpScope, McpTool, allowed_tools
 
@@ -104,7 +104,7 @@ async def _call_tool(access: McpScope, name: str, arguments: dict[str, Any]) -> 
         return _error_result(str(error))
     except Exception as error:
         log_unexpected(_log, f"the tool {name}", error)
-        return _error_result(internal_error().message)
+        return _error_result(INTERNAL_ERROR)
 
 
 def _find_tool(access: McpScope, name: str) -> McpTool:
@@ -184,10 +184,7 @@ class McpApp:
         if len(body) > MAX_INLINE_BYTES:
             values = min(limits.values, _MAX_VALUES)
             await self._server.work.run(caller, check_value_count, body, values)
-        try:
-            app: ASGIApp = await self._app()
-        except SennitError as error:
-            app = error_for(error).response()
+        app = await self._app()
         async with self._server.work.slot(caller, "mcp"):
             await app(scope, replay_body(body, receive), send)
 

@@ -1,6 +1,6 @@
 """MCP tools: search, read, write, fork and continue sessions.
 
-Each tool is an entry of `TOOLS`: its validated arguments, its scope and its function. Results are
+Each tool is a function in `TOOLS`, with its scope and the model of its arguments. Results are
 bounded, since a model's context window is small: long texts and lists are paginated, and each page
 says how to get the next. This module does not depend on the MCP protocol.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +41,7 @@ MAX_ANSWER_CHARS = 24_000
 _MAX_MESSAGE_CHARS = 6_000
 """The length at which a message is cut."""
 _MAX_ENTRIES = 500
+_Run = TypeVar("_Run", bound=Callable[..., Awaitable[dict[str, Any]]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +150,54 @@ class ContinueSession(ToolArguments):
     branch: str | None = _BRANCH
 
 
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool and the function that runs it."""
+
+    scope: Scope
+    arguments: type[ToolArguments]
+    run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.run.__name__
+
+    @property
+    def description(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.run.__doc__ or "").partition("\n")[0]
+
+    @property
+    def reads_only(self) -> bool:
+        """True if it changes nothing."""
+        return self.scope == "read"
+
+
+TOOLS: dict[str, McpTool] = {}
+
+
+def _tool(scope: Scope) -> Callable[[_Run], _Run]:
+    """Add a function to TOOLS; its `args` annotation is the model of its arguments."""
+
+    def add(run: _Run) -> _Run:
+        TOOLS[run.__name__] = McpTool(scope, get_type_hints(run)["args"], run)
+        return run
+
+    return add
+
+
+@_tool("read")
 async def search(access: McpScope, args: Search) -> dict[str, Any]:
-    """Return matching memories and messages, best first."""
+    """Search the memories of the user and all messages of past sessions."""
     categories = {"all": None, "messages": "message", "memories": list(Category)}[args.kind]
     matches = await access.client.afind(args.query, args.within, args.limit, category=categories)
     return {"found": [match.to_dict() for match in matches]}
 
 
+@_tool("read")
 async def list_sessions(access: McpScope, args: ListSessions) -> dict[str, Any]:
-    """Return a page of sessions, last changed first."""
+    """List past sessions, the one changed last first; more with `before`."""
     before = None if args.before is None else cursor(args.before)
     infos = await access.client.asessions(contains=args.contains, before=before, limit=args.limit)
     sessions = [
@@ -172,8 +212,9 @@ async def list_sessions(access: McpScope, args: ListSessions) -> dict[str, Any]:
     return {"sessions": sessions, "next": more}
 
 
+@_tool("read")
 async def read_session(access: McpScope, args: ReadSession) -> dict[str, Any]:
-    """Return a page of a branch's messages, by default the last, and all branch names."""
+    """Read messages of a session. Gives the last ones; go back with `before`."""
     session = await access.client.asession(args.session, create=False)
     return await to_thread(_page, session, args)
 
@@ -214,8 +255,9 @@ def _message_dict(index: int, message: Message) -> dict[str, Any]:
     }
 
 
+@_tool("read")
 async def list_files(access: McpScope, args: ListFiles) -> dict[str, Any]:
-    """List a folder."""
+    """List a folder of memories, skills, resources or sessions by its URI."""
     entries = await access.client.fs.als(args.uri)
     result: dict[str, Any] = {"entries": [_entry(entry) for entry in entries[:_MAX_ENTRIES]]}
     left_out = len(entries) - _MAX_ENTRIES
@@ -227,8 +269,9 @@ def _entry(entry: FileEntry) -> dict[str, Any]:
     return {"uri": entry.uri, "kind": kind, "size": entry.size, "abstract": entry.abstract}
 
 
+@_tool("read")
 async def read_file(access: McpScope, args: ReadFile) -> dict[str, Any]:
-    """Return the text of a file from an offset on."""
+    """Read a memory or another file. Long ones come in pieces: see next_offset."""
     text = await access.client.fs.aread(args.uri)
     if args.offset > len(text):
         raise OutOfRangeError(
@@ -239,8 +282,12 @@ async def read_file(access: McpScope, args: ReadFile) -> dict[str, Any]:
     return result | ({"next_offset": end} if end < len(text) else {})
 
 
+@_tool("write")
 async def write_file(access: McpScope, args: WriteFile) -> dict[str, Any]:
-    """Write a file; raise AccessError for a shared file without the scope "admin"."""
+    """Write a memory or another file; what it said before stays in its history.
+
+    Raises AccessError for a shared file without the scope "admin".
+    """
     if Uri.parse(args.uri).is_shared and not access.allows("admin"):
         raise AccessError(
             "Writing a file that the tenant shares needs a token with the scope 'admin'."
@@ -249,8 +296,9 @@ async def write_file(access: McpScope, args: WriteFile) -> dict[str, Any]:
     return {"uri": entry.uri, "version": entry.version, "size": entry.size}
 
 
+@_tool("write")
 async def add_message(access: McpScope, args: AddMessage) -> dict[str, Any]:
-    """Append a message to a branch, without calling a model."""
+    """Put a message at the end of a session, without asking a model."""
     session = await access.client.asession(args.session)
     branch = None if args.branch is None else session.get_branch(args.branch)
     group = await session.aadd_message(args.role, args.text, branches=branch)
@@ -263,8 +311,9 @@ async def add_message(access: McpScope, args: AddMessage) -> dict[str, Any]:
     }
 
 
+@_tool("write")
 async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
-    """Fork a branch, sharing its history."""
+    """Fork a session at a message, to try another way; the original stays."""
     session = await access.client.asession(args.session, create=False)
     source = _branch(session, args.branch)
     fork = await session.afork(
@@ -273,8 +322,9 @@ async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
     return {"branch": fork.name, "forked_from": source.name, "messages": len(fork)}
 
 
+@_tool("run")
 async def continue_session(access: McpScope, args: ContinueSession) -> dict[str, Any]:
-    """Append a user message, and let the model answer."""
+    """Say something in a session and have the model of this server answer."""
     if access.model is None:
         raise ValidationError("This server has no model; add an answer with add_message.")
     session = await access.client.asession(args.session, create=False)
@@ -309,92 +359,6 @@ def _branch(session: Session, name: str | None) -> Branch:
 def _cut(text: str, max_chars: int) -> str:
     more = len(text) - max_chars
     return text if more <= 0 else f"{text[:max_chars]}… ({more} letters more)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpTool:
-    """A tool and the function that runs it."""
-
-    name: str
-    description: str
-    arguments: type[ToolArguments]
-    scope: Scope
-    run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
-
-    @property
-    def reads_only(self) -> bool:
-        """True if it changes nothing."""
-        return self.scope == "read"
-
-
-TOOLS: dict[str, McpTool] = {
-    tool.name: tool
-    for tool in (
-        McpTool(
-            name="search",
-            description="Search the memories of the user and all messages of past sessions.",
-            arguments=Search,
-            scope="read",
-            run=search,
-        ),
-        McpTool(
-            name="list_sessions",
-            description="List past sessions, the one changed last first; more with `before`.",
-            arguments=ListSessions,
-            scope="read",
-            run=list_sessions,
-        ),
-        McpTool(
-            name="read_session",
-            description="Read messages of a session. Gives the last ones; go back with `before`.",
-            arguments=ReadSession,
-            scope="read",
-            run=read_session,
-        ),
-        McpTool(
-            name="list_files",
-            description="List a folder of memories, skills, resources or sessions by its URI.",
-            arguments=ListFiles,
-            scope="read",
-            run=list_files,
-        ),
-        McpTool(
-            name="read_file",
-            description="Read a memory or another file. Long ones come in pieces: see next_offset.",
-            arguments=ReadFile,
-            scope="read",
-            run=read_file,
-        ),
-        McpTool(
-            name="write_file",
-            description="Write a memory or another file; what it said before stays in its history.",
-            arguments=WriteFile,
-            scope="write",
-            run=write_file,
-        ),
-        McpTool(
-            name="add_message",
-            description="Put a message at the end of a session, without asking a model.",
-            arguments=AddMessage,
-            scope="write",
-            run=add_message,
-        ),
-        McpTool(
-            name="fork_session",
-            description="Fork a session at a message, to try another way; the original stays.",
-            arguments=ForkSession,
-            scope="write",
-            run=fork_session,
-        ),
-        McpTool(
-            name="continue_session",
-            description="Say something in a session and have the model of this server answer.",
-            arguments=ContinueSession,
-            scope="run",
-            run=continue_session,
-        ),
-    )
-}
 
 
 def allowed_tools(access: McpScope) -> list[McpTool]:

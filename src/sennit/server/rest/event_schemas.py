@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from sennit import clock
@@ -32,14 +34,6 @@ _COPIED_FIELDS = (
 )
 
 
-class NoticeShape(ResponseModel):
-    """A notice or warning of a run."""
-
-    severity: str
-    code: str
-    text: str
-
-
 class MetricsShape(ResponseModel):
     """The usage of a run."""
 
@@ -60,7 +54,7 @@ class ResultShape(ResponseModel):
 
     stop_reason: str
     success: bool
-    notices: list[NoticeShape]
+    notices: list[Notice]
     metrics: MetricsShape
 
 
@@ -94,7 +88,7 @@ class EventShape(ResponseModel):
     branch_id: UUID | UnsetType = UNSET
     count: int | UnsetType = UNSET
     items: list[ItemShape] | UnsetType = UNSET
-    notice: NoticeShape | UnsetType = UNSET
+    notice: Notice | UnsetType = UNSET
     result: ResultShape | UnsetType = UNSET
 
 
@@ -123,7 +117,7 @@ def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
         case events.RunEnded():
             fields["result"] = result_shape(event.result)
         case events.WarningIssued():
-            fields["notice"] = _notice(event.notice)
+            fields["notice"] = event.notice
         case events.ContextAdded():
             fields["items"] = [item_shape(item) for item in event.items]
         case _:
@@ -160,29 +154,13 @@ def result_shape(result: Return) -> ResultShape:
     return ResultShape(
         stop_reason=result.stop_reason or "",
         success=result.success,
-        notices=[_notice(notice) for notice in result.messages],
+        notices=list(result.messages),
         metrics=_metrics(result.metrics),
     )
 
 
-def _notice(notice: Notice) -> NoticeShape:
-    return NoticeShape(severity=notice.severity, code=notice.code, text=notice.text)
-
-
 def _metrics(metrics: Metrics) -> MetricsShape:
-    usage = metrics.usage
-    return MetricsShape(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cached_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        cost=usage.cost,
-        turns=metrics.turns,
-        tool_calls=metrics.tool_calls,
-        seconds=metrics.seconds,
-        finish_reason=metrics.finish_reason,
-        model=metrics.model,
-    )
+    return msgspec.convert({**asdict(metrics.usage), **asdict(metrics)}, MetricsShape)
 
 
 def run_shapes(branch: Branch, limit: int) -> list[RunShape]:

@@ -15,28 +15,12 @@ from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.filesystem import FileSystem
 from sennit.memory.uri import SCHEME, Uri
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
-from sennit.server.schemas import iso
 from sennit.server.settings import Limits
 
 routes = Routes()
 
 _PATH = "/api/files"
 _BLOCK_CHARS = 65_536  # characters per regex call, which holds the GIL
-
-
-class FileShape(ResponseModel):
-    """A file or folder."""
-
-    uri: str
-    name: str
-    is_folder: bool
-    size: int
-    created_at: str | None
-    updated_at: str | None
-    category: str | None
-    abstract: str
-    version: int
-    active_count: int
 
 
 class GrepLine(ResponseModel):
@@ -50,8 +34,8 @@ class GrepLine(ResponseModel):
 class FilesResult(ResponseModel, omit_defaults=True):
     """The result of a file operation: one of these fields."""
 
-    entries: list[FileShape] | None = None
-    entry: FileShape | None = None
+    entries: list[FileEntry] | None = None
+    entry: FileEntry | None = None
     text: str | None = None
     uris: list[str] | None = None
     lines: list[GrepLine] | None = None
@@ -95,16 +79,9 @@ class Removed(ResponseModel):
     removed: int
 
 
-@routes.get(
-    _PATH,
-    scope="read",
-    summary="List, read or search sessions, memories, skills and resources as files",
-    query=FilesQuery,
-    answer=FilesResult,
-)
-async def look(request: HTTPRequest) -> FilesResult:
-    """List, read or search files."""
-    query: FilesQuery = request.query
+@routes.get(_PATH, scope="read")
+async def look(request: HTTPRequest, query: FilesQuery) -> FilesResult:
+    """List, read or search sessions, memories, skills and resources as files."""
     fs, limits = request.caller.client.fs, request.limits
     if query.op in ("tree", "glob", "grep"):  # recursive, so possibly long
         return await request.server.work.run(request.caller, _read, fs, query, limits)
@@ -115,9 +92,9 @@ def _read(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
     uri = query.uri
     match query.op:
         case "ls":
-            return FilesResult(entries=[_entry(entry) for entry in fs.ls(uri)])
+            return FilesResult(entries=fs.ls(uri))
         case "stat":
-            return FilesResult(entry=_entry(fs.stat(uri)))
+            return FilesResult(entry=fs.stat(uri))
         case "glob":
             below = None if uri == SCHEME else uri
             return FilesResult(uris=fs.glob(_pattern(query), below))
@@ -204,53 +181,22 @@ def _pattern(query: FilesQuery) -> str:
     return query.pattern
 
 
-def _entry(entry: FileEntry) -> FileShape:
-    return FileShape(
-        uri=entry.uri,
-        name=entry.name,
-        is_folder=entry.is_folder,
-        size=entry.size,
-        created_at=None if entry.created_at is None else iso(entry.created_at),
-        updated_at=None if entry.updated_at is None else iso(entry.updated_at),
-        category=entry.category,
-        abstract=entry.abstract,
-        version=entry.version,
-        active_count=entry.active_count,
-    )
-
-
 def _is_forgetting(uri: Uri) -> bool:
     """Return whether removing a URI erases memories, which needs the scope "admin"."""
     return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
 
 
-@routes.put(
-    _PATH,
-    scope="write",
-    summary="Write a file; every version is kept; admin for what is shared",
-    query=WriteQuery,
-    body=WriteFileRequest,
-    answer=FileShape,
-)
-async def write(request: HTTPRequest) -> FileShape:
-    """Write a file; earlier versions stay in its history."""
-    query: WriteQuery = request.query
+@routes.put(_PATH, scope="write")
+async def write(request: HTTPRequest, query: WriteQuery, body: WriteFileRequest) -> FileEntry:
+    """Write a file; every version is kept; admin for what is shared."""
     if Uri.parse(query.uri).is_shared:
         request.caller.require("admin")
-    body: WriteFileRequest = request.body
-    return _entry(await request.caller.client.fs.awrite(query.uri, body.text))
+    return await request.caller.client.fs.awrite(query.uri, body.text)
 
 
-@routes.delete(
-    _PATH,
-    scope="write",
-    summary="Erase a file with its history; admin for memories and what is shared",
-    query=RemoveQuery,
-    answer=Removed,
-)
-async def remove(request: HTTPRequest) -> Removed:
-    """Erase a file with its history, or a folder."""
-    query: RemoveQuery = request.query
+@routes.delete(_PATH, scope="write")
+async def remove(request: HTTPRequest, query: RemoveQuery) -> Removed:
+    """Erase a file with its history; admin for memories and what is shared."""
     uri = Uri.parse(query.uri)
     if uri.is_shared or _is_forgetting(uri):
         request.caller.require("admin")

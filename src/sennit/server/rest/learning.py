@@ -18,7 +18,6 @@ from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
 from sennit.server.rest.branches import BRANCH_PATH
-from sennit.server.schemas import iso
 
 routes = Routes()
 
@@ -41,15 +40,6 @@ class LabelQuery(RequestModel):
     by: str = "user"
 
 
-class LabelShape(ResponseModel):
-    """A label of a message."""
-
-    message: UUID
-    score: float
-    by: str
-    created_at: str
-
-
 class LabelsQuery(RequestModel):
     """The author of labels; by default all authors."""
 
@@ -59,7 +49,7 @@ class LabelsQuery(RequestModel):
 class LabelList(ResponseModel):
     """The labels of a session's messages, oldest first."""
 
-    labels: list[LabelShape]
+    labels: list[Label]
 
 
 class ExportQuery(RequestModel):
@@ -68,51 +58,27 @@ class ExportQuery(RequestModel):
     format: str = "jsonl"
 
 
-@routes.post(
-    _LABEL_PATH,
-    scope="write",
-    summary="Label a message with a score or a thumb",
-    body=LabelRequest,
-    answer=LabelShape,
-    status=201,
-)
-async def label(request: HTTPRequest) -> LabelShape:
-    """Label a message; a new label replaces the old one."""
-    body: LabelRequest = request.body
+@routes.post(_LABEL_PATH, scope="write", status=201)
+async def label(request: HTTPRequest, body: LabelRequest) -> Label:
+    """Label a message with a score or a thumb."""
     if (body.score is UNSET) == (body.thumb is UNSET):
         raise ValidationError("Pass either a score or a thumb.")
     session, uid = await _message(request)
     score = None if body.score is UNSET else body.score
     thumb = None if body.thumb is UNSET else body.thumb
-    saved = await session.alabel(uid, score, thumb=thumb, by=body.by)
-    return _shape(saved)
+    return await session.alabel(uid, score, thumb=thumb, by=body.by)
 
 
-def _shape(label: Label) -> LabelShape:
-    return LabelShape(
-        message=label.message, score=label.score, by=label.by, created_at=iso(label.created_at)
-    )
-
-
-@routes.get(
-    "/api/sessions/{session}/labels",
-    scope="read",
-    summary="List the labels of a session's messages",
-    query=LabelsQuery,
-    answer=LabelList,
-)
-async def list_labels(request: HTTPRequest) -> LabelList:
+@routes.get("/api/sessions/{session}/labels", scope="read")
+async def list_labels(request: HTTPRequest, query: LabelsQuery) -> LabelList:
     """List the labels of a session's messages."""
-    query: LabelsQuery = request.query
-    session = await request.caller.session(request.path["session"])
-    labels = await session.alabels(by=query.by)
-    return LabelList(labels=[_shape(label) for label in labels])
+    session = await request.session()
+    return LabelList(labels=await session.alabels(by=query.by))
 
 
-@routes.delete(_LABEL_PATH, scope="write", summary="Remove a label", query=LabelQuery, status=204)
-async def unlabel(request: HTTPRequest) -> None:
+@routes.delete(_LABEL_PATH, scope="write")
+async def unlabel(request: HTTPRequest, query: LabelQuery) -> None:
     """Remove a label."""
-    query: LabelQuery = request.query
     session, uid = await _message(request)
     await session.aunlabel(uid, by=query.by)
 
@@ -132,20 +98,13 @@ def message_id(text: str) -> UUID:
         raise HTTPError(404, "not_found", f"There is no message {text[:100]!r}.") from None
 
 
-@routes.get(
-    "/api/sessions/{session}/export",
-    scope="read",
-    summary="Export a session as JSON lines: as stored, or for training",
-    query=ExportQuery,
-    media=_JSONL,
-)
-async def export(request: HTTPRequest) -> StreamingResponse:
-    """Stream a session as JSON lines.
+@routes.get("/api/sessions/{session}/export", scope="read", media=_JSONL)
+async def export(request: HTTPRequest, query: ExportQuery) -> StreamingResponse:
+    """Export a session as JSON lines: as stored, or for training.
 
     For training formats a header counts what was left out of the first 64 KiB, by reason.
     """
-    query: ExportQuery = request.query
-    session = await request.caller.session(request.path["session"])
+    session = await request.session()
     name = f"session-{session.id}.{query.format}.jsonl"
     headers = {**PRIVATE, "content-disposition": f'attachment; filename="{name}"'}
     if query.format == "jsonl":

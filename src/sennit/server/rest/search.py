@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, convert
 
 from sennit.memory.retrieval.find import MESSAGE, Match
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
-from sennit.server.schemas import iso
 
 routes = Routes()
 
@@ -82,16 +81,9 @@ class SearchedShape(ResponseModel):
     matches: list[MatchShape]
 
 
-@routes.get(
-    "/api/find",
-    scope="read",
-    summary="Find memories and messages that match a question",
-    query=FindQuery,
-    answer=Matches,
-)
-async def find(request: HTTPRequest) -> Matches:
+@routes.get("/api/find", scope="read")
+async def find(request: HTTPRequest, query: FindQuery) -> Matches:
     """Find memories and messages that match a question."""
-    query: FindQuery = request.query
     categories = None if query.category is None else query.category.split(",")
     matches = await request.caller.client.afind(
         query.q, query.target_uri, query.limit, explain=query.explain, category=categories
@@ -99,16 +91,9 @@ async def find(request: HTTPRequest) -> Matches:
     return Matches(matches=await _match_shapes(request, matches))
 
 
-@routes.get(
-    "/api/search",
-    scope="read",
-    summary="Search with queries derived from a question and its session",
-    query=SearchQuery,
-    answer=SearchedShape,
-)
-async def search(request: HTTPRequest) -> SearchedShape:
+@routes.get("/api/search", scope="read")
+async def search(request: HTTPRequest, query: SearchQuery) -> SearchedShape:
     """Search with queries derived from a question and its session."""
-    query: SearchQuery = request.query
     client = request.caller.client
     results = await client.asearch(query.q, query.session, query.limit, branch=query.branch)
     return SearchedShape(
@@ -126,18 +111,10 @@ async def _match_shapes(request: HTTPRequest, matches: Sequence[Match]) -> list[
 
 
 def _match_shape(match: Match) -> MatchShape:
-    sources = [SourceShape(session=str(s.session), message=str(s.message)) for s in match.evidence]
-    source = sources[0] if match.category == MESSAGE and sources else None
-    optional: dict[str, Any] = {"explained": dict(match.explained)} if match.explained else {}
-    return MatchShape(
-        uri=match.uri,
-        category=match.category,
-        abstract=match.abstract,
-        score=match.score,
-        evidence=sources,
-        created_at=iso(match.created_at),
-        session=None if source is None else source.session,
-        message=None if source is None else source.message,
-        speaker=match.speaker or None,
-        **optional,
-    )
+    source = match.evidence[0] if match.category == MESSAGE and match.evidence else None
+    fields = match.to_dict() | {
+        "session": None if source is None else str(source.session),
+        "message": None if source is None else str(source.message),
+        "speaker": match.speaker or None,
+    }
+    return convert(fields, MatchShape)

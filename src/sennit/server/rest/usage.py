@@ -17,6 +17,7 @@ from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.sessions import as_cursor, cursor, title_of
+from sennit.server.schemas import fields_of
 from sennit.sessions.client import SessionInfo
 
 routes = Routes()
@@ -33,28 +34,40 @@ class UsageQuery(RequestModel):
     before: str | None = None
 
 
-class DayUsage(ResponseModel):
+class UsageSum(ResponseModel):
+    """The usage of some model calls."""
+
+    turns: int = 0
+    """The number of model calls."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+    def add(self, used: dict[str, Any]) -> None:
+        """Add the usage of one model call."""
+        self.turns += 1
+        self.input_tokens += used.get("input_tokens", 0)
+        self.output_tokens += used.get("output_tokens", 0)
+        self.cost += used.get("cost", 0.0)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields, without rounding errors of the sum."""
+        return fields_of(self) | {"cost": round(self.cost, 9)}
+
+
+class DayUsage(UsageSum, kw_only=True):
     """The usage of one model on one day (UTC)."""
 
     date: str
     model: str
-    turns: int
-    """The number of model calls."""
-    input_tokens: int
-    output_tokens: int
-    cost: float
 
 
-class SessionUsage(ResponseModel):
+class SessionUsage(UsageSum, kw_only=True):
     """The usage of one session."""
 
     id: UUID
     key: str | None
     title: str
-    turns: int
-    input_tokens: int
-    output_tokens: int
-    cost: float
 
 
 class UsageShape(ResponseModel):
@@ -66,45 +79,17 @@ class UsageShape(ResponseModel):
     """The `before` for the sessions beyond the limit; None if there are none."""
 
 
-class _Sum:
-    __slots__ = ("cost", "input_tokens", "output_tokens", "turns")
-
-    def __init__(self) -> None:
-        self.turns, self.input_tokens, self.output_tokens, self.cost = 0, 0, 0, 0.0
-
-    def add(self, used: dict[str, Any]) -> None:
-        self.turns += 1
-        self.input_tokens += used.get("input_tokens", 0)
-        self.output_tokens += used.get("output_tokens", 0)
-        self.cost += used.get("cost", 0.0)
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "turns": self.turns,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cost": round(self.cost, 9),
-        }
-
-
-@routes.get(
-    "/api/usage",
-    scope="read",
-    summary="Read token usage by day and by session",
-    query=UsageQuery,
-    answer=UsageShape,
-)
-async def usage(request: HTTPRequest) -> UsageShape:
-    """Return the usage of the last days."""
-    query: UsageQuery = request.query
+@routes.get("/api/usage", scope="read")
+async def usage(request: HTTPRequest, query: UsageQuery) -> UsageShape:
+    """Read token usage by day and by session."""
     return await request.server.work.run(request.caller, _usage, request.caller, query)
 
 
 def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
     client, now = caller.client, clock.now_us()
     since = now - now % _DAY_US - (query.days - 1) * _DAY_US
-    by_day: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
-    by_session: dict[UUID, tuple[SessionInfo, _Sum]] = {}
+    by_day: dict[tuple[str, str], UsageSum] = defaultdict(UsageSum)
+    by_session: dict[UUID, tuple[SessionInfo, UsageSum]] = {}
     before = None if query.before is None else cursor(query.before)
     infos = list(islice(_changed_since(client, since, before), query.limit))
     for info in infos:
@@ -113,7 +98,7 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
             date = clock.to_iso(message.created_us)[:10]
             model = message.metadata.get("model") or str(message.sender or "")
             by_day[date, model].add(used)
-            by_session.setdefault(info.id, (info, _Sum()))[1].add(used)
+            by_session.setdefault(info.id, (info, UsageSum()))[1].add(used)
     days = [
         DayUsage(date=date, model=model, **by_day[date, model].fields())
         for date, model in sorted(by_day, reverse=True)
