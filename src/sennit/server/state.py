@@ -10,7 +10,6 @@ from asyncio import Task, create_task, get_running_loop, shield, sleep, to_threa
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Protocol
 
 import anyio
 
@@ -18,7 +17,9 @@ from sennit.api.client_pool import ClientPool
 from sennit.api.store_url import open_store
 from sennit.errors import ExistsError
 from sennit.server.active_runs import ActiveRuns
+from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller, CallerResolver
+from sennit.server.http.event_stream import EventStream
 from sennit.server.http.limits import ActiveCounts
 from sennit.server.http.quotas import Quotas
 from sennit.server.http.threads import FairThreadPool
@@ -31,14 +32,6 @@ from sennit.services.tools.tool import Tool
 _EXECUTOR_THREADS = 32
 _PURGE_INTERVAL_SECONDS = 3600.0
 _SUSPEND_TIMEOUT_SECONDS = 5.0  # a run that takes longer is recovered as after a crash
-
-
-class OpenStream(Protocol):
-    """An event stream that is being sent."""
-
-    def stop(self) -> None:
-        """End the stream."""
-        ...
 
 
 class ServerState:
@@ -57,7 +50,10 @@ class ServerState:
         )
         self.work = FairThreadPool(limits)
         self.quotas = Quotas(limits, self.work)
-        self.streams: set[OpenStream] = set()
+        self.branch_cache = BranchCache()
+        """The branches of conversations whose client names no session."""
+        self.streams: set[EventStream] = set()
+        """The event streams to end at shutdown."""
         self._stack, self._open = AsyncExitStack(), False
         self._checking: Task[None] | None = None
         self.draining = False

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import sennit
-from sennit.server.http.fair_cache import FairCache
+from sennit.server.http.caches import FairCache
 from sennit.server.settings import Limits
 from tests.server.http.test_limits import branch_of, error_of, guests, in_time
 from tests.serving import Gate, Running, Talker, new_branch, serving

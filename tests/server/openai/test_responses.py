@@ -321,7 +321,7 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"previous_response_id": "resp_x", "conversation": "y"}, "conversation"),
         ({"temperature": "warm"}, "temperature"),
         ({"text": {"verbosity": "high"}}, "text.verbosity"),
-        ({"text": {"format": {"type": "yaml"}}}, "text.format"),
+        ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
         ({"extra_body": {"surprise": 1}}, "surprise"),
     ]
     with served() as chat:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sennit.errors import SennitError
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError, error_for
+from sennit.server.http.errors import HTTPError, response_for
 from sennit.server.http.limits import LimitsMiddleware
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 
@@ -63,8 +63,8 @@ class AuthMiddleware:
         try:
             self._admit(scope)
             await self.limiter(scope, receive, answer)
-        except HTTPError as problem:
-            await problem.response()(scope, receive, answer)
+        except (HTTPError, SennitError) as error:
+            await response_for(error, scope["method"])(scope, receive, answer)
 
     def _admit(self, scope: HttpScope) -> None:
         """Store the caller in the scope; raise HTTPError if the request is not allowed."""
@@ -79,8 +79,11 @@ class AuthMiddleware:
         if self._server.draining:
             message = "The server is shutting down; try again in a moment."
             raise HTTPError(503, "stopping", message, headers=_RETRY_AFTER)
-        public = self._is_public(scope["path"])
-        scope.setdefault("state", {})["caller"] = None if public else self._caller(bearer)
+        caller = None
+        if not self._is_public(scope["path"]):
+            self.check_tokens()
+            caller = self._authenticate(bearer)
+        scope.setdefault("state", {})["caller"] = caller
 
     def _is_public(self, path: str) -> bool:
         return path in self._public or path.startswith(self._public_prefixes)
@@ -94,14 +97,6 @@ class AuthMiddleware:
                 f"The host {host[:200]!r} is not allowed; to allow it, start the server with "
                 f"--allow-host.",
             )
-
-    def _caller(self, bearer: str | None) -> Caller:
-        """Return the caller with this token; raise HTTPError, also for an unreadable token file."""
-        try:
-            self.check_tokens()
-            return self._authenticate(bearer)
-        except SennitError as error:
-            raise error_for(error) from None
 
     def check_tokens(self) -> None:
         """Reload the token file if it has changed, and end the streams of revoked tokens.

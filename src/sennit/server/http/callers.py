@@ -7,39 +7,19 @@ owner's session is not found, whatever id is sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
 from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.api.client_pool import ClientPool
 from sennit.api.session import Session
+from sennit.server.http.caches import FairCache
 from sennit.server.http.errors import HTTPError
-from sennit.server.http.fair_cache import FairCache
 from sennit.server.http.tokens import SCOPES, Scope, Token
-from sennit.server.openai.branch_cache import BranchCache
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 
 _ALL_SCOPES = frozenset(SCOPES)
 _MAX_OPEN_SESSIONS = 256
-
-
-class OpenSessions:
-    """A tenant's part of the cache of recently used sessions, kept open for the next request."""
-
-    def __init__(self, tenant: str, sessions: FairCache[UUID, Session], lock: Lock) -> None:
-        self._tenant, self._sessions, self._lock = tenant, sessions, lock
-
-    def hold(self, session: Session) -> Session:
-        """Cache a session, and return it."""
-        with self._lock:
-            self._sessions.put(self._tenant, session.id, session)
-        return session
-
-    def drop(self, session: UUID) -> None:
-        """Remove a session from the cache."""
-        with self._lock:
-            self._sessions.pop(self._tenant, session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +31,23 @@ class Caller:
     scopes: frozenset[Scope]
     name: str
     """The key of the caller's limits: the public id of the token."""
-    open: OpenSessions
-    branch_cache: BranchCache
-    """The branches of conversations whose client names no session."""
+    sessions: FairCache[UUID, Session]
+    """The recently used sessions of all tenants, kept open for the next request."""
     token: Token | None = None
     """The token; None for the local user."""
 
+    def hold(self, session: Session) -> Session:
+        """Keep a session open for the next request, and return it."""
+        self.sessions.put(self.client.tenant, session.id, session)
+        return session
+
+    def drop(self, session: UUID) -> None:
+        """Keep a session open no longer."""
+        self.sessions.pop(self.client.tenant, session)
+
     def evict(self, session: UUID) -> None:
         """Remove a stale session from all caches, so that it is next read from the store."""
-        self.open.drop(session)
+        self.drop(session)
         self.client.evict(session)
 
     def require(self, scope: Scope) -> None:
@@ -71,7 +59,7 @@ class Caller:
 
     async def session(self, key: str) -> Session:
         """Return a session by id or key, up to date; raise NotFoundError if there is none."""
-        return self.open.hold(await self.client.asession(key, create=False))
+        return self.hold(await self.client.asession(key, create=False))
 
     async def branch(self, session: str, branch: str) -> Branch:
         """Return a branch by id or name, of a session by id or key; raise NotFoundError."""
@@ -86,7 +74,7 @@ class Caller:
         match = None if cached is None else cached.get_branch(branch, None)
         if cached is None or match is None or branch not in (DEFAULT_BRANCH, str(match.id)):
             return None
-        self.open.hold(cached)
+        self.hold(cached)
         return match
 
 
@@ -95,23 +83,16 @@ class CallerResolver:
 
     def __init__(self, clients: ClientPool) -> None:
         self._clients = clients
-        self._sessions, self._lock = FairCache[UUID, Session](_MAX_OPEN_SESSIONS), Lock()
-        self._branch_cache = BranchCache()
+        self._sessions = FairCache[UUID, Session](_MAX_OPEN_SESSIONS)
         self._local: Caller | None = None
 
     def local(self) -> Caller:
         """Return the local user: the same owner as on the command line."""
         if self._local is None:
-            client = self._clients.of()
-            sessions = self._open(client)
-            self._local = Caller(client, _ALL_SCOPES, "local", sessions, self._branch_cache)
+            self._local = Caller(self._clients.of(), _ALL_SCOPES, "local", self._sessions)
         return self._local
 
     def of_token(self, token: Token) -> Caller:
         """Return the caller with a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        sessions = self._open(client)
-        return Caller(client, token.scopes, token.id, sessions, self._branch_cache, token)
-
-    def _open(self, client: Client) -> OpenSessions:
-        return OpenSessions(client.tenant, self._sessions, self._lock)
+        return Caller(client, token.scopes, token.id, self._sessions, token)

@@ -1,8 +1,8 @@
 """Endpoints: a route with its method, scope, request and response models.
 
-The decorator of a handler declares all of them; validation, the OpenAPI document and the docs are
-generated from it, so they cannot disagree. The handler gets an HTTPRequest with a validated query
-and body, and returns a value or a Response.
+The decorator and the signature of a handler declare all of them; validation, the OpenAPI document
+and the docs are generated from these, so they cannot disagree. A handler gets an HTTPRequest, then
+its validated `query` and `body` if it has such parameters, and returns a value or a Response.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import (
     TypeVar,
     TypeVarTuple,
     Unpack,
+    get_type_hints,
 )
 
 import msgspec
@@ -30,10 +31,12 @@ from sennit.server.http.starlette_imports import Response
 from sennit.server.http.tokens import Scope
 
 if TYPE_CHECKING:
+    from sennit.api.session import Session
     from sennit.server.http.callers import Caller
     from sennit.server.http.starlette_imports import HttpScope, Receive
     from sennit.server.settings import Limits
     from sennit.server.state import ServerState
+    from sennit.sessions.branch import Branch
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 _T = TypeVar("_T")
@@ -65,14 +68,18 @@ class HTTPRequest:
     caller: Caller
     path: dict[str, str]
     """The path parameters, decoded."""
-    query: Any
-    """The query, as the endpoint's `query` model."""
-    body: Any
-    """The body, as the endpoint's `body` model."""
     http: HttpScope
     receive: Receive
     headers: dict[bytes, bytes]
     """The headers by their lowercase names; the first of duplicates."""
+
+    async def session(self) -> Session:
+        """Return the session in the path, up to date; raise NotFoundError if there is none."""
+        return await self.caller.session(self.path["session"])
+
+    async def branch(self) -> Branch:
+        """Return the branch in the path, up to date; raise NotFoundError if there is none."""
+        return await self.caller.branch(self.path["session"], self.path["branch"])
 
     @property
     def limits(self) -> Limits:
@@ -107,8 +114,18 @@ class HTTPRequest:
         return None if value is None else value.decode("latin-1")
 
 
-Handler: TypeAlias = Callable[[HTTPRequest], Awaitable[Any]]
+Handler: TypeAlias = Callable[..., Awaitable[Any]]
 _H = TypeVar("_H", bound=Handler)
+
+
+class EndpointOptions(TypedDict, total=False):
+    """The fields of an Endpoint that its decorator sets."""
+
+    scope: Required[Scope | None]
+    answer: Any
+    status: int
+    media: str
+    stops: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +141,6 @@ class Endpoint:
     """The summary in the OpenAPI document."""
     query: type[RequestModel] | None = None
     body: type[RequestModel] | None = None
-    validation_status: int = 422
-    """The status for a body that is JSON but does not match the model."""
     answer: Any = None
     """The type of the response; None if there is no body, or it is not JSON."""
     status: int = 200
@@ -133,25 +148,30 @@ class Endpoint:
     stops: bool = False
     """Whether it only stops something, so an exhausted quota must not prevent it."""
 
+    @classmethod
+    def of(cls, method: Method, path: str, handle: Handler, options: EndpointOptions) -> Endpoint:
+        """Return the endpoint of a handler: its models are its annotations, its summary its doc."""
+        hints, doc = get_type_hints(handle), handle.__doc__ or ""
+        fields: dict[str, Any] = {
+            "summary": doc.partition("\n")[0].rstrip("."),
+            "query": hints.get("query") or hints.get("_query"),
+            "body": hints.get("body"),
+            "answer": hints["return"],
+            "status": 204 if hints["return"] is type(None) else 200,
+            **options,
+        }
+        return cls(method=method, path=path, handle=handle, **fields)
+
     @property
     def adds(self) -> bool:
         """True if it may store something, so the caller's quota is checked."""
         changes = self.scope in ("write", "run") and self.method in ("POST", "PUT")
         return changes and not self.stops
 
-
-class EndpointOptions(TypedDict, total=False):
-    """The fields of an Endpoint beside its method, path and handler."""
-
-    scope: Required[Scope | None]
-    summary: Required[str]
-    query: type[RequestModel]
-    body: type[RequestModel]
-    validation_status: int
-    answer: Any
-    status: int
-    media: str
-    stops: bool
+    @property
+    def validation_status(self) -> int:
+        """The status for a body that is JSON but does not match the model."""
+        return 400 if self.path.startswith("/v1/") else 422  # OpenAI's clients expect 400
 
 
 class Routes(list[Endpoint]):
@@ -175,7 +195,7 @@ class Routes(list[Endpoint]):
 
     def _adder(self, method: Method, path: str, options: EndpointOptions) -> Callable[[_H], _H]:
         def add(handler: _H) -> _H:
-            self.append(Endpoint(method=method, path=path, handle=handler, **options))
+            self.append(Endpoint.of(method, path, handler, options))
             return handler
 
         return add

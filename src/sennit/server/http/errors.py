@@ -34,6 +34,10 @@ JSON = "application/json"
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 """The headers of every response: it is not cached, and its media type is not guessed."""
 
+INTERNAL_ERROR = "Internal server error; see the server's log."
+"""The message for an unexpected exception, without its details."""
+
+_log = logging.getLogger(__name__)
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -102,6 +106,16 @@ def error_for(error: SennitError) -> HTTPError:
     return HTTPError(500, "internal", str(error))
 
 
+def response_for(error: Exception, where: str) -> Response:
+    """Return the response to a request that failed; log an unexpected exception."""
+    if isinstance(error, HTTPError):
+        return error.response()
+    if isinstance(error, SennitError):
+        return error_for(error).response()
+    log_unexpected(_log, where, error)
+    return HTTPError(500, "internal", INTERNAL_ERROR).response()
+
+
 def log_unexpected(log: logging.Logger, where: str, error: BaseException) -> None:
     """Log the type and the traceback of an unexpected exception.
 
@@ -112,9 +126,3 @@ def log_unexpected(log: logging.Logger, where: str, error: BaseException) -> Non
     else:
         traceback = "".join(format_tb(error.__traceback__))
         log.error("%s in %s\n%s", type(error).__name__, where, traceback)
-
-
-def internal_error() -> HTTPError:
-    """Return the HTTPError for an unexpected exception, without its details."""
-    message = "Internal server error; see the server's log. No partial data was stored."
-    return HTTPError(500, "internal", message)

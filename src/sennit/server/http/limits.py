@@ -11,7 +11,7 @@ token file changes.
 
 from __future__ import annotations
 
-from asyncio import FIRST_COMPLETED, Event, ensure_future, timeout, wait
+from asyncio import timeout
 from collections import Counter
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager
@@ -21,37 +21,49 @@ from typing import Any
 from sennit import clock
 from sennit.server.http.callers import Caller
 from sennit.server.http.errors import HTTPError
+from sennit.server.http.event_stream import EventStream
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 from sennit.server.http.tokens import TokenFile
 from sennit.server.settings import Limits
 
 _CLOSE = {"connection": "close"}
 _RETRY_AFTER = {"retry-after": "2"}
-_DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 class TokenBuckets:
-    """A token bucket per key; unlimited if the rate is None."""
+    """A token bucket per token and one per owner, `factor` times as large; unlimited without rate.
 
-    def __init__(self, rate: float | None, burst: float) -> None:
-        self._rate, self._burst = rate, float(burst)
+    A negative level blocks until the bucket has refilled.
+    """
+
+    def __init__(self, rate: float | None, burst: float, factor: int) -> None:
+        self._rate, self._sizes = rate, ((1, burst), (factor, burst * factor))
         self._levels: dict[Hashable, tuple[float, float]] = {}
 
-    def wait_for(self, key: Hashable, amount: float) -> float:
-        """Return the seconds until the bucket holds an amount; 0 if it does now."""
-        if self._rate is None:
+    def wait_for(self, caller: Caller, amount: float) -> float:
+        """Return the seconds until both buckets hold an amount; 0 if they do now."""
+        rate = self._rate
+        if rate is None:
             return 0.0
-        return max(0.0, (amount - self._level(key)) / self._rate)
+        waits = (
+            (amount - level) / (rate * factor)
+            for level, (factor, _) in zip(self._current(caller, rate), self._sizes, strict=True)
+        )
+        return max(0.0, *waits)
 
-    def take(self, key: Hashable, amount: float) -> None:
-        """Take an amount, even if the level becomes negative."""
+    def take(self, caller: Caller, amount: float) -> None:
+        """Take an amount, even if a level becomes negative."""
         if self._rate is not None:
-            self._levels[key] = (self._level(key) - amount, clock.monotonic())
+            levels = self._current(caller, self._rate)
+            for key, level in zip(_keys(caller), levels, strict=True):
+                self._levels[key] = (level - amount, clock.monotonic())
 
-    def _level(self, key: Hashable) -> float:
-        now = clock.monotonic()
-        level, then = self._levels.get(key, (self._burst, now))
-        return min(self._burst, level + (now - then) * (self._rate or 0.0))
+    def _current(self, caller: Caller, rate: float) -> list[float]:
+        now, levels = clock.monotonic(), list[float]()
+        for key, (factor, burst) in zip(_keys(caller), self._sizes, strict=True):
+            level, then = self._levels.get(key, (burst, now))
+            levels.append(min(burst, level + (now - then) * rate * factor))
+        return levels
 
 
 class ActiveCounts:
@@ -88,15 +100,27 @@ class CallerShare:
 
     def __init__(self, limiter: LimitsMiddleware, caller: Caller) -> None:
         self._limiter, self.caller = limiter, caller
-        self.ended = Event()
-        """Set when the stream must end because its token was revoked or changed."""
         self.streams = False
+        self._stream: EventStream | None = None
+        self._ended = False
 
     def open_stream(self) -> None:
         """Count the request as an event stream until it ends; raise HTTPError 429."""
         if not self.streams:
             self._limiter.add_stream(self)
             self.streams = True
+
+    def attach(self, stream: EventStream) -> None:
+        """Stop this stream when its token is revoked or changed."""
+        self._stream = stream
+        if self._ended:
+            stream.stop()
+
+    def end(self) -> None:
+        """End the stream: its token was revoked or changed."""
+        self._ended = True
+        if self._stream is not None:
+            self._stream.stop()
 
 
 class LimitsMiddleware:
@@ -105,12 +129,8 @@ class LimitsMiddleware:
     def __init__(self, app: ASGIApp, limits: Limits, tokens: TokenFile) -> None:
         self._app, self._limits, self._tokens = app, limits, tokens
         factor = limits.owner_factor
-        self._requests = TokenBuckets(limits.rate, limits.burst)
-        requests = None if limits.rate is None else limits.rate * factor
-        self._owner_requests = TokenBuckets(requests, limits.burst * factor)
-        self._bytes = TokenBuckets(limits.byte_rate, limits.byte_burst)
-        owner_rate = None if limits.byte_rate is None else limits.byte_rate * factor
-        self._owner_bytes = TokenBuckets(owner_rate, limits.byte_burst * factor)
+        self._requests = TokenBuckets(limits.rate, limits.burst, factor)
+        self._bytes = TokenBuckets(limits.byte_rate, limits.byte_burst, factor)
         self._active = 0
         self._active_requests = ActiveCounts("requests under way", limits.token_requests, factor)
         self._active_streams = ActiveCounts("streams open", limits.token_streams, factor)
@@ -123,12 +143,26 @@ class LimitsMiddleware:
             return
         with self._admitted(caller) as share:
             scope["state"]["share"] = share
-            exchange = _Exchange(share, receive, send)
+            if caller.token is None:
+                await self._app(scope, receive, send)
+                return
+            transferred = 0
+
+            async def counting_receive() -> Message:
+                nonlocal transferred
+                message = await receive()
+                transferred += len(message.get("body", b""))
+                return message
+
+            async def counting_send(message: Message) -> None:
+                nonlocal transferred
+                transferred += len(message.get("body", b""))
+                await send(message)
+
             try:
-                await self._app(scope, exchange.receive, exchange.send)
-                await exchange.finish()
+                await self._app(scope, counting_receive, counting_send)
             finally:
-                self._charge(caller, exchange.transferred)
+                self._bytes.take(caller, transferred)
 
     @contextmanager
     def _admitted(self, caller: Caller) -> Generator[CallerShare]:
@@ -153,24 +187,14 @@ class LimitsMiddleware:
     def _check_rates(self, caller: Caller) -> None:
         if caller.token is None:
             return
-        token, owner = _keys(caller)
-        waits = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
-        if seconds := max(waits):
+        if seconds := self._requests.wait_for(caller, 1):
             rate = f"{self._limits.rate:g} per second are allowed"
             raise _rate_limited("rate_limit", f"Too many requests: {rate} for a token.", seconds)
-        byte_wait = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
-        if byte_wait:
+        if seconds := self._bytes.wait_for(caller, 0):
             rate = f"{self._limits.byte_rate:,.0f} bytes per second are allowed for a token"
             message = f"Too much data was sent or received: {rate}. Ask for smaller pages."
-            raise _rate_limited("byte_limit", message, byte_wait)
-        self._requests.take(token, 1)
-        self._owner_requests.take(owner, 1)
-
-    def _charge(self, caller: Caller, count: int) -> None:
-        if caller.token is not None:
-            token, owner = _keys(caller)
-            self._bytes.take(token, count)
-            self._owner_bytes.take(owner, count)
+            raise _rate_limited("byte_limit", message, seconds)
+        self._requests.take(caller, 1)
 
     def add_stream(self, share: CallerShare) -> None:
         """Count an event stream; raise HTTPError 429 if its token or owner has too many."""
@@ -181,7 +205,7 @@ class LimitsMiddleware:
         """End the streams whose tokens were revoked or changed since they started."""
         for share in self._streams:
             if share.caller.token is not None and not self._tokens.has(share.caller.token):
-                share.ended.set()
+                share.end()
 
 
 def _keys(caller: Caller) -> tuple[Hashable, ...]:
@@ -196,42 +220,6 @@ def _rate_limited(code: str, message: str, seconds: float) -> HTTPError:
     return HTTPError(
         429, code, f"{message} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
     )
-
-
-class _Exchange:
-    """The ASGI channel of a request: counts bytes, and disconnects a stream that must end."""
-
-    def __init__(self, share: CallerShare, receive: Receive, send: Send) -> None:
-        self._share, self._receive, self._send = share, receive, send
-        self.transferred = 0
-        self._started = self._completed = False
-
-    async def receive(self) -> Message:
-        if not self._share.streams:
-            message = await self._receive()
-            self.transferred += len(message.get("body", b""))
-            return message
-        incoming = ensure_future(self._receive())
-        ending = ensure_future(self._share.ended.wait())
-        try:
-            await wait({incoming, ending}, return_when=FIRST_COMPLETED)
-            return _DISCONNECT if self._share.ended.is_set() else incoming.result()
-        finally:
-            incoming.cancel()
-            ending.cancel()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.body":
-            self.transferred += len(message.get("body", b""))
-            self._completed = not message.get("more_body")
-        else:
-            self._started = True
-        await self._send(message)
-
-    async def finish(self) -> None:
-        """Complete the response of a stream that was ended while its client is connected."""
-        if self._share.ended.is_set() and self._started and not self._completed:
-            await self._send({"type": "http.response.body", "body": b""})
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:

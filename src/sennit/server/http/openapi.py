@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from asyncio import to_thread
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -35,7 +36,7 @@ class ErrorShape(ResponseModel):
 def openapi(table: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the OpenAPI document of endpoints."""
     kinds = [ErrorShape, *(kind for entry in table for kind in (entry.body, entry.answer))]
-    models = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, type)))
+    models = list(dict.fromkeys(kind for kind in kinds if _is_model(kind)))
     parts, components = msgspec.json.schema_components(models, ref_template=_REF)
     schemas = dict(zip(models, parts, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -73,6 +74,10 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     return operation
 
 
+def _is_model(kind: Any) -> bool:
+    return hasattr(kind, "__struct_fields__") or is_dataclass(kind)
+
+
 def _operation_id(endpoint: Endpoint) -> str:
     words = re.findall(r"\w+", f"{endpoint.method.lower()} {endpoint.path}")
     return "_".join(words)
@@ -81,11 +86,7 @@ def _operation_id(endpoint: Endpoint) -> str:
 def _response(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {"description": endpoint.summary}
     if endpoint.status != 204:
-        schema = (
-            schemas.get(endpoint.answer, {})
-            if isinstance(endpoint.answer, type)
-            else {"type": "object"}
-        )
+        schema = schemas.get(endpoint.answer, {"type": "object"})
         response["content"] = {endpoint.media: {"schema": schema}}
     return response
 
@@ -121,13 +122,7 @@ def endpoint(table: Sequence[Endpoint]) -> Endpoint:
         return openapi(table)
 
     async def describe(_request: HTTPRequest) -> dict[str, Any]:
+        """Read this OpenAPI document."""
         return await to_thread(document)
 
-    return Endpoint(
-        method="GET",
-        path="/openapi.json",
-        handle=describe,
-        scope=None,
-        summary="This OpenAPI document",
-        answer=dict[str, Any],
-    )
+    return Endpoint.of("GET", "/openapi.json", describe, {"scope": None})

@@ -7,14 +7,10 @@ go to the mounted apps.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from sennit.errors import SennitError
-from sennit.server.http.disconnects import cancel_on_disconnect
 from sennit.server.http.endpoint import (
     MAX_INLINE_BYTES,
     Endpoint,
@@ -25,33 +21,21 @@ from sennit.server.http.endpoint import (
     decode_query,
     ok,
 )
-from sennit.server.http.errors import HTTPError, error_for, internal_error, log_unexpected
+from sennit.server.http.errors import HTTPError, response_for
+from sennit.server.http.event_stream import cancel_on_disconnect
 from sennit.server.http.limits import read_body
-from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Receive, Response, Send
+from sennit.server.http.starlette_imports import (
+    ASGIApp,
+    HttpScope,
+    Receive,
+    Response,
+    Send,
+    compile_path,
+)
 
 if TYPE_CHECKING:
     from sennit.server.http.callers import Caller
     from sennit.server.state import ServerState
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Node:
-    """A node of the routing tree."""
-
-    children: dict[str, _Node] = field(default_factory=dict[str, "_Node"])
-    wildcard: _Node | None = None
-    endpoints: dict[str, Endpoint] = field(default_factory=dict[str, Endpoint])
-    names: tuple[str, ...] = ()
-    """The names of the path parameters up to this node."""
-
-    def child(self, segment: str) -> _Node:
-        if not segment.startswith("{"):
-            return self.children.setdefault(segment, _Node(names=self.names))
-        if self.wildcard is None:
-            self.wildcard = _Node(names=(*self.names, segment.strip("{}")))
-        return self.wildcard
 
 
 class Router:
@@ -60,61 +44,47 @@ class Router:
     def __init__(
         self, server: ServerState, endpoints: Iterable[Endpoint], mounts: Mapping[str, ASGIApp]
     ) -> None:
-        """Build the routing tree; `mounts` are apps by path prefix: "/mcp", or "" for the rest."""
-        self._server = server
-        self._root = _Node()
+        """Compile the paths; `mounts` are apps by path prefix: "/mcp", or "" for the rest."""
+        self._server, self._mounts = server, mounts
+        methods: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
-            node = self._root
-            for segment in endpoint.path.split("/")[1:]:
-                node = node.child(segment)
-            if endpoint.method in node.endpoints:
+            if endpoint.method in methods.setdefault(endpoint.path, {}):
                 raise ValueError(f"{endpoint.method} {endpoint.path} is defined twice.")
-            node.endpoints[endpoint.method] = endpoint
-        self._mounts = sorted(mounts.items(), key=lambda item: -len(item[0]))
+            methods[endpoint.path][endpoint.method] = endpoint
+        self._fixed = {path: methods[path] for path in methods if "{" not in path}
+        self._patterns = [(compile_path(path)[0], methods[path]) for path in methods if "{" in path]
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         try:
             match = self._find(scope)
             if match is None:
-                app = self._mounted_app(scope)
+                app = self._mounted_app(scope["path"])
             else:
                 app = await self._respond(*match, scope, receive)
-        except HTTPError as problem:
-            app = problem.response()
-        except SennitError as error:
-            app = error_for(error).response()
         except Exception as error:
-            log_unexpected(_log, scope["method"], error)
-            app = internal_error().response()
+            app = response_for(error, scope["method"])
         await app(scope, receive, send)
 
     def _find(self, scope: HttpScope) -> tuple[Endpoint, dict[str, str]] | None:
         """Return the endpoint and its path parameters; raise HTTPError 405 for another method."""
-        node: _Node | None = self._root
-        values: list[str] = []
-        for segment in _path(scope).split("/")[1:]:
-            if (child := node.children.get(segment)) is not None:
-                node = child
-            elif (node := node.wildcard) is not None and segment:
-                values.append(_decode_segment(segment))
-            else:
+        path = _path(scope)
+        methods, params = self._fixed.get(path), {}
+        if methods is None:
+            matches = ((pattern.match(path), methods) for pattern, methods in self._patterns)
+            match, methods = next((found for found in matches if found[0]), (None, None))
+            if match is None or methods is None:
                 return None
+            params = {name: _decode_segment(value) for name, value in match.groupdict().items()}
         method = scope["method"]
-        endpoint = node.endpoints.get("GET" if method == "HEAD" else method)
-        if endpoint is not None:
-            return endpoint, dict(zip(node.names, values, strict=True))
-        if not node.endpoints:
-            return None
-        allowed = ", ".join(sorted(node.endpoints))
-        message = f"Method {method} is not allowed here; use {allowed}."
-        raise HTTPError(405, "method", message, headers={"allow": allowed})
+        endpoint = methods.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            allowed = ", ".join(sorted(methods))
+            message = f"Method {method} is not allowed here; use {allowed}."
+            raise HTTPError(405, "method", message, headers={"allow": allowed})
+        return endpoint, params
 
-    def _mounted_app(self, scope: HttpScope) -> ASGIApp:
-        path = scope["path"]
-        for prefix, app in self._mounts:
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return app
-        raise HTTPError(404, "not_found", f"There is nothing at {path[:200]!r}.")
+    def _mounted_app(self, path: str) -> ASGIApp:
+        return self._mounts.get("/" + path.split("/")[1], self._mounts[""])
 
     async def _respond(
         self, endpoint: Endpoint, path: dict[str, str], scope: HttpScope, receive: Receive
@@ -122,30 +92,30 @@ class Router:
         caller: Any = scope["state"]["caller"]
         if endpoint.scope is not None:
             caller.require(endpoint.scope)
-        query = None if endpoint.query is None else decode_query(_query(scope), endpoint.query)
+        arguments: list[Any] = []
+        if endpoint.query is not None:
+            arguments.append(decode_query(_query(scope), endpoint.query))
         headers = dict(reversed(list(scope["headers"])))
-        body = None
         if endpoint.body is not None:
             data = await read_body(headers, receive, self._server.limits_of(caller))
             if data:
                 _check_type(headers)
             if endpoint.adds:
                 await self._server.quotas.check(caller, len(data))
-            body = await self._decode_body(data, endpoint, endpoint.body, caller)
-        request = HTTPRequest(self._server, caller, path, query, body, scope, receive, headers)
-        if endpoint.scope == "run":  # waits for a model, so it must not take a slot
-            result = await endpoint.handle(request)
-        elif endpoint.method == "GET":  # has no side effects, so it can be cancelled
-            result = await cancel_on_disconnect(receive, self._in_slot(endpoint, request))
-        else:
-            result = await self._in_slot(endpoint, request)
+            arguments.append(await self._decode_body(data, endpoint, endpoint.body, caller))
+        request = HTTPRequest(self._server, caller, path, scope, receive, headers)
+        work = self._handle(endpoint, request, arguments)
+        # A GET has no side effects, so it can be cancelled.
+        result = await (cancel_on_disconnect(receive, work) if endpoint.method == "GET" else work)
         if isinstance(result, Response):
             return result
         return Response(status_code=204) if endpoint.status == 204 else ok(result, endpoint.status)
 
-    async def _in_slot(self, endpoint: Endpoint, request: HTTPRequest) -> Any:
+    async def _handle(self, endpoint: Endpoint, request: HTTPRequest, arguments: list[Any]) -> Any:
+        if endpoint.scope == "run":  # waits for a model, so it must not take a slot
+            return await endpoint.handle(request, *arguments)
         async with self._server.work.slot(request.caller):
-            return await endpoint.handle(request)
+            return await endpoint.handle(request, *arguments)
 
     async def _decode_body(
         self, data: bytes, endpoint: Endpoint, kind: type[RequestModel], caller: Caller | None

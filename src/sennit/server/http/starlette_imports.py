@@ -8,6 +8,7 @@ try:
     from starlette.applications import Starlette
     from starlette.datastructures import Headers
     from starlette.responses import Response, StreamingResponse
+    from starlette.routing import compile_path
     from starlette.types import ASGIApp, Message, Receive, Send
     from starlette.types import Scope as HttpScope
 except ImportError as error:
@@ -23,4 +24,5 @@ __all__ = [
     "Send",
     "Starlette",
     "StreamingResponse",
+    "compile_path",
 ]

@@ -2,163 +2,62 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
 from typing import Any
 
 from sennit import clock
 from sennit.messages.message import Message
-from sennit.server.http.disconnects import cancel_on_disconnect
-from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
-from sennit.server.http.errors import PRIVATE, HTTPError
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
+from sennit.server.http.errors import HTTPError
+from sennit.server.http.event_stream import sse_event
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import (
-    ChatCompletionRequest,
-    checked_values,
-    refuse_unsupported,
-)
-from sennit.server.openai.event_stream import DONE, ChunkStream, encode_events, sse_event
-from sennit.server.openai.locate import BranchLocation, begin_unstored, locate, with_first_id
-from sennit.server.openai.request_metadata import (
+from sennit.server.openai.chat_schemas import ChatCompletionRequest, refuse_unsupported
+from sennit.server.openai.locate import Locator, begin_unstored
+from sennit.server.openai.requests import (
     IdempotentRequest,
-    idempotent_request,
+    PreparedAnswer,
+    locate_once,
     named_session,
+    respond,
     stored_metadata,
-    wants_memory,
-)
-from sennit.server.openai.stored_responses import locate_retry
-from sennit.server.openai.translate import (
-    ClientMessages,
-    ModelAnswer,
-    check_calls,
-    client_tools,
-    output_schema,
-    parse_chat,
 )
 from sennit.server.openai.translate import ClientToolCall as ToolCall
-from sennit.server.openai.turn import (
-    TurnOptions,
-    find_model,
-    raise_for_failure,
-    run_turn,
-    stream_turn,
-)
+from sennit.server.openai.translate import ModelAnswer, check_calls, parse_chat
+from sennit.server.openai.turn import find_model, raise_for_failure
 from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
-from sennit.turns.result import Return
 
 routes = Routes()
 
 _FINISH_REASONS = {"length": "length", "refusal": "content_filter"}
 
 
-@routes.post(
-    "/v1/chat/completions",
-    scope="run",
-    summary="Answer a conversation, as OpenAI's chat completions do",
-    body=ChatCompletionRequest,
-    validation_status=400,
-    answer=dict[str, Any],
-)
-async def complete(request: HTTPRequest) -> Response:
-    """Answer a conversation, in one response or as a stream."""
-    body: ChatCompletionRequest = request.body
+@routes.post("/v1/chat/completions", scope="run")
+async def complete(request: HTTPRequest, body: ChatCompletionRequest) -> Response:
+    """Answer a conversation, as OpenAI's chat completions do."""
     refuse_unsupported(body)
-    streams = find_model(request.server, body.model).streams
     request.check_count(len(body.messages), request.limits.items, "messages")
-    client_messages = await request.build(len(body.messages), parse_chat, body.messages)
-    options, idempotent = _turn_options(request, body), idempotent_request(request)
-    if body.stream:
-        request.open_stream()
-    async with AsyncExitStack() as stack:
-        if idempotent is not None:
-            await stack.enter_async_context(idempotent.lock)
-        location = await _locate_or_answer(request, body, client_messages, idempotent)
-        if isinstance(location, ModelAnswer):
-            return _repeat(request, body, location)
-        if not body.stream or not streams:
-            location, result = await cancel_on_disconnect(
-                request.receive, run_turn(location, options)
-            )
-            return _respond(request, body, answer_of(result, location), location_headers(location))
-        pieces = encode_events(
-            stream_turn(location, options), Chunks(body).encode, _encode_error, DONE
+    sent = await request.build(len(body.messages), parse_chat, body.messages)
+
+    async def prepare(idempotent: IdempotentRequest | None) -> PreparedAnswer:
+        named, notes = named_session(request, body), stored_metadata(body)
+        if body.store is False:
+            check_calls(sent.messages)
+            return PreparedAnswer(Chunks(body), begin_unstored(request.caller.client, sent))
+        locator = Locator(
+            request.caller,
+            request.server.branch_cache,
+            sent,
+            named,
+            always_append=idempotent is not None,
+            uid=None if idempotent is None else idempotent.uid,
+            notes=notes if idempotent is None else notes | idempotent.notes,
         )
-        return ChunkStream(pieces, stack.pop_all(), request.limits, location_headers(location))
+        location, stored = await locate_once(idempotent, locator, locator.locate)
+        answer = None if stored is None else stored.complete_answer
+        return PreparedAnswer(Chunks(body), location, answer)
 
-
-def _turn_options(request: HTTPRequest, body: ChatCompletionRequest) -> TurnOptions:
-    functions = [] if body.tool_choice == "none" else [tool.function for tool in body.tools or ()]
-    return TurnOptions(
-        model=find_model(request.server, body.model),
-        tools=tuple(client_tools(functions)),
-        schema=output_schema(body.response_format),
-        params=checked_values(body.params),
-        use_memory=body.store is not False and wants_memory(request, body),
-    )
-
-
-async def _locate_or_answer(
-    request: HTTPRequest,
-    body: ChatCompletionRequest,
-    sent: ClientMessages,
-    idempotent: IdempotentRequest | None,
-) -> BranchLocation | ModelAnswer:
-    """Return the location to continue at, or the stored answer to an idempotent request."""
-    named, notes = named_session(request, body), stored_metadata(body)
-    if body.store is False:
-        check_calls(sent.messages)
-        return begin_unstored(request.caller.client, sent)
-    if idempotent is not None:
-        stored = await idempotent.find_stored(sent, named)
-        if stored is not None:
-            return (
-                stored.answer
-                if stored.answer.is_complete
-                else await to_thread(locate_retry, stored)
-            )
-        notes |= idempotent.notes
-    location = await locate(request.caller, sent, named, always_append=idempotent is not None)
-    if idempotent is not None:
-        idempotent.record(location.session.id)
-    if not notes or not location.new_messages:
-        return location
-    return with_first_id(
-        location, location.new_messages[0].id if idempotent is None else idempotent.uid, notes
-    )
-
-
-def answer_of(result: Return, location: BranchLocation) -> ModelAnswer:
-    """Return the model's answer in the result of a run at a location."""
-    interactions = result.body.interactions
-    last = location.new_messages[-1].id if location.new_messages else location.last
-    start = next((at for at, message in enumerate(interactions, 1) if message.id == last), 0)
-    return ModelAnswer(tuple(interactions[start:]))
-
-
-def location_headers(location: BranchLocation) -> dict[str, str]:
-    """Return headers that name the session and branch; none if they are not stored."""
-    if not location.is_stored:
-        return {}
-    return {
-        "x-sennit-session": str(location.session.id),
-        "x-sennit-branch": str(location.branch.id),
-    }
-
-
-def _repeat(request: HTTPRequest, body: ChatCompletionRequest, answer: ModelAnswer) -> Response:
-    return _respond(request, body, answer, {"x-sennit-repeated": "true"})
-
-
-def _respond(
-    request: HTTPRequest, body: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
-) -> Response:
-    """Return a complete answer as the request asked for it: as JSON or as a stream."""
-    if not body.stream:
-        return ok(completion(body.model, answer), headers={**PRIVATE, **headers})
-    pieces = _stream_answer(Chunks(body), answer)
-    return ChunkStream(pieces, AsyncExitStack(), request.limits, headers)
+    return await respond(request, body, prepare)
 
 
 def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
@@ -216,7 +115,9 @@ def _now() -> int:
 
 
 class Chunks:
-    """Converts the events of a run to chunks of a streamed completion."""
+    """The format of a chat completion, whole or as chunks."""
+
+    end = b"data: [DONE]\n\n"
 
     def __init__(self, body: ChatCompletionRequest) -> None:
         options = body.stream_options
@@ -225,9 +126,21 @@ class Chunks:
         self._completion_id: str | None = None
         self._calls = 0
 
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
+        """Return an answer as a chat completion object."""
+        return completion(str(self._head["model"]), answer)
+
     def encode(self, event: AnyEvent) -> Iterator[bytes]:
         """Return the chunks of an event, encoded as server-sent events."""
         return map(sse_event, self.convert(event))
+
+    def encode_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
+        """Return the chunks of a complete answer, encoded as server-sent events."""
+        return map(sse_event, self.convert_answer(answer))
+
+    def encode_error(self, problem: HTTPError) -> bytes:
+        """Return the event that ends a failed answer."""
+        return sse_event(problem.to_dict())
 
     def convert(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
         """Yield the chunks of an event; raise HTTPError if the run failed."""
@@ -277,14 +190,6 @@ class Chunks:
         return {**chunk, "usage": None} if self._include_usage else chunk
 
 
-def _encode_error(problem: HTTPError) -> bytes:
-    return sse_event(problem.to_dict())
-
-
-async def _stream_answer(chunks: Chunks, answer: ModelAnswer) -> AsyncGenerator[bytes]:
-    yield b"".join(map(sse_event, chunks.convert_answer(answer))) + DONE
-
-
 class ModelObject(ResponseModel):
     """A model as OpenAI's clients list it."""
 
@@ -301,24 +206,17 @@ class ModelList(ResponseModel):
     object: str = "list"
 
 
-@routes.get(
-    "/v1/models",
-    scope="read",
-    summary="The models, as OpenAI's clients list them",
-    answer=ModelList,
-)
+@routes.get("/v1/models", scope="read")
 async def models(request: HTTPRequest) -> ModelList:
-    """List the models, the default first."""
+    """List the models, as OpenAI's clients do."""
     return ModelList(data=[ModelObject(id=name) for name in request.server.models])
 
 
-@routes.get(
-    "/v1/models/{model}",
-    scope="read",
-    summary="One model, as OpenAI's clients see it",
-    answer=ModelObject,
-)
+@routes.get("/v1/models/{model}", scope="read")
 async def model(request: HTTPRequest) -> ModelObject:
-    """Return a model; raise HTTPError 404 if there is none."""
+    """Read a model, as OpenAI's clients do.
+
+    Raises HTTPError 404 if there is none.
+    """
     find_model(request.server, request.path["model"])
     return ModelObject(id=request.path["model"])

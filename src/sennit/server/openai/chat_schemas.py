@@ -152,6 +152,9 @@ class JsonSchemaFormat(msgspec.Struct, frozen=True, tag_field="type", tag="json_
     json_schema: JsonSchema
 
 
+AnswerFormat: TypeAlias = TextFormat | JsonObjectFormat | JsonSchema
+
+
 class StreamOptions(msgspec.Struct, frozen=True):
     """Options of a stream."""
 
@@ -237,6 +240,17 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
             "tool_choice": self._choice,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
+
+    @property
+    def client_functions(self) -> list[Function]:
+        """The functions that the model may call."""
+        return [] if self.tool_choice == "none" else [tool.function for tool in self.tools or ()]
+
+    @property
+    def format(self) -> AnswerFormat | None:
+        """The requested format of the answer."""
+        format = self.response_format
+        return format.json_schema if isinstance(format, JsonSchemaFormat) else format
 
     @property
     def _choice(self) -> str | list[str] | None:

@@ -8,7 +8,7 @@ session's id; any other session is named by its key or id. Other branches are no
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import UUID
 
@@ -23,11 +23,10 @@ from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel
 from sennit.server.http.errors import HTTPError
 from sennit.server.openai.chat_schemas import check_metadata
 from sennit.server.openai.derived_sessions import SOURCE
-from sennit.server.openai.history_match import branch_turns
+from sennit.server.openai.history import best_match, branch_turns, turns_of
 from sennit.server.openai.item_schemas import items_of, parse_items
 from sennit.server.openai.locate import CLIENT_METADATA, is_main_of_conversation, new_branch
 from sennit.server.openai.pagination import IncludeQuery, ItemsQuery, item_list, message_id, page
-from sennit.server.openai.repeated_items import add_new
 from sennit.server.openai.translate import ClientMessages, check_calls, system_message
 from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.sessions.branch import Branch
@@ -132,33 +131,27 @@ def lasting_system(session: Session) -> str | None:
     return system.metadata.get("lasting", text) or None
 
 
-@routes.post(
-    _PATH,
-    scope="write",
-    summary="Create a conversation, as OpenAI's clients do",
-    body=NewConversation,
-    validation_status=400,
-    answer=ConversationObject,
-)
-async def create(request: HTTPRequest) -> ConversationObject:
-    """Create a conversation with its first items."""
-    body: NewConversation = request.body
+@routes.post(_PATH, scope="write")
+async def create(request: HTTPRequest, body: NewConversation) -> ConversationObject:
+    """Create a conversation, as OpenAI's clients do."""
     metadata = _checked_metadata(body.metadata)
     sent = await _parse_items(request, body.items or [])
     check_calls(sent.messages, may_wait=True)
-    session = await _create(request.caller, sent, {**SOURCE, CLIENT_METADATA: metadata})
+    session = await _create(request, sent, {**SOURCE, CLIENT_METADATA: metadata})
     return _conversation_object(session, _PREFIX + session.id.hex)
 
 
-async def _create(caller: Caller, sent: ClientMessages, metadata: Mapping[str, Any]) -> Session:
+async def _create(
+    request: HTTPRequest, sent: ClientMessages, metadata: Mapping[str, Any]
+) -> Session:
     """Create a session and its main branch; return it once all messages are stored."""
     uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
-    branch = await caller.client.abegin(uid, system=system, metadata=metadata)
+    branch = await request.caller.client.abegin(uid, system=system, metadata=metadata)
     assert branch is not None  # the id is new
     await branch.session.aadd_messages(sent.messages, branches=branch)
-    await to_thread(_cache_main, caller, branch)
-    return await caller.session(str(uid))
+    await to_thread(_cache_main, request, branch)
+    return await request.caller.session(str(uid))
 
 
 def _checked_metadata(metadata: dict[str, str] | None) -> dict[str, str]:
@@ -172,78 +165,50 @@ def _conversation_object(session: Session, name: str) -> ConversationObject:
     return ConversationObject(id=name, created_at=created, metadata=dict(metadata))
 
 
-@routes.get(_CONVERSATION, scope="read", summary="A conversation", answer=ConversationObject)
+@routes.get(_CONVERSATION, scope="read")
 async def retrieve(request: HTTPRequest) -> ConversationObject:
-    """Return a conversation."""
+    """Read a conversation."""
     return _conversation_object(await _session_of(request), request.path["conversation"])
 
 
-@routes.post(
-    _CONVERSATION,
-    scope="write",
-    summary="Replace the metadata of a conversation",
-    body=ConversationMetadata,
-    validation_status=400,
-    answer=ConversationObject,
-)
-async def update(request: HTTPRequest) -> ConversationObject:
+@routes.post(_CONVERSATION, scope="write")
+async def update(request: HTTPRequest, body: ConversationMetadata) -> ConversationObject:
     """Replace the metadata of a conversation."""
-    body: ConversationMetadata = request.body
     metadata = _checked_metadata(body.metadata)
     session = await _session_of(request)
     await session.adescribe({**session.metadata, CLIENT_METADATA: metadata})
     return _conversation_object(session, request.path["conversation"])
 
 
-@routes.delete(
-    _CONVERSATION,
-    scope="write",
-    summary="Erase a conversation and its items",
-    answer=DeletedConversation,
-)
+@routes.delete(_CONVERSATION, scope="write")
 async def delete(request: HTTPRequest) -> DeletedConversation:
     """Erase a conversation and its items."""
     session = await _session_of(request)
-    request.caller.open.drop(session.id)
+    request.caller.drop(session.id)
     await request.caller.client.adelete_session(session.id)
     return DeletedConversation(id=request.path["conversation"])
 
 
-@routes.get(
-    _CONVERSATION + "/items",
-    scope="read",
-    summary="List the items of a conversation",
-    query=ItemsQuery,
-    answer=dict[str, Any],
-)
-async def list_items(request: HTTPRequest) -> dict[str, Any]:
-    """List the items, page by page."""
+@routes.get(_CONVERSATION + "/items", scope="read")
+async def list_items(request: HTTPRequest, query: ItemsQuery) -> dict[str, Any]:
+    """List the items of a conversation."""
     session, max_bytes = await _session_of(request), request.limits.answer_bytes
 
     def read() -> dict[str, Any]:
         main = main_branch(session)
         if main is not None:
-            _cache_main(request.caller, main)
-        return page([] if main is None else main.messages, request.query, max_bytes)
+            _cache_main(request, main)
+        return page([] if main is None else main.messages, query, max_bytes)
 
     return await to_thread(read)
 
 
-@routes.post(
-    _CONVERSATION + "/items",
-    scope="write",
-    summary="Add items to a conversation, without calling a model",
-    query=IncludeQuery,
-    body=NewItems,
-    validation_status=400,
-    answer=dict[str, Any],
-)
-async def add_items(request: HTTPRequest) -> dict[str, Any]:
+@routes.post(_CONVERSATION + "/items", scope="write")
+async def add_items(request: HTTPRequest, _query: IncludeQuery, body: NewItems) -> dict[str, Any]:
     """Add items to a conversation, without calling a model."""
-    body: NewItems = request.body
     sent = await _parse_items(request, body.items)
     session = await _session_of(request)
-    return await to_thread(_add_items, request.caller, session, sent)
+    return await to_thread(_add_items, request, session, sent)
 
 
 async def _parse_items(request: HTTPRequest, items: list[dict[str, Any]]) -> ClientMessages:
@@ -251,7 +216,7 @@ async def _parse_items(request: HTTPRequest, items: list[dict[str, Any]]) -> Cli
     return await request.build(len(items), parse_items, items, "items")
 
 
-def _add_items(caller: Caller, session: Session, sent: ClientMessages) -> dict[str, Any]:
+def _add_items(request: HTTPRequest, session: Session, sent: ClientMessages) -> dict[str, Any]:
     with session.lock:
         main = main_branch(session)
         if main is None:
@@ -263,27 +228,74 @@ def _add_items(caller: Caller, session: Session, sent: ClientMessages) -> dict[s
             texts = (text for text in (lasting_system(session), sent.system) if text)
             system.append(system_message("\n\n".join(texts)))
             session.add_messages(system, branches=main)
-        messages = [*system, *add_new(session, main, sent.messages)]
-        _cache_main(caller, main)
+        messages = [*system, *_add_new(session, main, sent.messages)]
+        _cache_main(request, main)
     return item_list([item for message in messages for item in items_of(message)])
 
 
-def _cache_main(caller: Caller, main: Branch) -> None:
+def _add_new(session: Session, main: Branch, new: Sequence[Message]) -> list[Message]:
+    """Append messages to the main branch, and return them as stored; hold the session's lock.
+
+    The Agents SDK sends the whole history to /v1/responses without naming its conversation, then
+    adds the input and the answer as items. The response is on a fork in the session of the
+    conversation (`locate`). Items that match that fork are its messages, which then replace those
+    of the main branch; only the others are stored.
+    """
+    own = _ids(main)
+    history = [*session.messages.pick(own), *new]
+    others = [branch for branch in session.branches if branch is not main]
+    match = best_match(turns_of(history), others) if others else None
+    if match is None or match.message_count <= len(own):
+        session.add_messages(new, branches=main)
+        return list(new)
+    shared = _ids(match.branch)[: match.at]
+    _show(main, own, shared)
+    rest = new[match.message_count - len(own) :]
+    session.add_messages(rest, branches=main)
+    _erase(session, set(own) - set(shared))
+    start = match.at - (match.message_count - len(own))
+    return [*session.messages.pick(shared[max(start, 0) :]), *rest]
+
+
+def _ids(branch: Branch) -> list[UUID]:
+    """Return the message ids of a branch without its system message."""
+    return branch[len(branch) - branch.tail.total :]
+
+
+def _show(main: Branch, own: Sequence[UUID], shared: Sequence[UUID]) -> None:
+    """Replace the messages of the main branch by these, from where they differ."""
+    start = next(
+        (at for at, (a, b) in enumerate(zip(own, shared, strict=False)) if a != b),
+        min(len(own), len(shared)),
+    )
+    if start < max(len(own), len(shared)):
+        main[len(main) - len(own) + start :] = shared[start:]
+
+
+def _erase(session: Session, ids: set[UUID]) -> None:
+    """Erase the messages that are on no branch any more; memories of them stay."""
+    orphans = [uid for uid in ids if not any(uid in branch for branch in session.branches)]
+    if orphans:
+        session.remove_messages(orphans, forget=False)
+
+
+def _cache_main(request: HTTPRequest, main: Branch) -> None:
     """Cache the main branch for its history, so that responses continue in this session."""
-    last = branch_turns(main)[-1:]
-    if is_main_of_conversation(main) and caller.branch_cache.find(caller.client, last) is None:
-        caller.branch_cache.add(caller.client, last, main)
+    cache, client, last = (
+        request.server.branch_cache,
+        request.caller.client,
+        branch_turns(main)[-1:],
+    )
+    if is_main_of_conversation(main) and cache.find(client, last) is None:
+        cache.add(client, last, main)
 
 
-@routes.get(
-    _ITEM,
-    scope="read",
-    summary="One item of a conversation",
-    query=IncludeQuery,
-    answer=dict[str, Any],
-)
-async def get_item(request: HTTPRequest) -> dict[str, Any]:
-    """Return an item; raise HTTPError 404 if there is none."""
+@routes.get(_ITEM, scope="read")
+async def get_item(request: HTTPRequest, _query: IncludeQuery) -> dict[str, Any]:
+    """Read an item of a conversation.
+
+    Raises HTTPError 404 if there is none.
+    """
     return _find_item(await _session_of(request), request.path["item"])[1]
 
 
@@ -297,11 +309,9 @@ def _find_item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
     raise HTTPError(404, "not_found", f"This conversation has no item {name[:100]!r}.")
 
 
-@routes.delete(
-    _ITEM, scope="write", summary="Erase an item of a conversation", answer=ConversationObject
-)
+@routes.delete(_ITEM, scope="write")
 async def delete_item(request: HTTPRequest) -> ConversationObject:
-    """Erase the message that an item belongs to."""
+    """Erase an item of a conversation."""
     session = await _session_of(request)
     message, _ = _find_item(session, request.path["item"])
     await to_thread(session.remove_messages, [message], forget=False)

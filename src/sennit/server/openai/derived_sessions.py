@@ -15,6 +15,7 @@ from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import NotFoundError
 from sennit.messages.codec import dumps
+from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller
 
 MAX_BRANCHES = 32
@@ -40,9 +41,9 @@ def is_full(session: Session) -> bool:
 class DerivedSessions:
     """The series of sessions for the conversations of an owner with the same first turn."""
 
-    def __init__(self, caller: Caller, opening: bytes) -> None:
+    def __init__(self, caller: Caller, cache: BranchCache, opening: bytes) -> None:
         """Select the series of a first turn, whose digest is `opening`."""
-        self._caller, self._opening = caller, opening.hex()
+        self._caller, self._cache, self._opening = caller, cache, opening.hex()
         self.first = self._id(0)
 
     def id(self, number: int) -> UUID:
@@ -51,11 +52,6 @@ class DerivedSessions:
 
     def _id(self, number: int) -> UUID:
         return derived_id(self._caller.client, "conversations", self._opening, str(number))
-
-    @property
-    def last(self) -> int:
-        """The cached number of the session used last."""
-        return self._caller.branch_cache.last_derived(self.first)
 
     def sessions(self) -> Iterator[Session]:
         """Yield the last few sessions, newest first, read from the store."""
@@ -67,9 +63,9 @@ class DerivedSessions:
     def with_room(self) -> Session:
         """Return the session with room for another branch, from the store; create it if needed."""
         number = self._current_number()
-        self._caller.branch_cache.set_last_derived(self.first, number)
+        self._cache.set_last_derived(self._caller.client, self.first, number)
         session = self._caller.client.session(self.id(number), metadata=SOURCE)
-        return self._caller.open.hold(session)
+        return self._caller.hold(session)
 
     def _current_number(self) -> int:
         """Return the number of the first session that is not full, or does not exist."""
@@ -84,7 +80,7 @@ class DerivedSessions:
             session = self._caller.client.session(self.id(number), create=False)
         except NotFoundError:
             return None
-        return self._caller.open.hold(session)
+        return self._caller.hold(session)
 
 
 def _first_false(predicate: Callable[[int], bool]) -> int:

@@ -21,12 +21,14 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.openai.chat_schemas import (
     EFFORTS,
+    AnswerFormat,
     CommonRequest,
     Function,
     JsonObjectFormat,
     JsonSchema,
     NamedFunction,
     ReasoningEffort,
+    RefusalPart,
     StreamOptions,
     TextFormat,
     bad_param,
@@ -55,12 +57,6 @@ class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text
     text: str
 
 
-class RefusalItem(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
-    """A refusal."""
-
-    refusal: str
-
-
 class InputImage(msgspec.Struct, frozen=True, tag_field="type", tag="input_image"):
     """An image that a client sends."""
 
@@ -73,7 +69,7 @@ class InputImage(msgspec.Struct, frozen=True, tag_field="type", tag="input_image
         return self.image_url
 
 
-Part: TypeAlias = InputText | OutputText | RefusalItem | InputImage
+Part: TypeAlias = InputText | OutputText | RefusalPart | InputImage
 
 
 class MessageItem(msgspec.Struct, frozen=True):
@@ -122,20 +118,14 @@ class ChosenFunction(NamedFunction, frozen=True, kw_only=True):
     type: Literal["function"]
 
 
-class SchemaFormat(JsonSchema, frozen=True, kw_only=True):
+class SchemaFormat(JsonSchema, frozen=True, tag_field="type", tag="json_schema"):
     """An answer that follows a schema, in the format of /v1/responses."""
-
-    type: Literal["json_schema"]
-
-
-class _FormatType(msgspec.Struct, frozen=True):
-    type: Literal["text", "json_object", "json_schema"] = "text"
 
 
 class TextConfig(msgspec.Struct, frozen=True):
     """The text format of an answer."""
 
-    format: dict[str, Any] | None = None
+    format: TextFormat | JsonObjectFormat | SchemaFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -191,6 +181,16 @@ class ResponsesRequest(CommonRequest, kw_only=True):
         }
 
     @property
+    def client_functions(self) -> Sequence[Function]:
+        """The functions that the model may call."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
+    @property
+    def format(self) -> AnswerFormat | None:
+        """The requested format of the answer."""
+        return None if self.text is None else self.text.format
+
+    @property
     def _choice(self) -> str | list[str] | None:
         return forced_choice(self.tool_choice, [tool.name for tool in self.tools or ()])
 
@@ -199,22 +199,6 @@ class ResponsesRequest(CommonRequest, kw_only=True):
         """The id of the conversation, if the request names one."""
         conversation = self.conversation
         return conversation.id if isinstance(conversation, ConversationName) else conversation
-
-
-def answer_format(
-    body: ResponsesRequest,
-) -> TextFormat | JsonObjectFormat | JsonSchema | None:
-    """Return the requested format of the answer; raise HTTPError 400 if it is invalid."""
-    format = None if body.text is None else body.text.format
-    if format is None:
-        return None
-    try:
-        kind = msgspec.convert(format, _FormatType).type
-        if kind == "json_schema":
-            return msgspec.convert(format, SchemaFormat)
-    except msgspec.ValidationError as error:
-        raise bad_param("text.format", str(error)) from None
-    return JsonObjectFormat() if kind == "json_object" else TextFormat()
 
 
 def parse_input(
@@ -280,7 +264,7 @@ def _texts(content: str | list[Part]) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [
-        part.refusal if isinstance(part, RefusalItem) else part.text
+        part.refusal if isinstance(part, RefusalPart) else part.text
         for part in content
         if not isinstance(part, InputImage)
     ]

@@ -2,9 +2,9 @@
 
 A client may name its session. Otherwise the session is derived from the first turn of the
 conversation (`derived_sessions`), and the history it sends continues a branch there, forks one
-where the two differ, or starts a new branch. Histories are compared by digest (`history_match`).
+where the two differ, or starts a new branch. Histories are compared by digest (`history`).
 
-A history that this process has seen is looked up in `branch_cache`; any other is searched for in
+A history that this process has seen is looked up in the BranchCache; any other is searched for in
 the last few derived sessions. If neither has it, the whole history is stored on a new branch: a
 client never sees more or less than it sent, but a conversation may then be stored twice.
 """
@@ -12,10 +12,9 @@ client never sees more or less than it sent, but a conversation may then be stor
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -28,13 +27,13 @@ from sennit.errors import ConflictError, ExistsError, NotFoundError
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.messages.unset import MaybeUnset, Unset
+from sennit.server.http.caches import BranchCache, BranchKey, HistoryTurn
 from sennit.server.http.callers import Caller
-from sennit.server.openai.branch_cache import BranchCache, BranchKey, RequestHistory
 from sennit.server.openai.chat_schemas import bad_param
 from sennit.server.openai.derived_sessions import SOURCE, DerivedSessions, is_full
-from sennit.server.openai.history_match import (
+from sennit.server.openai.history import (
     HistoryMatch,
-    HistoryTurn,
+    TurnHasher,
     best_match,
     message_at,
     turns_of,
@@ -74,10 +73,10 @@ class BranchLocation(msgspec.Struct, frozen=True):
     """The system message of the run, None for none; Unset for that of the branch."""
     is_stored: bool = True
     """Whether the session is in the store."""
-    history: RequestHistory | None = None
-    """The history by which the conversation was found; None for a named session."""
-    relocate: Callable[[], Awaitable[BranchLocation]] | None = None
-    """Locates the request again, in the store, if the cached branch is gone or has changed."""
+    locator: Locator | None = None
+    """The Locator that found it; None if the request named a response."""
+    may_be_stale: bool = False
+    """Whether to locate the request again, in the store, if the branch is gone or has changed."""
     resumes: bool = False
     """Whether to resume the last run of the branch."""
 
@@ -103,148 +102,238 @@ class NamedSession:
     """Whether it sends the whole history or only new messages; None to detect it."""
 
 
-async def locate(
-    caller: Caller, sent: ClientMessages, named: NamedSession | None, *, always_append: bool = False
-) -> BranchLocation:
-    """Return where a request continues; create the session and branch if needed.
+class Locator:
+    """Finds where a request continues; creates the session and branch if needed."""
 
-    With `always_append` the last turn is appended even if a branch already ends with it. Raises
-    HTTPError 400 for calls without results, NotFoundError for a missing branch.
-    """
-    if named is not None:
-        cached = None if always_append else _locate_cached(caller, sent, named)
-        if cached is None:
-            return await to_thread(_locate_named, caller, sent, named, always_append)
-        relocate = partial(_locate_again, caller, sent, named, always_append, cached)
-        return replace(cached, relocate=relocate)
-    history = await _request_history(caller, sent)
-    if not history.turns:
-        raise bad_param("messages", "'messages' must contain at least one message with content.")
-    target = history.turns[:-1] if always_append else history.turns
-    shared = len(target)
-    location = await _fork_conversation(caller, sent, history.turns, target)
-    if location is None:
-        location, shared = await _locate_history(caller, sent, history.turns, target)
-    history.assign(location.branch, history.turns[shared:])
-    relocate = partial(_locate_again, caller, sent, named, always_append, location)
-    return replace(location, history=history, relocate=relocate)
+    def __init__(
+        self,
+        caller: Caller,
+        cache: BranchCache,
+        sent: ClientMessages,
+        named: NamedSession | None,
+        *,
+        always_append: bool = False,
+        uid: UUID | None = None,
+        notes: Mapping[str, object] | None = None,
+    ) -> None:
+        """With `always_append` the last turn is appended even if a branch already ends with it.
 
+        `uid` is the id of the first new message, `notes` its metadata.
+        """
+        self._caller, self._cache, self._sent, self._named = caller, cache, sent, named
+        self._always_append, self._uid, self._notes = always_append, uid, notes
+        self._hasher = TurnHasher()
+        self._turns: list[HistoryTurn] = []
 
-async def _request_history(caller: Caller, sent: ClientMessages) -> RequestHistory:
-    """Check and hash the messages of a request; in a thread if there are many."""
+    async def locate(self) -> BranchLocation:
+        """Return where the request continues.
 
-    def read() -> RequestHistory:
-        check_calls(sent.messages)
-        return RequestHistory(caller.client, caller.branch_cache, sent.messages)
+        Raises HTTPError 400 for calls without results, NotFoundError for a missing branch.
+        """
+        if self._named is None:
+            location = await self._locate_history()
+        else:
+            location = await self._locate_named(self._named)
+        location = replace(location, locator=self)
+        if not self._notes or not location.new_messages:
+            return location
+        return with_first_id(location, self._uid or location.new_messages[0].id, self._notes)
 
-    return read() if len(sent.messages) <= _MAX_INLINE_MESSAGES else await to_thread(read)
+    async def move(self, location: BranchLocation) -> BranchLocation:
+        """Return another location, because the branch is busy, has moved on or is gone.
 
+        A location from the cache is located once more, in the store; any other is forked.
+        """
+        if location.may_be_stale:
+            try:
+                await self._caller.session(str(location.session.id))
+            except NotFoundError:
+                self._caller.evict(location.session.id)
+            return replace(await self.locate(), may_be_stale=False)
+        fork = await fork_location(location)
+        self._cache.add(self._caller.client, self._turns[-1:], fork.branch)
+        return fork
 
-async def _locate_again(
-    caller: Caller,
-    sent: ClientMessages,
-    named: NamedSession | None,
-    always_append: bool,
-    stale: BranchLocation,
-) -> BranchLocation:
-    """Locate a request again whose location is stale: its branch was removed or has changed."""
-    try:
-        await caller.session(str(stale.session.id))
-    except NotFoundError:
-        caller.evict(stale.session.id)
-    return replace(await locate(caller, sent, named, always_append=always_append), relocate=None)
+    def record(self, branch: Branch, answer: Sequence[Message]) -> None:
+        """Cache the turn of an answer, by which the next request finds the conversation."""
+        if answer and self._named is None:
+            self._hasher.feed(answer)
+            self._cache.add(self._caller.client, self._hasher.turns[-1:], branch)
 
+    def sessions_with(self, uid: UUID) -> Iterator[Session]:
+        """Yield the sessions that may hold an earlier attempt of an idempotent request."""
+        caller = self._caller
+        if (record := self._cache.find_request(caller.client, uid)) is not None:
+            with suppress(NotFoundError):
+                yield caller.hold(caller.client.session(record[0], create=False))
+        if self._named is not None:
+            yield caller.hold(caller.client.session(self._named.session))
+        elif turns := turns_of(self._sent.messages):
+            yield from DerivedSessions(caller, self._cache, turns[0].digest).sessions()
 
-async def _locate_history(
-    caller: Caller,
-    sent: ClientMessages,
-    turns: Sequence[HistoryTurn],
-    target: Sequence[HistoryTurn],
-) -> tuple[BranchLocation, int]:
-    """Return where a history continues, and how many of the target turns its branch has."""
-    key = caller.branch_cache.find(caller.client, target)
-    derived = DerivedSessions(caller, turns[0].digest)
-    match = None if key is None else _match_open_branch(caller, key, target)
-    if match is not None and match.turns >= len(turns) - 1:
-        with suppress(ConflictError, NotFoundError):  # changed by another process: read the store
-            return await _locate_at_match(caller, sent, derived, match)
-    elif len(turns) == 1 and (location := await _begin_branch(caller, sent, derived)) is not None:
-        return location, 0
-    sessions = _candidates(caller, key, derived)
-    match = await to_thread(_best_in_sessions, sessions, target, len(turns) - 1)
-    return await _locate_at_match(caller, sent, derived, match)
-
-
-async def _locate_at_match(
-    caller: Caller, sent: ClientMessages, derived: DerivedSessions, match: HistoryMatch | None
-) -> tuple[BranchLocation, int]:
-    """Return the location at a match, or on a new branch, and the number of shared turns."""
-    if match is None or (is_full(_session(match.branch)) and not match.is_at_end):
-        location = await _begin_branch(caller, sent, derived)
+    async def _locate_history(self) -> BranchLocation:
+        """Continue, fork or begin a branch with the history that was sent."""
+        if not self._turns:
+            few = len(self._sent.messages) <= _MAX_INLINE_MESSAGES
+            self._turns = self._read_turns() if few else await to_thread(self._read_turns)
+        turns = self._turns
+        target = turns[:-1] if self._always_append else turns
+        location, shared = await self._fork_conversation(target), len(target)
         if location is None:
-            location = await to_thread(lambda: _begin_in(derived.with_room(), sent))
-        return location, 0
-    location = BranchLocation(
-        match.branch, sent.messages[match.message_count :], match.at, last=match.last
-    )
-    return await continue_or_fork(location, sent.system, caller.branch_cache), match.turns
+            location, shared = await self._find_or_begin(target)
+        self._cache.add(self._caller.client, turns[shared:], location.branch)
+        return replace(location, may_be_stale=True)
 
+    def _read_turns(self) -> list[HistoryTurn]:
+        check_calls(self._sent.messages)
+        self._hasher.feed(self._sent.messages)
+        if not (turns := self._hasher.turns):
+            raise bad_param(
+                "messages", "'messages' must contain at least one message with content."
+            )
+        return turns
 
-async def _fork_conversation(
-    caller: Caller,
-    sent: ClientMessages,
-    turns: Sequence[HistoryTurn],
-    target: Sequence[HistoryTurn],
-) -> BranchLocation | None:
-    """Fork the conversation whose items are all these turns; None if there is none.
+    async def _find_or_begin(self, target: Sequence[HistoryTurn]) -> tuple[BranchLocation, int]:
+        """Return where a history continues, and how many of the target turns its branch has."""
+        enough = len(self._turns) - 1
+        key = self._cache.find(self._caller.client, target)
+        match = None if key is None else self._match_open_branch(key, target)
+        if match is not None and match.turns >= enough:
+            with suppress(ConflictError, NotFoundError):  # changed by another process
+                return await self._locate_at(match)
+        elif not enough and (location := await self._begin_branch()) is not None:
+            return location, 0
+        match = await to_thread(_best_in_sessions, self._candidates(key), target, enough)
+        return await self._locate_at(match)
 
-    Also None if the turns before the last are cached for another branch, which then holds the last
-    response of that conversation and is continued instead.
-    """
-    key = caller.branch_cache.find(caller.client, turns[-1:])
-    if key is None or caller.branch_cache.find(caller.client, target[-1:]) not in (None, key):
-        return None
-    open_branch = _open_branch(caller, key)
-    if open_branch is not None and not is_main_of_conversation(open_branch):
-        return None
-    try:
-        main = (await caller.session(str(key[0]))).get_branch(key[1], None)
-    except NotFoundError:
-        return None
-    if main is None or not is_main_of_conversation(main):
-        return None
-    match = best_match(target, (main,))
-    if (0 if match is None else match.turns) < len(target):
-        return None
-    at, matched = (0, 0) if match is None else (match.at, match.message_count)
-    system = _optional_system(sent.system)
-    location = BranchLocation(main, sent.messages[matched:], at, system=system)
-    return await afork_at(location, _reuse_system(main, sent.system))
+    async def _locate_at(self, match: HistoryMatch | None) -> tuple[BranchLocation, int]:
+        """Return the location at a match, or on a new branch, and the number of shared turns."""
+        if match is None or (not match.is_at_end and is_full(_session(match.branch))):
+            location = await self._begin_branch()
+            if location is None:
+                location = await to_thread(lambda: _begin_in(self._derived.with_room(), self._sent))
+            return location, 0
+        new = self._sent.messages[match.message_count :]
+        location = BranchLocation(match.branch, new, match.at, last=match.last)
+        return await continue_or_fork(location, self._sent.system), match.turns
+
+    async def _fork_conversation(self, target: Sequence[HistoryTurn]) -> BranchLocation | None:
+        """Fork the conversation whose items are all these turns; None if there is none.
+
+        Also None if the turns before the last are cached for another branch, which then holds the
+        last response of that conversation and is continued instead.
+        """
+        client, sent = self._caller.client, self._sent
+        key = self._cache.find(client, self._turns[-1:])
+        if key is None or self._cache.find(client, target[-1:]) not in (None, key):
+            return None
+        open_branch = self._open_branch(key)
+        if open_branch is not None and not is_main_of_conversation(open_branch):
+            return None
+        try:
+            main = (await self._caller.session(str(key[0]))).get_branch(key[1], None)
+        except NotFoundError:
+            return None
+        if main is None or not is_main_of_conversation(main):
+            return None
+        match = best_match(target, (main,))
+        if (0 if match is None else match.turns) < len(target):
+            return None
+        at, matched = (0, 0) if match is None else (match.at, match.message_count)
+        system = _optional_system(sent.system)
+        location = BranchLocation(main, sent.messages[matched:], at, system=system)
+        return await fork_at(location, _reuse_system(main, sent.system))
+
+    def _match_open_branch(
+        self, key: BranchKey, target: Sequence[HistoryTurn]
+    ) -> HistoryMatch | None:
+        """Match a history against a branch of an open session, without reading the store.
+
+        If another process has changed the branch, starting the run or the fork raises a conflict,
+        and the store is read then.
+        """
+        branch = self._open_branch(key)
+        if branch is None:
+            return None
+        self._caller.hold(_session(branch))
+        return best_match(target, (branch,))
+
+    def _open_branch(self, key: BranchKey) -> Branch | None:
+        session = self._caller.client.opened(key[0])
+        return None if session is None else session.get_branch(key[1], None)
+
+    @property
+    def _derived(self) -> DerivedSessions:
+        return DerivedSessions(self._caller, self._cache, self._turns[0].digest)
+
+    def _candidates(self, key: BranchKey | None) -> Iterator[Session]:
+        """Yield the sessions that may hold a conversation, read from the store one by one."""
+        if key is not None:
+            with suppress(NotFoundError):
+                yield self._caller.hold(self._caller.client.session(key[0], create=False))
+        yield from self._derived.sessions()
+
+    async def _begin_branch(self) -> BranchLocation | None:
+        """Create a branch for a new conversation; None if the store must be read first."""
+        caller, cache, sent, derived = self._caller, self._cache, self._sent, self._derived
+        system = _optional_system(sent.system)
+        async with cache.lock(derived.first):
+            number = cache.last_derived(caller.client, derived.first)
+            session = caller.client.opened(derived.id(number))
+            if session is None or is_full(session):
+                number += session is not None
+                branch = await caller.client.abegin(
+                    derived.id(number), system=system, metadata=SOURCE, lease=first_lease()
+                )
+                if branch is None:
+                    return None
+                cache.set_last_derived(caller.client, derived.first, number)
+                caller.hold(_session(branch))
+                return BranchLocation(branch, sent.messages, 0, system=system)
+        try:
+            branch = await caller.hold(session).acreate_branch(system=system, lease=first_lease())
+        except NotFoundError:  # deleted elsewhere
+            caller.evict(session.id)
+            return None
+        return BranchLocation(branch, sent.messages, 0, system=system)
+
+    async def _locate_named(self, named: NamedSession) -> BranchLocation:
+        if not self._always_append and (location := self._open_end(named)) is not None:
+            return replace(location, may_be_stale=True)
+        location, forks = await to_thread(self._read_named, named)
+        if not forks:
+            return location
+        return await fork_at(location, _reuse_system(location.branch, self._sent.system))
+
+    def _open_end(self, named: NamedSession) -> BranchLocation | None:
+        """Return the end of the branch if its session is open; None if the store must be read."""
+        sent, branch = self._sent, self._caller.cached_branch(named.session, named.branch or _MAIN)
+        has_history = named.history == "whole" or sent.has_assistant or sent.has_results
+        if branch is None or has_history:
+            return None
+        if sent.system is not None and _system_text(branch) != sent.system:
+            return None
+        return BranchLocation(branch, sent.messages, None, system=_new_system(sent))
+
+    def _read_named(self, named: NamedSession) -> tuple[BranchLocation, bool]:
+        """Return the location in a named session, from the store, and whether to fork there."""
+        sent, session = self._sent, self._caller.hold(self._caller.client.session(named.session))
+        branch = None if named.branch is None else session.get_branch(named.branch)
+        if named.history == "new" or (named.history is None and _sends_only_new(sent, session)):
+            return _locate_at_end(_main_branch(session) if branch is None else branch, sent), False
+        check_calls(sent.messages)
+        branches = session.branches if branch is None else (branch,)
+        turns = turns_of(sent.messages)
+        match = best_match(turns[:-1] if self._always_append else turns, branches)
+        if match is None:
+            return _begin_in(session, sent), False
+        new, system = sent.messages[match.message_count :], _optional_system(sent.system)
+        return BranchLocation(match.branch, new, match.at, system=system), not match.is_at_end
 
 
 def is_main_of_conversation(branch: Branch) -> bool:
     """Return whether a branch holds the items of a conversation, which its client alone adds to."""
     return branch.name == _MAIN and CLIENT_METADATA in branch.session.metadata
-
-
-def _match_open_branch(
-    caller: Caller, key: BranchKey, target: Sequence[HistoryTurn]
-) -> HistoryMatch | None:
-    """Match a history against a branch of an open session, without reading the store.
-
-    If another process has changed the branch, starting the run or the fork raises a conflict, and
-    the store is read then.
-    """
-    branch = _open_branch(caller, key)
-    if branch is None:
-        return None
-    caller.open.hold(_session(branch))
-    return best_match(target, (branch,))
-
-
-def _open_branch(caller: Caller, key: BranchKey) -> Branch | None:
-    session = caller.client.opened(key[0])
-    return None if session is None else session.get_branch(key[1], None)
 
 
 def _best_in_sessions(
@@ -259,82 +348,6 @@ def _best_in_sessions(
         if best is not None and best.turns >= enough:
             break
     return best
-
-
-def _candidates(
-    caller: Caller, key: BranchKey | None, derived: DerivedSessions
-) -> Iterator[Session]:
-    """Yield the sessions that may hold a conversation, read from the store one by one."""
-    if key is not None:
-        with suppress(NotFoundError):
-            yield caller.open.hold(caller.client.session(key[0], create=False))
-    yield from derived.sessions()
-
-
-async def _begin_branch(
-    caller: Caller, sent: ClientMessages, derived: DerivedSessions
-) -> BranchLocation | None:
-    """Create a branch for a new conversation; None if the store must be read first."""
-    system = _optional_system(sent.system)
-    async with caller.branch_cache.begin_lock(derived.first):
-        number = derived.last
-        session = caller.client.opened(derived.id(number))
-        if session is None or is_full(session):
-            number += session is not None
-            branch = await caller.client.abegin(
-                derived.id(number), system=system, metadata=SOURCE, lease=first_lease()
-            )
-            if branch is None:
-                return None
-            caller.branch_cache.set_last_derived(derived.first, number)
-            caller.open.hold(_session(branch))
-            return BranchLocation(branch, sent.messages, 0, system=system)
-    try:
-        branch = await caller.open.hold(session).acreate_branch(system=system, lease=first_lease())
-    except NotFoundError:  # deleted elsewhere
-        caller.evict(session.id)
-        return None
-    return BranchLocation(branch, sent.messages, 0, system=system)
-
-
-def _locate_cached(
-    caller: Caller, sent: ClientMessages, named: NamedSession
-) -> BranchLocation | None:
-    """Return the location in a named session that is open here; None if the store must be read."""
-    branch = caller.cached_branch(named.session, named.branch or _MAIN)
-    has_history = named.history == "whole" or sent.has_assistant or sent.has_results
-    if branch is None or has_history:
-        return None
-    if sent.system is not None and not _has_system(branch, sent.system):
-        return None
-    return BranchLocation(branch, sent.messages, None, system=_new_system(sent))
-
-
-def sessions_to_search(
-    caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
-) -> Iterator[Session]:
-    """Yield the sessions that may hold an earlier attempt of an idempotent request."""
-    if (record := caller.branch_cache.find_request(caller.client, uid)) is not None:
-        with suppress(NotFoundError):
-            yield caller.open.hold(caller.client.session(record[0], create=False))
-    if named is not None:
-        yield caller.open.hold(caller.client.session(named.session))
-    elif turns := turns_of(sent.messages):
-        yield from DerivedSessions(caller, turns[0].digest).sessions()
-
-
-def _locate_named(
-    caller: Caller, sent: ClientMessages, named: NamedSession, always_append: bool
-) -> BranchLocation:
-    session = caller.open.hold(caller.client.session(named.session))
-    branch = None if named.branch is None else session.get_branch(named.branch)
-    if named.history == "new" or (named.history is None and _sends_only_new(sent, session)):
-        return _locate_at_end(_main_branch(session) if branch is None else branch, sent)
-    check_calls(sent.messages)
-    branches = session.branches if branch is None else (branch,)
-    turns = turns_of(sent.messages)
-    match = best_match(turns[:-1] if always_append else turns, branches)
-    return _begin_in(session, sent) if match is None else _locate_named_match(match, sent)
 
 
 def _main_branch(session: Session) -> Branch:
@@ -353,28 +366,23 @@ def _locate_at_end(branch: Branch, sent: ClientMessages) -> BranchLocation:
     if sent.has_results:
         check_calls(sent.messages, [ClientToolCall.of(call).id for call in pending_calls(branch)])
     system = _new_system(sent)
-    if system is not Unset and not sent.messages and not _has_system(branch, sent.system or ""):
+    if system is not Unset and not sent.messages and _system_text(branch) != sent.system:
         branch.session.set_branch_system(branch, system)  # there may be no message to append
     return BranchLocation(branch, sent.messages, None, system=system)
 
 
-def _locate_named_match(match: HistoryMatch, sent: ClientMessages) -> BranchLocation:
-    new, system = sent.messages[match.message_count :], _optional_system(sent.system)
-    location = BranchLocation(match.branch, new, match.at, system=system)
-    if match.is_at_end:
-        return location
-    return fork_at(location, _reuse_system(location.branch, sent.system))
-
-
-async def continue_or_fork(
-    location: BranchLocation, system: str | None, cache: BranchCache
-) -> BranchLocation:
-    """Continue a branch with this system message; fork it if it is busy or has more messages."""
+async def continue_or_fork(location: BranchLocation, system: str | None) -> BranchLocation:
+    """Continue a branch with this system message; fork it if it has more messages."""
     branch, location = location.branch, replace(location, system=_optional_system(system))
-    busy = cache.is_claimed(branch) or is_main_of_conversation(branch)
-    if location.at != branch.tail.total or busy:
-        return await afork_at(location, _reuse_system(branch, system))
+    if location.at != branch.tail.total or is_main_of_conversation(branch):
+        return await fork_at(location, _reuse_system(branch, system))
     return location
+
+
+async def fork_location(location: BranchLocation) -> BranchLocation:
+    """Fork the branch of a location, which keeps its system message."""
+    system = location.branch.system_id if location.system is Unset else location.system
+    return await fork_at(location, system)
 
 
 def _begin_in(session: Session, sent: ClientMessages) -> BranchLocation:
@@ -393,17 +401,8 @@ def new_branch(session: Session, system: Message | None) -> Branch:
         return session.create_branch(system=system)
 
 
-def fork_at(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
-    """Fork the branch of a location where it continues, and return the location on the fork."""
-    branch = location.branch
-    at = branch.tail.total if location.at is None else location.at
-    grants = branch.grants
-    fork = branch.session.fork_history(branch, at, name=None, grants=grants, system=system)
-    return replace(location, branch=fork, at=at)
-
-
-async def afork_at(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
-    """Fork as `fork_at` does, without blocking the event loop.
+async def fork_at(location: BranchLocation, system: Message | UUID | None) -> BranchLocation:
+    """Fork the branch of a location where it continues, and return the location on the fork.
 
     Raises ConflictError if the messages up to the fork point have changed, NotFoundError if the
     branch was removed.
@@ -438,10 +437,6 @@ def _new_system(sent: ClientMessages) -> MaybeUnset[Message | None]:
         return Unset
     notes = None if sent.lasting == sent.system else {"lasting": sent.lasting or ""}
     return system_message(sent.system, notes) if sent.system else None
-
-
-def _has_system(branch: Branch, text: str) -> bool:
-    return _system_text(branch) == text
 
 
 def _reuse_system(branch: Branch, text: str | None) -> Message | UUID | None:
@@ -485,15 +480,4 @@ def with_first_id(
     first, *rest = location.new_messages
     notes = {**first.metadata, **metadata, "said": [message.id.hex for message in rest]}
     identified = Message(first.content, sender=first.sender, id=uid, metadata=notes)
-    relocate = (
-        None
-        if location.relocate is None
-        else partial(_relocate_with_id, location.relocate, uid, metadata)
-    )
-    return replace(location, new_messages=(identified, *rest), relocate=relocate)
-
-
-async def _relocate_with_id(
-    relocate: Callable[[], Awaitable[BranchLocation]], uid: UUID, metadata: Mapping[str, object]
-) -> BranchLocation:
-    return with_first_id(await relocate(), uid, metadata)
+    return replace(location, new_messages=(identified, *rest))

@@ -16,7 +16,7 @@ import msgspec
 
 from sennit.messages.message import Message
 from sennit.server.http.errors import HTTPError
-from sennit.server.openai.event_stream import sse_event
+from sennit.server.http.event_stream import sse_event
 from sennit.server.openai.item_schemas import (
     ResponsesRequest,
     call_item,
@@ -88,7 +88,7 @@ def echoed_params(body: ResponsesRequest) -> dict[str, Any]:
             for tool in body.tools
         ]
     if body.text is not None and body.text.format is not None:
-        params["text"] = {"format": body.text.format}
+        params["text"] = {"format": msgspec.to_builtins(body.text.format)}
     if body.reasoning is not None:
         params["reasoning"] = {"effort": body.reasoning.effort, "summary": None}
     if body.conversation_id is not None:
@@ -159,7 +159,9 @@ def usage(used: Usage) -> dict[str, Any]:
 
 
 class ResponseEvents:
-    """Converts the events of a run to events of a streamed response."""
+    """The format of a response, whole or as events."""
+
+    end = b""
 
     def __init__(self, head: ResponseHead) -> None:
         self._head = head
@@ -168,6 +170,10 @@ class ResponseEvents:
         self._open: tuple[str, str] | None = None  # the type and id of the current item
         self._text = ""
         self._last: Message | None = None
+
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
+        """Return an answer as a response object."""
+        return self._head.with_answer(answer)
 
     def encode(self, event: AnyEvent) -> Iterator[bytes]:
         """Yield the events of one of ours, encoded as server-sent events."""
@@ -180,7 +186,7 @@ class ResponseEvents:
     def _encode_all(self, events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
         return (sse_event(event, event["type"]) for event in events)
 
-    def encode_failure(self, problem: HTTPError) -> bytes:
+    def encode_error(self, problem: HTTPError) -> bytes:
         """Return the encoded event that ends a failed response."""
         response = self._head.fail(problem, self._output)
         event = self._event("response.failed", response=response)

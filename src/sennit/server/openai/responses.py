@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
-from sennit.messages.output_schema import ModelSchema
-from sennit.server.http.disconnects import cancel_on_disconnect
-from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat import answer_of, location_headers
-from sennit.server.openai.chat_schemas import (
-    JsonObjectFormat,
-    bad_param,
-    checked_values,
-    refuse_unsupported,
-)
+from sennit.server.openai.chat_schemas import bad_param, refuse_unsupported
 from sennit.server.openai.conversations import (
     find_conversation,
     is_conversation_id,
@@ -30,100 +21,39 @@ from sennit.server.openai.conversations import (
     main_branch,
     session_name,
 )
-from sennit.server.openai.event_stream import ChunkStream, encode_events
-from sennit.server.openai.item_schemas import (
-    ResponsesRequest,
-    SchemaFormat,
-    answer_format,
-    parse_input,
-)
-from sennit.server.openai.locate import BranchLocation, NamedSession, locate, with_first_id
+from sennit.server.openai.item_schemas import ResponsesRequest, parse_input
+from sennit.server.openai.locate import BranchLocation, Locator, NamedSession, with_first_id
 from sennit.server.openai.pagination import ItemsQuery, page
-from sennit.server.openai.request_metadata import (
+from sennit.server.openai.requests import (
     IdempotentRequest,
-    idempotent_request,
+    PreparedAnswer,
+    locate_once,
     named_session,
-    wants_memory,
+    respond,
 )
 from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, echoed_params
 from sennit.server.openai.stored_responses import (
     StoredResponse,
     copy_branch,
-    copy_response,
     delete_response,
     find_response,
     locate_next,
-    locate_retry,
     response_id,
 )
-from sennit.server.openai.translate import (
-    ClientMessages,
-    ModelAnswer,
-    client_tools,
-    output_schema,
-    schema_of,
-)
-from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
+from sennit.server.openai.translate import ClientMessages
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import has_active_run
 
 routes = Routes()
 
 
-@dataclass(frozen=True, slots=True)
-class _PreparedResponse:
-    """A response to generate, or with its stored answer."""
-
-    head: ResponseHead
-    location: BranchLocation
-    answer: ModelAnswer | None = None
-
-
-@routes.post(
-    "/v1/responses",
-    scope="run",
-    summary="Create a response, as in OpenAI's API",
-    body=ResponsesRequest,
-    validation_status=400,
-    answer=dict[str, Any],
-)
-async def create(request: HTTPRequest) -> Response:
-    """Answer, in one response or as a stream of events."""
-    body: ResponsesRequest = request.body
+@routes.post("/v1/responses", scope="run")
+async def create(request: HTTPRequest, body: ResponsesRequest) -> Response:
+    """Create a response, as in OpenAI's API."""
     _check_supported(body)
     if not isinstance(body.input, str):
         request.check_count(len(body.input), request.limits.items, "input")
-    streams = find_model(request.server, body.model).streams
-    options, idempotent, limits = (
-        _turn_options(request, body),
-        idempotent_request(request),
-        request.limits,
-    )
-    if body.stream:
-        request.open_stream()
-    async with AsyncExitStack() as stack:
-        if idempotent is not None:
-            await stack.enter_async_context(idempotent.lock)
-        prepared = await _prepare(request, body, idempotent)
-        answer = prepared.answer
-        if answer is None and not (body.stream and streams):
-            location, result = await cancel_on_disconnect(
-                request.receive, run_turn(prepared.location, options)
-            )
-            answer = answer_of(result, location)
-        if answer is not None and not body.stream:
-            return ok(prepared.head.with_answer(answer))
-        events = ResponseEvents(prepared.head)
-        if answer is not None:
-            pieces = _stream_answer(events, answer)
-        else:
-            turn = stream_turn(prepared.location, options)
-            pieces = encode_events(turn, events.encode, events.encode_failure)
-        return ChunkStream(pieces, stack.pop_all(), limits, location_headers(prepared.location))
-
-
-async def _stream_answer(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
-    yield b"".join(events.encode_answer(answer))
+    return await respond(request, body, partial(_prepare, request, body))
 
 
 def _check_supported(body: ResponsesRequest) -> None:
@@ -140,27 +70,9 @@ def _check_supported(body: ResponsesRequest) -> None:
         )
 
 
-def _turn_options(request: HTTPRequest, body: ResponsesRequest) -> TurnOptions:
-    functions = [] if body.tool_choice == "none" else body.tools or ()
-    return TurnOptions(
-        model=find_model(request.server, body.model),
-        tools=tuple(client_tools(functions)),
-        schema=_output_schema(body),
-        params=checked_values(body.params),
-        use_memory=body.store is not False and wants_memory(request, body),
-    )
-
-
-def _output_schema(body: ResponsesRequest) -> ModelSchema | None:
-    format = answer_format(body)
-    if isinstance(format, SchemaFormat):
-        return schema_of(format)
-    return output_schema(format if isinstance(format, JsonObjectFormat) else None)
-
-
 async def _prepare(
     request: HTTPRequest, body: ResponsesRequest, idempotent: IdempotentRequest | None
-) -> _PreparedResponse:
+) -> PreparedAnswer:
     """Locate a new response, or find the stored one of an idempotent request."""
     previous = await _previous(request, body)
     conversation = await _conversation(request, body)
@@ -168,26 +80,46 @@ async def _prepare(
     if conversation is not None:
         lasting = lasting_system(conversation)
     sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
+    uid, params = new_id() if idempotent is None else idempotent.uid, echoed_params(body)
+    notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
+    if sent.lasting is not None:
+        notes["lasting"] = sent.lasting
+    stored = None
     if body.store is False:
-        client = request.caller.client
-        main = None if conversation is None else main_branch(conversation)
-        if main is not None:
-            return _new_response(body, sent, copy_branch(client, main, main.tail.total, sent), None)
-        return _new_response(body, sent, copy_response(client, previous, sent), None)
-    if conversation is not None:  # instructions of earlier responses do not apply
-        sent = replace(sent, system=sent.system or "")
-    named = _named_session(request, body, previous)
-    if idempotent is not None:
-        stored = await idempotent.find_stored(sent, named)
-        if stored is not None:
-            return await to_thread(_repeat, stored)
-    if previous is not None:
-        location = await locate_next(request.caller, previous, sent)
+        location = with_first_id(_copy(request, previous, conversation, sent), uid, notes)
     else:
-        location = await locate(request.caller, sent, named, always_append=True)
-    if idempotent is not None:
-        idempotent.record(location.session.id)
-    return _new_response(body, sent, location, idempotent)
+        if conversation is not None:  # instructions of earlier responses do not apply
+            sent = replace(sent, system=sent.system or "")
+        named = _named_session(request, body, previous)
+        cache = request.server.branch_cache
+        locator = Locator(
+            request.caller, cache, sent, named, always_append=True, uid=uid, notes=notes
+        )
+
+        async def locate() -> BranchLocation:
+            if previous is None:
+                return await locator.locate()
+            return with_first_id(await locate_next(previous, sent), uid, notes)
+
+        location, stored = await locate_once(idempotent, locator, locate)
+    if stored is not None:
+        return PreparedAnswer(ResponseEvents(stored.head), location, stored.complete_answer)
+    head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
+    return PreparedAnswer(ResponseEvents(head), location)
+
+
+def _copy(
+    request: HTTPRequest,
+    previous: StoredResponse | None,
+    conversation: Session | None,
+    sent: ClientMessages,
+) -> BranchLocation:
+    """Copy the history that a response continues into a session that is not stored."""
+    client = request.caller.client
+    if previous is not None:
+        return copy_branch(client, previous.branch, previous.end, sent)
+    main = None if conversation is None else main_branch(conversation)
+    return copy_branch(client, main, 0 if main is None else main.tail.total, sent)
 
 
 def _count(body: ResponsesRequest) -> int:
@@ -225,37 +157,12 @@ def _named_session(
     return named_session(request, body)
 
 
-def _new_response(
-    body: ResponsesRequest,
-    sent: ClientMessages,
-    location: BranchLocation,
-    idempotent: IdempotentRequest | None,
-) -> _PreparedResponse:
-    uid = new_id() if idempotent is None else idempotent.uid
-    params = echoed_params(body)
-    notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
-    if sent.lasting is not None:
-        notes["lasting"] = sent.lasting
-    head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
-    return _PreparedResponse(head, with_first_id(location, uid, notes))
-
-
-def _repeat(stored: StoredResponse) -> _PreparedResponse:
-    """Return the stored response to an idempotent request; retry one without an answer."""
-    if stored.answer.is_complete:
-        location = BranchLocation(stored.branch, (), stored.end)
-        return _PreparedResponse(stored.head, location, stored.answer)
-    return _PreparedResponse(stored.head, locate_retry(stored))
-
-
-@routes.get(
-    "/v1/responses/{response}",
-    scope="read",
-    summary="Read a stored response",
-    answer=dict[str, Any],
-)
+@routes.get("/v1/responses/{response}", scope="read")
 async def retrieve(request: HTTPRequest) -> dict[str, Any]:
-    """Return a stored response; raise HTTPError 404 if there is none."""
+    """Read a stored response.
+
+    Raises HTTPError 404 if there is none.
+    """
     if b"stream=true" in request.http["query_string"].lower():
         raise bad_param("stream", "A stored response is not streamed; leave 'stream' out.")
     stored = await _find_stored(request)
@@ -283,9 +190,7 @@ class DeletedResponse(ResponseModel):
     deleted: bool = True
 
 
-@routes.delete(
-    "/v1/responses/{response}", scope="write", summary="Erase a response", answer=DeletedResponse
-)
+@routes.delete("/v1/responses/{response}", scope="write")
 async def delete(request: HTTPRequest) -> DeletedResponse:
     """Erase a response."""
     stored = await _find_stored(request)
@@ -293,14 +198,8 @@ async def delete(request: HTTPRequest) -> DeletedResponse:
     return DeletedResponse(id=request.path["response"])
 
 
-@routes.get(
-    "/v1/responses/{response}/input_items",
-    scope="read",
-    summary="List the input items of a response",
-    query=ItemsQuery,
-    answer=dict[str, Any],
-)
-async def input_items(request: HTTPRequest) -> dict[str, Any]:
-    """List the input items of a response, page by page."""
+@routes.get("/v1/responses/{response}/input_items", scope="read")
+async def input_items(request: HTTPRequest, query: ItemsQuery) -> dict[str, Any]:
+    """List the input items of a response."""
     messages = (await _find_stored(request)).input_messages
-    return await to_thread(page, messages, request.query, request.limits.answer_bytes)
+    return await to_thread(page, messages, query, request.limits.answer_bytes)

@@ -96,6 +96,11 @@ class StoredResponse:
         return answer_at(self.since[self._count :])
 
     @property
+    def complete_answer(self) -> ModelAnswer | None:
+        """The output messages; None if there are none or they were cut off."""
+        return self.answer if self.answer.is_complete else None
+
+    @property
     def end(self) -> int:
         """The number of messages up to its end, without the system message."""
         return self.before + self._count + len(self.answer.messages)
@@ -124,7 +129,7 @@ async def find_response(caller: Caller, name: str) -> StoredResponse | None:
 
 def _read_response(caller: Caller, session: UUID, first: UUID) -> StoredResponse | None:
     try:
-        return _response_in(caller.open.hold(caller.client.session(session, create=False)), first)
+        return _response_in(caller.hold(caller.client.session(session, create=False)), first)
     except NotFoundError:
         return None
 
@@ -151,16 +156,15 @@ def stored_in(session: Session, first: UUID) -> StoredResponse | None:
     return next((response for response in responses if response.answer.is_complete), oldest)
 
 
-def locate_retry(stored: StoredResponse) -> BranchLocation:
-    """Return where to retry a response without a complete answer.
+def locate_stored(stored: StoredResponse) -> BranchLocation:
+    """Return the end of a response; without a complete answer, where to retry it.
 
     A partial answer at the end of the branch is erased.
     """
-    branch, partial, at = (
-        stored.branch,
-        stored.answer.messages,
-        stored.before + len(stored.input_messages),
-    )
+    branch, partial = stored.branch, stored.answer.messages
+    if stored.answer.is_complete:
+        return BranchLocation(branch, (), stored.end)
+    at = stored.before + len(stored.input_messages)
     run = find_unfinished_run(RunRepository(branch))
     resumes = run is not None and any(message.id == stored.first.id for message in run.said)
     if partial and stored.end == branch.tail.total:
@@ -168,22 +172,11 @@ def locate_retry(stored: StoredResponse) -> BranchLocation:
     return BranchLocation(branch, (), at, last=stored.input_messages[-1].id, resumes=resumes)
 
 
-async def locate_next(
-    caller: Caller, stored: StoredResponse, sent: ClientMessages
-) -> BranchLocation:
+async def locate_next(stored: StoredResponse, sent: ClientMessages) -> BranchLocation:
     """Return where a response is continued; raise HTTPError 400 for calls without results."""
     check_calls(sent.messages, [call.id for call in stored.answer.calls])
     location = BranchLocation(stored.branch, sent.messages, stored.end)
-    return await continue_or_fork(location, sent.system, caller.branch_cache)
-
-
-def copy_response(
-    client: Client, stored: StoredResponse | None, sent: ClientMessages
-) -> BranchLocation:
-    """Copy the history up to a response into a session that is not stored."""
-    if stored is None:
-        return copy_branch(client, None, 0, sent)
-    return copy_branch(client, stored.branch, stored.end, sent)
+    return await continue_or_fork(location, sent.system)
 
 
 def copy_branch(
@@ -212,7 +205,7 @@ def delete_response(caller: Caller, stored: StoredResponse) -> None:
     session = stored.session
     messages = [*stored.input_messages, *stored.answer.messages]
     if session.metadata == SOURCE and _holds_only(session, messages):
-        caller.open.drop(session.id)
+        caller.drop(session.id)
         caller.client.delete_session(session.id)
     elif not stored.answer.messages and has_active_run(RunRepository(stored.branch)):
         raise ConflictError("The response is still being generated; delete it afterwards.")

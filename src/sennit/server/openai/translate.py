@@ -27,6 +27,7 @@ from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
 from sennit.messages.unset import Unset
 from sennit.server.openai.chat_schemas import (
+    AnswerFormat,
     AssistantMessage,
     ChatMessage,
     ChatTextPart,
@@ -36,10 +37,8 @@ from sennit.server.openai.chat_schemas import (
     ImageUrlPart,
     JsonObjectFormat,
     JsonSchema,
-    JsonSchemaFormat,
     RefusalPart,
     SystemMessage,
-    TextFormat,
     ToolMessage,
     UserMessage,
     bad_param,
@@ -223,19 +222,14 @@ def client_tools(functions: Iterable[Function]) -> list[Tool]:
     return list(tools.values())
 
 
-def output_schema(
-    format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None,
-) -> ModelSchema | None:
-    """Return the schema of a response format; None for plain text."""
+def output_schema(format: AnswerFormat | None) -> ModelSchema | None:
+    """Return the schema of an answer, None for plain text; raise HTTPError 400 if it is invalid."""
     if isinstance(format, JsonObjectFormat):
         return ModelSchema("ModelAnswer", {"type": "object"})
-    return schema_of(format.json_schema) if isinstance(format, JsonSchemaFormat) else None
-
-
-def schema_of(schema: JsonSchema) -> ModelSchema:
-    """Return a client's JSON schema; raise HTTPError 400 if it is invalid."""
+    if not isinstance(format, JsonSchema):
+        return None
     try:
-        return ModelSchema(schema.name, schema.schema or {"type": "object"})
+        return ModelSchema(format.name, format.schema or {"type": "object"})
     except ValidationError as error:
         raise bad_param("response_format", str(error)) from None
 

@@ -19,7 +19,7 @@ from sennit.messages.unset import Unset
 from sennit.server.active_runs import MemoryOptions, run_notes
 from sennit.server.http.errors import HTTPError, error_for
 from sennit.server.openai.chat_schemas import bad_param
-from sennit.server.openai.locate import BranchLocation, afork_at, with_schema
+from sennit.server.openai.locate import BranchLocation, fork_location, with_schema
 from sennit.server.state import ServerState
 from sennit.services.models.protocol import Model, supports_output_schema
 from sennit.services.tools.tool import Tool
@@ -80,7 +80,7 @@ async def run_turn(location: BranchLocation, options: TurnOptions) -> tuple[Bran
         if not _must_move(result, location):
             _record_answer(location, result)
             return location, raise_for_failure(result)
-        location = await _relocate_or_fork(location)
+        location = await _move(location)
 
 
 async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGenerator[AnyEvent]:
@@ -105,7 +105,7 @@ async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGe
                 yield event
             else:
                 return
-        location = await _relocate_or_fork(location)
+        location = await _move(location)
 
 
 async def _prepare(
@@ -141,33 +141,24 @@ async def _prepare(
     return location, ConversationSession(replace(request, output=options.schema))
 
 
-async def _relocate_or_fork(location: BranchLocation) -> BranchLocation:
-    """Return another location, because the branch is busy, has moved on or is gone.
-
-    A location from the cache is located once more in the store; any other is forked.
-    """
-    if location.relocate is not None:
-        return await location.relocate()
-    fork = await afork_at(
-        location, location.branch.system_id if location.system is Unset else location.system
-    )
-    if fork.history is not None:
-        fork.history.move_to(fork.branch)
-    return fork
+async def _move(location: BranchLocation) -> BranchLocation:
+    """Return another location, because the branch is busy, has moved on or is gone."""
+    if location.locator is None:
+        return await fork_location(location)
+    return await location.locator.move(location)
 
 
 def _record_answer(location: BranchLocation, result: Return) -> None:
     """Cache the answer, by which the next request finds the conversation."""
-    if location.history is not None:
-        location.history.finish(
-            location.branch, result.body.interactions[len(location.new_messages) :]
-        )
+    if location.locator is not None:
+        answer = result.body.interactions[len(location.new_messages) :]
+        location.locator.record(location.branch, answer)
 
 
 def _must_move(result: Return, location: BranchLocation) -> bool:
     """Return whether to retry on another branch: this one is busy, has moved on or is gone."""
     if isinstance(result.error, NotFoundError) and not result.body.interactions:
-        return location.relocate is not None
+        return location.may_be_stale
     rejected = result.stop_reason == "invalid" and location.at is not None
     return rejected and result.messages[0].code in ("busy", "moved")
 

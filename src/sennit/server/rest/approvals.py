@@ -36,31 +36,18 @@ class DecisionResult(ResponseModel):
     """The resumed run; None while other calls wait."""
 
 
-@routes.get(
-    BRANCH_PATH + "/waiting",
-    scope="read",
-    summary="List the tool calls that wait for approval",
-    answer=PendingApprovals,
-)
+@routes.get(BRANCH_PATH + "/waiting", scope="read")
 async def list_waiting(request: HTTPRequest) -> PendingApprovals:
     """List the tool calls that wait for approval."""
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    branch = await request.branch()
     calls = await to_thread(pending_approvals, branch)
     return PendingApprovals(waiting=[message_shape(call, branch.index(call.id)) for call in calls])
 
 
-@routes.post(
-    BRANCH_PATH + "/approvals/{call}",
-    scope="run",
-    summary="Approve or deny a tool call that waits",
-    body=DecisionRequest,
-    answer=DecisionResult,
-    status=202,
-)
-async def decide(request: HTTPRequest) -> DecisionResult:
-    """Approve or deny a tool call; resume the run after the last decision."""
-    body: DecisionRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+@routes.post(BRANCH_PATH + "/approvals/{call}", scope="run", status=202)
+async def decide(request: HTTPRequest, body: DecisionRequest) -> DecisionResult:
+    """Approve or deny a tool call that waits."""
+    branch = await request.branch()
     plan = await plan_resume(request, branch, RunRequest())
     conversation = await plan.conversation(branch)
     call_id = request.path["call"]

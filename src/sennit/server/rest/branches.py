@@ -63,18 +63,10 @@ class Diff(ResponseModel):
     same_system: bool
 
 
-@routes.post(
-    PATH,
-    scope="write",
-    summary="Create an empty branch",
-    body=NewBranch,
-    answer=BranchShape,
-    status=201,
-)
-async def create_branch(request: HTTPRequest) -> BranchShape:
+@routes.post(PATH, scope="write", status=201)
+async def create_branch(request: HTTPRequest, body: NewBranch) -> BranchShape:
     """Create an empty branch."""
-    body: NewBranch = request.body
-    session = await request.caller.session(request.path["session"])
+    session = await request.session()
     system = None
     if body.system is not None:
         system = Message(SystemContent(system_message=body.system))
@@ -86,63 +78,43 @@ async def create_branch(request: HTTPRequest) -> BranchShape:
     return await to_thread(branch_shape, branch)
 
 
-@routes.post(
-    BRANCH_PATH + "/fork",
-    scope="write",
-    summary="Fork a branch after any message",
-    body=ForkRequest,
-    answer=BranchShape,
-    status=201,
-)
-async def fork(request: HTTPRequest) -> BranchShape:
-    """Fork a branch, with the same grants and system message."""
-    body: ForkRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+@routes.post(BRANCH_PATH + "/fork", scope="write", status=201)
+async def fork(request: HTTPRequest, body: ForkRequest) -> BranchShape:
+    """Fork a branch after any message."""
+    branch = await request.branch()
     fork = await branch.afork(
         at=body.at, name=body.name, capabilities=True, resources=True, system=True
     )
     return await to_thread(branch_shape, fork)
 
 
-@routes.get(BRANCH_PATH, scope="read", summary="Read a branch", answer=BranchShape)
+@routes.get(BRANCH_PATH, scope="read")
 async def get_branch(request: HTTPRequest) -> BranchShape:
-    """Return a branch."""
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    """Read a branch."""
+    branch = await request.branch()
     return await to_thread(branch_shape, branch)
 
 
-@routes.put(
-    BRANCH_PATH, scope="write", summary="Rename a branch", body=BranchName, answer=BranchShape
-)
-async def rename_branch(request: HTTPRequest) -> BranchShape:
+@routes.put(BRANCH_PATH, scope="write")
+async def rename_branch(request: HTTPRequest, body: BranchName) -> BranchShape:
     """Rename a branch."""
-    body: BranchName = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    branch = await request.branch()
     await branch.session.arename_branch(branch, body.name)
     return await to_thread(branch_shape, branch)
 
 
-@routes.delete(
-    BRANCH_PATH, scope="write", summary="Remove a branch; shared messages stay", status=204
-)
+@routes.delete(BRANCH_PATH, scope="write")
 async def remove_branch(request: HTTPRequest) -> None:
-    """Remove a branch; messages that other branches share stay."""
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    """Remove a branch; shared messages stay."""
+    branch = await request.branch()
     await request.server.runs.stop_on([branch])
     await branch.session.aremove_branch(branch)
 
 
-@routes.get(
-    "/api/sessions/{session}/diff",
-    scope="read",
-    summary="Compare two branches from their common ancestor on",
-    query=DiffQuery,
-    answer=Diff,
-)
-async def diff(request: HTTPRequest) -> Diff:
+@routes.get("/api/sessions/{session}/diff", scope="read")
+async def diff(request: HTTPRequest, query: DiffQuery) -> Diff:
     """Compare two branches from their common ancestor on."""
-    query: DiffQuery = request.query
-    session = await request.caller.session(request.path["session"])
+    session = await request.session()
     return await to_thread(_diff, session, query, request.limits.answer_bytes)
 
 

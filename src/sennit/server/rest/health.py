@@ -66,20 +66,18 @@ def _version() -> str:
     return version("sennit")
 
 
-@routes.get("/api/health", scope=None, summary="Check that the server is running", answer=Health)
+@routes.get("/api/health", scope=None)
 async def health(_request: HTTPRequest) -> Health:
-    """Return the status of the server."""
+    """Check that the server is running."""
     return Health(status="ok", version=_version())
 
 
-@routes.get(
-    "/api/ready",
-    scope=None,
-    summary="Check that the server can reach its database",
-    answer=Health,
-)
+@routes.get("/api/ready", scope=None)
 async def ready(request: HTTPRequest) -> Health:
-    """Check the database; raise HTTPError 503 if it cannot be reached."""
+    """Check that the server can reach its database.
+
+    Raises HTTPError 503 if it cannot be reached.
+    """
     try:
         await request.server.check_store()
     except SennitError as error:
@@ -89,22 +87,17 @@ async def ready(request: HTTPRequest) -> Health:
     return Health(status="ready", version=_version())
 
 
-@routes.get("/api/me", scope="read", summary="Read the caller and its scopes", answer=Me)
+@routes.get("/api/me", scope="read")
 async def me(request: HTTPRequest) -> Me:
-    """Return the caller and its scopes."""
+    """Read the caller and its scopes."""
     client = request.caller.client
     scopes = [scope for scope in SCOPES if scope in request.caller.scopes]
     return Me(tenant=client.tenant, user=client.user, agent=client.agent, scopes=scopes)
 
 
-@routes.get(
-    "/api/models",
-    scope="read",
-    summary="List the models, and the tools they may call",
-    answer=Models,
-)
+@routes.get("/api/models", scope="read")
 async def models(request: HTTPRequest) -> Models:
-    """List the models and tools; may connect to a model to learn its context window."""
+    """List the models, and the tools they may call."""
     default = next(iter(request.server.models))
     shapes = [
         ModelShape(

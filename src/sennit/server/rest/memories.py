@@ -143,49 +143,28 @@ class ForgetShape(ResponseModel):
     files: int
 
 
-@routes.post(
-    "/api/sessions/{session}/commit",
-    scope="write",
-    summary="Commit a session: archive new messages and extract memories",
-    body=CommitRequest,
-    answer=dict[str, Any],
-)
-async def commit(request: HTTPRequest) -> dict[str, Any]:
-    """Commit a session: archive its new messages and extract memories."""
-    body: CommitRequest = request.body
-    session = await request.caller.session(request.path["session"])
+@routes.post("/api/sessions/{session}/commit", scope="write")
+async def commit(request: HTTPRequest, body: CommitRequest) -> dict[str, Any]:
+    """Commit a session: archive new messages and extract memories."""
+    session = await request.session()
     return await session.acommit(body.branch, wait=body.wait, keep_recent=body.keep_recent)
 
 
-@routes.get(
-    "/api/tasks/{task}", scope="read", summary="Read a commit's progress", answer=dict[str, Any]
-)
+@routes.get("/api/tasks/{task}", scope="read")
 async def task(request: HTTPRequest) -> dict[str, Any]:
-    """Return the progress of a commit."""
+    """Read a commit's progress."""
     return await request.caller.client.aget_task(request.path["task"])
 
 
-@routes.post(
-    "/api/commits/{commit}/undo",
-    scope="admin",
-    summary="Undo the memory changes of a commit",
-    answer=UndoShape,
-)
+@routes.post("/api/commits/{commit}/undo", scope="admin")
 async def undo(request: HTTPRequest) -> UndoShape:
     """Undo the memory changes of a commit."""
     return UndoShape(**asdict(await request.caller.client.aundo_commit(request.path["commit"])))
 
 
-@routes.get(
-    "/api/commits",
-    scope="read",
-    summary="List commits and their decisions, newest first",
-    query=CommitsQuery,
-    answer=CommitList,
-)
-async def list_commits(request: HTTPRequest) -> CommitList:
-    """List the commits of a session, or of the sessions changed last."""
-    query: CommitsQuery = request.query
+@routes.get("/api/commits", scope="read")
+async def list_commits(request: HTTPRequest, query: CommitsQuery) -> CommitList:
+    """List commits and their decisions, newest first."""
     return await to_thread(_commits, request.caller.client, query.session)
 
 
@@ -216,16 +195,9 @@ def _commit(status: CommitStatus) -> CommitShape:
     )
 
 
-@routes.get(
-    "/api/memories",
-    scope="read",
-    summary="List memories with their evidence",
-    query=MemoriesQuery,
-    answer=MemoryList,
-)
-async def list_memories(request: HTTPRequest) -> MemoryList:
-    """Return a page of memories with their evidence."""
-    query: MemoriesQuery = request.query
+@routes.get("/api/memories", scope="read")
+async def list_memories(request: HTTPRequest, query: MemoriesQuery) -> MemoryList:
+    """List memories with their evidence."""
     return await to_thread(_page, request.caller.client, query)
 
 
@@ -261,16 +233,9 @@ def _evidence(source: EvidenceSource, quote: QuotedMessage | None) -> dict[str, 
     return location if quote is None else {**quote.to_dict(), **location}
 
 
-@routes.get(
-    "/api/memories/item",
-    scope="read",
-    summary="Read a memory with its evidence, history and decisions",
-    query=UriQuery,
-    answer=MemoryItem,
-)
-async def get_memory(request: HTTPRequest) -> MemoryItem:
-    """Return a memory with its evidence, its history and the decisions of its commit."""
-    query: UriQuery = request.query
+@routes.get("/api/memories/item", scope="read")
+async def get_memory(request: HTTPRequest, query: UriQuery) -> MemoryItem:
+    """Read a memory with its evidence, history and decisions."""
     return await to_thread(_item, request.caller.client, query.uri)
 
 
@@ -288,20 +253,13 @@ def _item(client: Client, uri: str) -> MemoryItem:
     )
 
 
-@routes.post(
-    "/api/forget",
-    scope="admin",
-    summary="Erase a memory, a folder or a session, and all that is derived from it",
-    body=ForgetRequest,
-    answer=ForgetShape,
-)
-async def forget(request: HTTPRequest) -> ForgetShape:
-    """Erase a URI or a session, and all that is derived from it."""
-    body: ForgetRequest = request.body
+@routes.post("/api/forget", scope="admin")
+async def forget(request: HTTPRequest, body: ForgetRequest) -> ForgetShape:
+    """Erase a memory, a folder or a session, and all that is derived from it."""
     if (body.uri is None) == (body.session is None):
         raise HTTPError(422, "invalid", "Pass either a uri or a session.")
     client = request.caller.client
     if body.session is not None:
-        request.caller.open.drop((await request.caller.session(body.session)).id)
+        request.caller.drop((await request.caller.session(body.session)).id)
     erased = await client.aforget(uri=body.uri, session=body.session)
     return ForgetShape(sessions=erased.sessions, files=erased.files)

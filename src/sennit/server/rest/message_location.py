@@ -26,17 +26,13 @@ class MessageLocation(ResponseModel):
     index: int
 
 
-@routes.get(
-    "/api/sessions/{session}/messages/{message}",
-    scope="read",
-    summary="Locate a message: its branch and index",
-    query=LocationQuery,
-    answer=MessageLocation,
-)
-async def locate(request: HTTPRequest) -> MessageLocation:
-    """Return a branch that has a message, and its index; raise NotFoundError if none has."""
-    query: LocationQuery = request.query
-    session = await request.caller.session(request.path["session"])
+@routes.get("/api/sessions/{session}/messages/{message}", scope="read")
+async def locate(request: HTTPRequest, query: LocationQuery) -> MessageLocation:
+    """Locate a message: its branch and index.
+
+    Raises NotFoundError if none has.
+    """
+    session = await request.session()
     return await to_thread(_find, session, request.path["message"], query.branch)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
@@ -31,6 +31,8 @@ from sennit.sessions.session import SessionCore
 
 routes = Routes()
 
+Role: TypeAlias = Literal["user", "assistant"]
+
 
 class MessagesQuery(RequestModel):
     """A range of messages by index: those before, those from `after` on, or the last ones."""
@@ -54,7 +56,7 @@ class MessagePage(ResponseModel):
 class NewMessage(RequestModel):
     """A message, with a text or parts."""
 
-    role: Literal["user", "assistant"]
+    role: Role
     text: str | UnsetType = UNSET
     parts: list[dict[str, Any]] | UnsetType = UNSET
     id: UUID | None = None
@@ -67,19 +69,12 @@ class Added(ResponseModel):
     messages: list[MessageShape]
 
 
-@routes.get(
-    BRANCH_PATH + "/messages",
-    scope="read",
-    summary="List the messages of a branch, by default the last",
-    query=MessagesQuery,
-    answer=MessagePage,
-)
-async def list_messages(request: HTTPRequest) -> MessagePage:
-    """Return a page of messages, by default the last."""
-    query: MessagesQuery = request.query
+@routes.get(BRANCH_PATH + "/messages", scope="read")
+async def list_messages(request: HTTPRequest, query: MessagesQuery) -> MessagePage:
+    """List the messages of a branch, by default the last."""
     if query.before is not None and query.after is not None:
         raise ValidationError("Send 'before' or 'after', not both.")
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    branch = await request.branch()
     return await to_thread(_page, branch, query, request.limits.answer_bytes)
 
 
@@ -119,49 +114,33 @@ def _siblings(siblings: dict[int, list[MessageVersion]], index: int) -> list[Sib
     ]
 
 
-@routes.post(
-    BRANCH_PATH + "/messages",
-    scope="write",
-    summary="Append a message to a branch, without calling a model",
-    body=NewMessage,
-    answer=Added,
-    status=201,
-)
-async def add_message(request: HTTPRequest) -> Added:
-    """Append a message to a branch."""
-    body: NewMessage = request.body
-    location = request.path["session"], request.path["branch"]
+@routes.post(BRANCH_PATH + "/messages", scope="write", status=201)
+async def add_message(request: HTTPRequest, body: NewMessage) -> Added:
+    """Append a message to a branch, without calling a model."""
     if body.id is not None:
-        branch = await request.caller.branch(
-            *location
-        )  # up to date: another process may have added it
-        added = [
-            await branch.session.aadd_message(
-                _message_with_id(branch.session, body), branches=branch
-            )
-        ]
-        return _added(branch, added)
+        branch = await request.branch()  # up to date: another process may have added it
+        message = _message_with_id(branch.session, body)
+        return _added(branch, [await branch.session.aadd_message(message, branches=branch)])
     if isinstance(body.parts, list):
         request.check_count(len(body.parts), request.limits.parts, "parts")
         parts = await request.build(len(body.parts), _parts, body)
     else:
         parts = _parts(body)
-    cached = request.caller.cached_branch(*location)
+    cached = request.caller.cached_branch(request.path["session"], request.path["branch"])
     if cached is not None:
         with suppress(NotFoundError):  # removed; another branch may have its name
-            return await _append(request, cached, parts)
-    return await _append(request, await request.caller.branch(*location), parts)
+            return await _append(request, cached, body.role, parts)
+    return await _append(request, await request.branch(), body.role, parts)
 
 
-async def _append(request: HTTPRequest, branch: Branch, parts: list[Any]) -> Added:
-    body: NewMessage = request.body
+async def _append(request: HTTPRequest, branch: Branch, role: Role, parts: list[Any]) -> Added:
     if request.is_large or len(parts) > MAX_INLINE_ITEMS:
-        return await request.server.work.run(request.caller, _append_now, branch, body.role, parts)
-    group = await branch.session.aadd_message(body.role, parts, branches=branch)
+        return await request.server.work.run(request.caller, _append_now, branch, role, parts)
+    group = await branch.session.aadd_message(role, parts, branches=branch)
     return _added(branch, group.messages)
 
 
-def _append_now(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:
+def _append_now(branch: Branch, role: Role, parts: list[Any]) -> Added:
     group = branch.session.add_message(role, parts, branches=branch)
     return _added(branch, group.messages)
 

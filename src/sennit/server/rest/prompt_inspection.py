@@ -82,15 +82,10 @@ class RecalledList(ResponseModel):
     recalled: list[RecalledShape]
 
 
-@routes.get(
-    BRANCH_PATH + "/recalled",
-    scope="read",
-    summary="List the context added to prompts on a branch, by instruction",
-    answer=RecalledList,
-)
+@routes.get(BRANCH_PATH + "/recalled", scope="read")
 async def recalled(request: HTTPRequest) -> RecalledList:
-    """List the context added to prompts on a branch, for its latest instructions."""
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    """List the context added to prompts on a branch, by instruction."""
+    branch = await request.branch()
     return await to_thread(_recalled_on, branch)
 
 
@@ -108,15 +103,13 @@ def _recalled_on(branch: Branch) -> RecalledList:
     return RecalledList(recalled=list(recalled.values()))
 
 
-@routes.get(
-    BRANCH_PATH + "/messages/{message}/seen",
-    scope="read",
-    summary="Reconstruct the prompt behind an answer",
-    answer=Seen,
-)
+@routes.get(BRANCH_PATH + "/messages/{message}/seen", scope="read")
 async def seen(request: HTTPRequest) -> Seen:
-    """Return the prompt behind an answer; raise HTTPError 422 for any other message."""
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    """Reconstruct the prompt behind an answer.
+
+    Raises HTTPError 422 for any other message.
+    """
+    branch = await request.branch()
     uid = message_id(request.path["message"])
     return await to_thread(_seen, request.caller.client, branch, uid, request.server.tools)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -19,9 +19,9 @@ from sennit.messages.message import Message
 from sennit.server.active_runs import MemoryOptions, run_notes
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
+from sennit.server.http.event_stream import MEDIA, EventStream, sse_event
 from sennit.server.rest.branches import BRANCH_PATH
-from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
-from sennit.server.rest.event_stream import MEDIA, EventStreamResponse
+from sennit.server.rest.event_schemas import EventShape, RunShape, event_shape, run_shapes
 from sennit.server.schemas import BranchShape, MessageShape, branch_shape, message_shape
 from sennit.services.models.params import check_params
 from sennit.services.models.protocol import Model
@@ -32,8 +32,11 @@ from sennit.turns.conversation import ConversationSession, last_answer
 from sennit.turns.events import RunStarted
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.request import Request
+from sennit.turns.subscription import Subscription
 
 routes = Routes()
+
+_RETRY_FIELD = b"retry: 1000\n\n"
 
 
 class RunRequest(RequestModel):
@@ -208,18 +211,13 @@ def _plan(request: HTTPRequest, body: RunRequest) -> Plan:
     )
 
 
-@routes.post(
-    BRANCH_PATH + "/runs",
-    scope="run",
-    summary="Start a run, which continues if the client disconnects",
-    body=RunRequest,
-    answer=Started,
-    status=202,
-)
-async def start(request: HTTPRequest) -> Started:
-    """Start a run on a branch; raise HTTPError 409 if one is active."""
-    body: RunRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+@routes.post(BRANCH_PATH + "/runs", scope="run", status=202)
+async def start(request: HTTPRequest, body: RunRequest) -> Started:
+    """Start a run, which continues if the client disconnects.
+
+    Raises HTTPError 409 if one is active.
+    """
+    branch = await request.branch()
     return await _start(request, branch, _plan(request, body), _first_message(branch, body))
 
 
@@ -278,18 +276,10 @@ def _options(kind: Any, values: dict[str, Any] | None, name: str) -> Any:
         raise HTTPError(422, "invalid", message, param=name) from None
 
 
-@routes.post(
-    BRANCH_PATH + "/edit",
-    scope="write",
-    summary="Edit a message on a fork, and optionally start a run",
-    body=EditRequest,
-    answer=Forked,
-    status=201,
-)
-async def edit(request: HTTPRequest) -> Forked:
-    """Edit a message on a fork."""
-    body: EditRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+@routes.post(BRANCH_PATH + "/edit", scope="write", status=201)
+async def edit(request: HTTPRequest, body: EditRequest) -> Forked:
+    """Edit a message on a fork, and optionally start a run."""
+    branch = await request.branch()
 
     async def fork() -> Branch:
         return await branch.aedit(body.message, body.text, name=body.name)
@@ -297,18 +287,10 @@ async def edit(request: HTTPRequest) -> Forked:
     return await _forked(request, branch, body.run, fork)
 
 
-@routes.post(
-    BRANCH_PATH + "/regenerate",
-    scope="write",
-    summary="Regenerate an answer on a fork",
-    body=RegenerateRequest,
-    answer=Forked,
-    status=201,
-)
-async def regenerate(request: HTTPRequest) -> Forked:
+@routes.post(BRANCH_PATH + "/regenerate", scope="write", status=201)
+async def regenerate(request: HTTPRequest, body: RegenerateRequest) -> Forked:
     """Regenerate an answer on a fork."""
-    body: RegenerateRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    branch = await request.branch()
 
     async def fork() -> Branch:
         old = last_answer(branch) if body.message is None else body.message
@@ -334,62 +316,50 @@ async def _forked(
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
-@routes.get(
-    BRANCH_PATH + "/runs",
-    scope="read",
-    summary="List the runs of a branch, newest first",
-    query=RunsQuery,
-    answer=RunList,
-)
-async def list_runs(request: HTTPRequest) -> RunList:
+@routes.get(BRANCH_PATH + "/runs", scope="read")
+async def list_runs(request: HTTPRequest, query: RunsQuery) -> RunList:
     """List the runs of a branch, newest first."""
-    query: RunsQuery = request.query
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+    branch = await request.branch()
     return RunList(runs=await to_thread(run_shapes, branch, query.limit))
 
 
-@routes.get(
-    BRANCH_PATH + "/events",
-    scope="read",
-    summary="Stream the events of a branch; resume with Last-Event-ID",
-    query=EventsQuery,
-    answer=EventShape,
-    media=MEDIA,
-)
-async def watch(request: HTTPRequest) -> EventStreamResponse:
-    """Stream the events of a branch after a sequence number."""
-    query: EventsQuery = request.query
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+@routes.get(BRANCH_PATH + "/events", scope="read", media=MEDIA, answer=EventShape)
+async def watch(request: HTTPRequest, query: EventsQuery) -> EventStream:
+    """Stream the events of a branch; resume with Last-Event-ID.
+
+    A stream has no state of its own: it reads the events after a sequence number, live from a run
+    of this process, else from the store. So a client that reconnects with its last number misses
+    none and sees none twice, even after a restart, and a slow reader costs no memory.
+    """
+    branch = await request.branch()
     after = query.after
     if (last_id := request.header("last-event-id")) is not None:
         if not last_id.isdecimal() or len(last_id) > 18:
             message = f"Last-Event-ID must be the number of an event, got {last_id[:50]!r}."
             raise HTTPError(422, "invalid", message, param="Last-Event-ID")
         after = int(last_id)
-    server = request.server
     request.open_stream()
-    return EventStreamResponse(
-        branch,
-        after,
-        follow=query.follow,
-        limits=server.settings.limits,
-        streams=server.streams,
-    )
+    chunks = _event_chunks(branch, Subscription(RunRepository(branch), after, follow=query.follow))
+    server = request.server
+    return EventStream(chunks, server.settings.limits, open_streams=server.streams)
 
 
-@routes.post(
-    BRANCH_PATH + "/cancel",
-    scope="run",
-    summary="Cancel the run; its messages are kept",
-    body=CancelRequest,
-    answer=Cancelled,
-    status=202,
-    stops=True,
-)
-async def cancel(request: HTTPRequest) -> Cancelled:
-    """Cancel the run on a branch; raise HTTPError 409 if it is in another process."""
-    body: CancelRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+async def _event_chunks(branch: Branch, subscription: Subscription) -> AsyncGenerator[bytes]:
+    yield _RETRY_FIELD
+    async with subscription:
+        while events := await subscription.batch():
+            yield b"".join(
+                sse_event(event_shape(event, branch), event.kind, event.seq) for event in events
+            )
+
+
+@routes.post(BRANCH_PATH + "/cancel", scope="run", status=202, stops=True)
+async def cancel(request: HTTPRequest, body: CancelRequest) -> Cancelled:
+    """Cancel the run; its messages are kept.
+
+    Raises HTTPError 409 if it is in another process.
+    """
+    branch = await request.branch()
     running = request.server.runs.on(branch)
     if running is None:
         shape = await to_thread(branch_shape, branch)
@@ -401,18 +371,10 @@ async def cancel(request: HTTPRequest) -> Cancelled:
     return Cancelled(cancelled=True)
 
 
-@routes.post(
-    BRANCH_PATH + "/steer",
-    scope="run",
-    summary="Send a message to an active run",
-    body=SteerRequest,
-    answer=SteerResult,
-    status=202,
-)
-async def steer(request: HTTPRequest) -> SteerResult:
-    """Send a message that the run reads before its next model call, else append it."""
-    body: SteerRequest = request.body
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
+@routes.post(BRANCH_PATH + "/steer", scope="run", status=202)
+async def steer(request: HTTPRequest, body: SteerRequest) -> SteerResult:
+    """Send a message to an active run."""
+    branch = await request.branch()
     running = request.server.runs.on(branch)
     message = Message(
         InstructionContent(instruction=body.text), sender=branch.session.user, id=body.id
@@ -424,18 +386,10 @@ async def steer(request: HTTPRequest) -> SteerResult:
     return SteerResult(message=message_shape(added, branch.index(added.id)), running=False)
 
 
-@routes.post(
-    BRANCH_PATH + "/resume",
-    scope="run",
-    summary="Resume a run that was interrupted",
-    body=RunRequest,
-    answer=Started,
-    status=202,
-)
-async def resume(request: HTTPRequest) -> Started:
-    """Resume a run that was interrupted or is waiting for approval."""
-    branch = await request.caller.branch(request.path["session"], request.path["branch"])
-    body: RunRequest = request.body
+@routes.post(BRANCH_PATH + "/resume", scope="run", status=202)
+async def resume(request: HTTPRequest, body: RunRequest) -> Started:
+    """Resume a run that was interrupted."""
+    branch = await request.branch()
     if body.text is not None or body.id is not None:
         raise HTTPError(422, "invalid", "resume takes no text; start a run to send a message.")
     plan = await plan_resume(request, branch, body)

@@ -104,16 +104,9 @@ class Tree(ResponseModel):
     branches: list[TreeNode]
 
 
-@routes.get(
-    "/api/sessions",
-    scope="read",
-    summary="List sessions, last changed first",
-    query=SessionsQuery,
-    answer=SessionList,
-)
-async def list_sessions(request: HTTPRequest) -> SessionList:
-    """Return a page of the caller's sessions."""
-    query: SessionsQuery = request.query
+@routes.get("/api/sessions", scope="read")
+async def list_sessions(request: HTTPRequest, query: SessionsQuery) -> SessionList:
+    """List sessions, last changed first."""
     return await to_thread(_page, request.caller, query)
 
 
@@ -145,7 +138,7 @@ def title_of(caller: Caller, info: SessionInfo) -> str:
         return info.key
     try:
         # Kept open, since the list is often read again.
-        question = _first_question(caller.open.hold(caller.client.session(info.id, create=False)))
+        question = _first_question(caller.hold(caller.client.session(info.id, create=False)))
     except NotFoundError:  # deleted concurrently
         question = ""
     return question or f"{info.created_at:%Y-%m-%d %H:%M}"
@@ -160,17 +153,12 @@ def _first_question(session: Session) -> str:
     return ""
 
 
-@routes.post(
-    "/api/sessions",
-    scope="write",
-    summary="Create a session with its branch `main`",
-    body=NewSession,
-    answer=SessionWithBranches,
-    status=201,
-)
-async def create_session(request: HTTPRequest) -> SessionWithBranches:
-    """Create a session and its main branch atomically; raise ExistsError if the key exists."""
-    body: NewSession = request.body
+@routes.post("/api/sessions", scope="write", status=201)
+async def create_session(request: HTTPRequest, body: NewSession) -> SessionWithBranches:
+    """Create a session with its branch `main`.
+
+    Raises ExistsError if the key exists.
+    """
     key: str | UUID = new_id() if body.key is None else body.key
     text = body.system
     system = None if text is None else Message(SystemContent(system_message=text))
@@ -184,15 +172,10 @@ def _key_taken(key: str | UUID) -> ExistsError:
     return ExistsError(f"Session {str(key)!r} already exists; open it, or choose another key.")
 
 
-@routes.get(
-    "/api/sessions/{session}",
-    scope="read",
-    summary="Read a session and its branches",
-    answer=SessionWithBranches,
-)
+@routes.get("/api/sessions/{session}", scope="read")
 async def get_session(request: HTTPRequest) -> SessionWithBranches:
-    """Return a session and its branches."""
-    session = await request.caller.session(request.path["session"])
+    """Read a session and its branches."""
+    session = await request.session()
     return await to_thread(_with_branches, request.caller, session)
 
 
@@ -206,41 +189,27 @@ def _with_branches(caller: Caller, session: SessionCore) -> SessionWithBranches:
     return SessionWithBranches(**fields_of(listed), branches=branches)
 
 
-@routes.put(
-    "/api/sessions/{session}",
-    scope="write",
-    summary="Replace the metadata of a session, such as its title",
-    body=Description,
-    answer=SessionShape,
-)
-async def describe_session(request: HTTPRequest) -> SessionShape:
-    """Replace the metadata of a session."""
-    body: Description = request.body
-    session = await request.caller.session(request.path["session"])
+@routes.put("/api/sessions/{session}", scope="write")
+async def describe_session(request: HTTPRequest, body: Description) -> SessionShape:
+    """Replace the metadata of a session, such as its title."""
+    session = await request.session()
     await session.adescribe(body.metadata)
     return await to_thread(_read_shape, request.caller, session.id)
 
 
-@routes.delete(
-    "/api/sessions/{session}",
-    scope="write",
-    summary="Erase a session and its messages",
-    status=204,
-)
+@routes.delete("/api/sessions/{session}", scope="write")
 async def delete_session(request: HTTPRequest) -> None:
-    """Erase a session and its messages; raise NotFoundError if there is none."""
-    session = await request.caller.session(request.path["session"])
+    """Erase a session and its messages.
+
+    Raises NotFoundError if there is none.
+    """
+    session = await request.session()
     await request.server.runs.stop_on(session.branches)
-    request.caller.open.drop(session.id)
+    request.caller.drop(session.id)
     await request.caller.client.adelete_session(session.id)
 
 
-@routes.get(
-    "/api/interrupted",
-    scope="read",
-    summary="List branches with an interrupted run, in the sessions changed last",
-    answer=InterruptedList,
-)
+@routes.get("/api/interrupted", scope="read")
 async def interrupted(request: HTTPRequest) -> InterruptedList:
     """List branches with an interrupted run, in the sessions changed last."""
     return await to_thread(_interrupted, request.caller.client)
@@ -257,15 +226,10 @@ def _interrupted(client: Client) -> InterruptedList:
     return InterruptedList(branches=branches)
 
 
-@routes.get(
-    "/api/sessions/{session}/tree",
-    scope="read",
-    summary="Read the branches of a session as a tree",
-    answer=Tree,
-)
+@routes.get("/api/sessions/{session}/tree", scope="read")
 async def tree(request: HTTPRequest) -> Tree:
-    """Return the branches of a session as a tree."""
-    session = await request.caller.session(request.path["session"])
+    """Read the branches of a session as a tree."""
+    session = await request.session()
     return await to_thread(_tree, session)
 
 

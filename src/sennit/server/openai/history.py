@@ -1,4 +1,4 @@
-"""Matching of a client's history against the turns of a branch.
+"""Histories of clients: their turns, hashed, and the branches that have them.
 
 Clients of chat completions send the whole conversation each time. It is hashed to a chain of
 digests, one per turn, each covering all turns before it: histories that share a digest are equal up
@@ -28,19 +28,11 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
 from sennit.messages.prompt.tool_chat import tool_text
+from sennit.server.http.caches import HistoryTurn
 from sennit.server.openai.translate import arguments_of
 from sennit.sessions.branch import Branch
 
 _DIGEST_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryTurn:
-    """A turn of a conversation, hashed together with all turns before it."""
-
-    digest: bytes
-    end: int
-    """The number of messages up to its end, without the system message."""
 
 
 class TurnHasher:

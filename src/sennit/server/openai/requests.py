@@ -1,0 +1,278 @@
+"""Requests of OpenAI's clients: the steps that chat completions and responses share.
+
+OpenAI's protocol has no sessions and branches, so they are named in headers or in `metadata`, which
+every client can send. Other metadata is the client's own and is stored with its messages. The id of
+the first message is hashed from the Idempotency-Key: a retry finds it in the store, from any
+process, and concurrent retries wait for each other.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock, sleep, to_thread
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from sennit.errors import SennitError
+from sennit.server.http.caches import BranchCache
+from sennit.server.http.callers import Caller
+from sennit.server.http.endpoint import HTTPRequest, ok
+from sennit.server.http.errors import PRIVATE, HTTPError, error_for
+from sennit.server.http.event_stream import EventStream, cancel_on_disconnect
+from sennit.server.http.starlette_imports import Response
+from sennit.server.openai.chat_schemas import (
+    ChatCompletionRequest,
+    CommonRequest,
+    bad_param,
+    checked_values,
+)
+from sennit.server.openai.derived_sessions import derived_id
+from sennit.server.openai.item_schemas import ResponsesRequest
+from sennit.server.openai.locate import BranchLocation, Locator, NamedSession
+from sennit.server.openai.stored_responses import StoredResponse, locate_stored, stored_in
+from sennit.server.openai.translate import ModelAnswer, client_tools, output_schema
+from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
+from sennit.sessions.run_repository import RunRepository
+from sennit.turns.events import AnyEvent
+from sennit.turns.result import Return
+from sennit.turns.subscription import has_active_run
+
+_METADATA_KEYS = ("session", "branch", "history", "memory")
+_POLL_SECONDS = 0.1  # between checks of a run in another process
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _parameter(request: HTTPRequest, body: CommonRequest, name: str) -> str | None:
+    """Return one of our parameters, from its header or from `metadata`."""
+    header = request.header(f"x-sennit-{name}")
+    if header is None:
+        return (body.metadata or {}).get(name)
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
+
+
+def named_session(request: HTTPRequest, body: CommonRequest) -> NamedSession | None:
+    """Return the session that a request names; raise HTTPError 400 for an invalid combination."""
+    session, branch = _parameter(request, body, "session"), _parameter(request, body, "branch")
+    history = _parameter(request, body, "history")
+    if history not in (None, "whole", "new"):
+        message = f"'history' must be 'whole' or 'new', got {history[:100]!r}."
+        raise bad_param("metadata.history", message)
+    if session is None:
+        if branch is not None or history is not None:
+            raise bad_param("metadata.session", "'branch' and 'history' need a 'session'.")
+        return None
+    if not session:
+        raise bad_param("metadata.session", "The name of a session must not be empty.")
+    return NamedSession(session=session, branch=branch, history=history)
+
+
+def _wants_memory(request: HTTPRequest, body: CommonRequest) -> bool:
+    """Return whether the request asks for memories in the prompt; raise HTTPError 400."""
+    value = _parameter(request, body, "memory")
+    if value is None:
+        return False
+    if value not in _BOOLEANS:
+        raise bad_param(
+            "metadata.memory", f"'memory' must be 'true' or 'false', got {value[:100]!r}."
+        )
+    return _BOOLEANS[value]
+
+
+def stored_metadata(body: CommonRequest) -> dict[str, Any]:
+    """Return the client's own metadata, as it is stored."""
+    notes = {
+        key: value for key, value in (body.metadata or {}).items() if key not in _METADATA_KEYS
+    }
+    return {"client": notes} if notes else {}
+
+
+class AnswerFormat(Protocol):
+    """An answer in one of OpenAI's formats, whole or as server-sent events."""
+
+    end: bytes
+    """The end of a stream."""
+
+    def whole(self, answer: ModelAnswer) -> dict[str, Any]:
+        """Return an answer as one object."""
+        ...
+
+    def encode(self, event: AnyEvent) -> Iterator[bytes]:
+        """Yield the encoded events for an event of the run; raise HTTPError if it failed."""
+        ...
+
+    def encode_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
+        """Yield the encoded events of a complete answer."""
+        ...
+
+    def encode_error(self, problem: HTTPError) -> bytes:
+        """Return the encoded event that ends a failed answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAnswer:
+    """An answer to generate at a location, or with its stored answer."""
+
+    format: AnswerFormat
+    location: BranchLocation
+    answer: ModelAnswer | None = None
+
+
+async def respond(
+    request: HTTPRequest,
+    body: ChatCompletionRequest | ResponsesRequest,
+    prepare: Callable[[IdempotentRequest | None], Awaitable[PreparedAnswer]],
+) -> Response:
+    """Answer a request as it asks for it: as one object or as a stream."""
+    options, idempotent = _turn_options(request, body), _idempotent_request(request, body)
+    if body.stream:
+        request.open_stream()
+    async with AsyncExitStack() as stack:
+        if idempotent is not None:
+            await stack.enter_async_context(idempotent.lock)
+        prepared = await prepare(idempotent)
+        format, location, answer = prepared.format, prepared.location, prepared.answer
+        headers = {} if answer is None else {"x-sennit-repeated": "true"}
+        if answer is None and not (body.stream and options.model.streams):
+            work = run_turn(location, options)
+            location, result = await cancel_on_disconnect(request.receive, work)
+            answer = _answer_of(result, location)
+        if location.is_stored:
+            headers["x-sennit-session"] = str(location.session.id)
+            headers["x-sennit-branch"] = str(location.branch.id)
+        if answer is not None and not body.stream:
+            return ok(format.whole(answer), headers={**PRIVATE, **headers})
+        if answer is None:
+            chunks = _encode_events(stream_turn(location, options), format)
+        else:
+            chunks = _encode_answer(answer, format)
+        return EventStream(chunks, request.limits, headers, resources=stack.pop_all())
+
+
+def _turn_options(
+    request: HTTPRequest, body: ChatCompletionRequest | ResponsesRequest
+) -> TurnOptions:
+    return TurnOptions(
+        model=find_model(request.server, body.model),
+        tools=tuple(client_tools(body.client_functions)),
+        schema=output_schema(body.format),
+        params=checked_values(body.params),
+        use_memory=body.store is not False and _wants_memory(request, body),
+    )
+
+
+def _answer_of(result: Return, location: BranchLocation) -> ModelAnswer:
+    """Return the model's answer in the result of a run at a location."""
+    interactions = result.body.interactions
+    last = location.new_messages[-1].id if location.new_messages else location.last
+    start = next((at for at, message in enumerate(interactions, 1) if message.id == last), 0)
+    return ModelAnswer(tuple(interactions[start:]))
+
+
+async def _encode_answer(answer: ModelAnswer, format: AnswerFormat) -> AsyncGenerator[bytes]:
+    yield b"".join(format.encode_answer(answer)) + format.end
+
+
+async def _encode_events(
+    events: AsyncGenerator[AnyEvent], format: AnswerFormat
+) -> AsyncGenerator[bytes]:
+    """Yield the events of a run encoded for the client; an error becomes the last event."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if chunk := b"".join(format.encode(event)):
+                    yield chunk
+        yield format.end
+    except HTTPError as problem:
+        yield format.encode_error(problem)
+    except SennitError as error:
+        yield format.encode_error(error_for(error))
+
+
+async def locate_once(
+    idempotent: IdempotentRequest | None,
+    locator: Locator,
+    locate: Callable[[], Awaitable[BranchLocation]],
+) -> tuple[BranchLocation, StoredResponse | None]:
+    """Return where a request continues, and the stored response to an idempotent request."""
+    if idempotent is None:
+        return await locate(), None
+    if (stored := await idempotent.find_stored(locator)) is not None:
+        return await to_thread(locate_stored, stored), stored
+    location = await locate()
+    idempotent.record(location.session.id)
+    return location, None
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotentRequest:
+    """A request with an Idempotency-Key, which is answered once."""
+
+    uid: UUID
+    """The id of its first message."""
+    digest: str
+    """The hash of its body: another body under the same key is an error."""
+    lock: Lock
+    """Serializes the retries within this process; those of others meet in the store."""
+    caller: Caller
+    cache: BranchCache
+
+    def record(self, session: UUID) -> None:
+        """Cache the session of the request."""
+        self.cache.add_request(self.caller.client, self.uid, session, self.digest)
+
+    async def find_stored(self, locator: Locator) -> StoredResponse | None:
+        """Return the stored response, waiting while another process answers the request.
+
+        Raises HTTPError 422 if the key was used for another request.
+        """
+        record = self.cache.find_request(self.caller.client, self.uid)
+        if record is not None:
+            self.check(record[1])
+        ended = False
+        while True:
+            stored = await to_thread(self._find_stored, locator)
+            if stored is None:
+                return None
+            self.check(stored.first.metadata.get("request"))
+            if ended or stored.answer.is_complete:
+                return stored
+            ended = not await to_thread(has_active_run, RunRepository(stored.branch))
+            if not ended:
+                await sleep(_POLL_SECONDS)
+
+    def _find_stored(self, locator: Locator) -> StoredResponse | None:
+        sessions = locator.sessions_with(self.uid)
+        return next(filter(None, (stored_in(session, self.uid) for session in sessions)), None)
+
+    def check(self, digest: Any) -> None:
+        """Raise HTTPError 422 if the key was used for another request."""
+        if digest != self.digest:
+            message = "This Idempotency-Key was used for another request; send a new key with each."
+            raise HTTPError(422, "idempotency_key_reused", message)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The metadata stored with the messages."""
+        return {"request": self.digest}
+
+
+def _idempotent_request(request: HTTPRequest, body: CommonRequest) -> IdempotentRequest | None:
+    """Return the request with its idempotency key; None if the client sent no key."""
+    key = request.header("idempotency-key")
+    if not key:
+        return None
+    uid = derived_id(request.caller.client, "once", request.http["path"], key)
+    headers = [request.header(f"x-sennit-{name}") for name in _METADATA_KEYS]
+    payload = msgspec.json.encode([headers, body] if any(headers) else body)
+    digest = blake2b(payload, digest_size=16).hexdigest()
+    cache = request.server.branch_cache
+    return IdempotentRequest(uid, digest, cache.lock(uid), request.caller, cache)
