@@ -16,6 +16,7 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.output_schema import as_model
 from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
+from sennit.numbers import count
 from sennit.operations.context import OperationContext, instruction_message
 from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import (
@@ -23,7 +24,6 @@ from sennit.operations.structured_output import (
     StructuredAnswer,
     ask,
     ask_for_value,
-    checked_repairs,
     empty_answer_error,
 )
 from sennit.services.models import traced_call
@@ -76,7 +76,7 @@ async def parse(
     OutputError.
     """
     schema = as_model(response_model, "response_model")
-    checked_repairs(repairs)
+    count(repairs, "repairs", 0)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"text must be a string, got {short_repr(text)}.")
     try:
@@ -114,7 +114,7 @@ async def communicate(
     answer fits after `repairs` further attempts; the branch is then unchanged.
     """
     model = where.model(imodel)
-    checked_repairs(repairs)
+    count(repairs, "repairs", 0)
     message, content = instruction_message(
         where,
         instruction,

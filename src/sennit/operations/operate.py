@@ -25,11 +25,11 @@ from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.output_schema import ModelSchema, as_model, model_name, model_schema
 from sennit.messages.unset import Unset
+from sennit.numbers import count
 from sennit.operations.context import OperationContext, instruction_message
 from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import (
     DEFAULT_REPAIRS,
-    checked_repairs,
     empty_answer_error,
     repair_problems,
     repair_prompt,
@@ -111,7 +111,7 @@ async def _operate(
     repairs: int = DEFAULT_REPAIRS,
     **limits_and_params: Any,
 ) -> Any:
-    checked_repairs(repairs)
+    count(repairs, "repairs", 0)
     limits = {name: limits_and_params.pop(name) for name in _LIMIT_NAMES & limits_and_params.keys()}
     options = SessionOptions(**limits)
     request = Request.of(where.branch, model=imodel, tools=tools, **limits_and_params)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sennit.errors import ModelError, OutputError, ValidationError, short_repr
+from sennit.errors import ModelError, OutputError, short_repr
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.typescript import typescript
 from sennit.operations.output_validation import validate_output
@@ -52,7 +52,7 @@ async def ask_for_value(
     """
     if await supports_output_schema(model):
         request = replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
-    remaining = checked_repairs(repairs)
+    remaining = repairs
     usage = Usage()
     while True:
         reply, request = await _ask_with_schema_fallback(model, request)
@@ -105,15 +105,6 @@ def empty_answer_error(model: str, finish: str | None) -> ModelError:
         f"max_tokens.",
         kind="malformed",
     )
-
-
-def checked_repairs(repairs: Any) -> int:
-    """Validate the number of repair rounds; raises ValidationError."""
-    if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
-        raise ValidationError(
-            f"repairs must be a whole number, 0 or more, got {short_repr(repairs)}."
-        )
-    return repairs
 
 
 def repair_problems(error: OutputError, finish: str | None) -> list[str]:

@@ -293,7 +293,9 @@ def test_text_that_is_no_unicode_is_a_model_error() -> None:
 
 def test_a_timeout_ends_the_answer(watched: list[Watched]) -> None:
     with pytest.raises(ModelError) as caught:
-        run(LocalModel().ask(request("Tell a story.", params={"timeout": 0, "max_tokens": 400})))
+        run(
+            LocalModel().ask(request("Tell a story.", params={"timeout": 0.001, "max_tokens": 400}))
+        )
     assert (caught.value.kind, caught.value.retryable) == ("timeout", True)
     run(LocalModel().ask(request()))
     assert watched[0].taken < 100

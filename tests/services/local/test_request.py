@@ -9,7 +9,7 @@ import pytest
 from sennit.errors import InvalidTypeError, ModelError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
-from sennit.services.local.request import body_of, timeout_of
+from sennit.services.local.request import body_of
 from sennit.services.models.params import PARAMS
 from sennit.services.models.request import ModelRequest
 
@@ -56,7 +56,6 @@ def test_every_known_parameter_is_taken_or_refused_by_name() -> None:
     }
     assert body(HELLO, params=fine)["top_k"] == 3
     assert PARAMS.keys() - fine.keys() == {"extra_headers"}
-    assert timeout_of(ModelRequest(messages=[HELLO], params=fine)) == 2
 
 
 @pytest.mark.parametrize(

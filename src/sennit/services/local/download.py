@@ -1,8 +1,9 @@
 """Download of large files: resumable, verified by hash.
 
 Data is written to a `.part` file until its SHA-256 is verified; a lost connection is resumed where
-it stopped, in this call or the next. Only https is allowed (http to loopback addresses), redirects
-included. A file with a wrong hash is deleted, so it never gets its final name.
+it stopped, in this call or the next. The file may have changed in between, so a resumed file with a
+wrong hash is downloaded once more from the start. Otherwise a wrong hash is an error, and the file
+is deleted. Only https is allowed (http to loopback addresses), redirects included.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedRandom
+from http import HTTPStatus
+from io import SEEK_END, BufferedRandom
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -88,111 +90,102 @@ class Download:
         """Download into `part`; raises ModelError, with `part` deleted or resumable."""
         check_url(self.url)
         with _lock_file(self.part) as file:
-            self._fetch(file)
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            was_resumed = self._fetch(file)
+            digest = _sha256(file)
+            if was_resumed and digest != self.sha256:
+                file.truncate(0)
+                self._fetch(file)
+                digest = _sha256(file)
         if digest != self.sha256:
-            self._remove()
+            self.part.unlink(missing_ok=True)
             raise ModelError(
                 f"{redacted_url(self.url)} has SHA-256 {digest}, not {self.sha256}; it was "
                 f"deleted. Check that the hash belongs to this file.",
                 kind="malformed",
             )
-        self._validator_file.unlink(missing_ok=True)
 
-    @property
-    def _validator_file(self) -> Path:
-        """The file that stores the If-Range validator of the partial download."""
-        return self.part.with_name(f"{self.part.name}.mark")
-
-    def _remove(self) -> None:
-        self._validator_file.unlink(missing_ok=True)
-        self.part.unlink(missing_ok=True)
-
-    def _fetch(self, file: BufferedRandom) -> None:
-        failures = 0
+    def _fetch(self, file: BufferedRandom) -> bool:
+        """Download the rest of the file; return whether an earlier connection began it."""
+        failures, was_resumed = 0, False
         while True:
-            start = _size(file)
+            start = file.seek(0, SEEK_END)
+            was_resumed = was_resumed or start > 0
             try:
-                return self._attempt(file, start)
+                self._attempt(file, start)
+                return was_resumed
             except _ConnectionLostError as error:
-                failures = 1 if _size(file) > start else failures + 1
+                failures = 1 if file.seek(0, SEEK_END) > start else failures + 1
                 if failures >= _MAX_FAILURES:
-                    raise _incomplete_error(self.url, error) from error.__cause__
+                    raise ModelError(
+                        f"{redacted_url(self.url)} could not be downloaded completely: {error}. "
+                        f"The partial file is kept; try again to resume.",
+                        kind="network",
+                    ) from error.__cause__
                 if failures > 1:
                     time.sleep(FIRST_RETRY_DELAY_SECONDS * 2 ** (failures - 2))
 
     def _attempt(self, file: BufferedRandom, start: int) -> None:
-        try:
-            with _open_url(self.url, self._headers(start)) as response:
-                self._receive(response, file, start)
-        except _HTTPStatusError as error:
-            if error.code != 416:  # the partial file is complete or longer
-                raise _http_error(self.url, error.code) from error
-            file.seek(0)
-            if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
-                file.truncate(0)
-                raise _ConnectionLostError("what had come was not of this file") from error
-
-    def _headers(self, start: int) -> dict[str, str]:
-        if not start:
-            return {}
-        headers = {"Range": f"bytes={start}-"}
-        if self._validator_file.exists() and (validator := self._validator_file.read_text()):
-            headers["If-Range"] = validator
-        return headers
-
-    def _receive(self, response: Any, file: BufferedRandom, start: int) -> None:
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ModelError(
-                (
+        response = self._open(start)
+        if response is None:
+            return
+        with response:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise ModelError(
                     f"{redacted_url(self.url)} was sent with a content encoding, which is not "
-                    f"supported."
-                ),
-                kind="malformed",
-            )
-        if not _is_continuation(response, start):
-            start = 0
-            file.truncate(0)
-            self._validator_file.write_text(_validator(response.headers))
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length and length.isdigit() else None
-        self._check_size(start, total)
-        self._copy(response, file, start, total)
+                    f"supported.",
+                    kind="malformed",
+                )
+            if not _is_continuation(response, start):
+                start = 0
+                file.truncate(0)
+            length = response.headers.get("Content-Length")
+            total = start + int(length) if length and length.isdigit() else None
+            self._check_size(start, total)
+            self._copy(response, file, start, total)
+
+    def _open(self, start: int) -> Any:
+        """Request the file from byte `start` on; None if there are no further bytes."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        try:
+            return _opener(self.url).open(_request(self.url, headers), timeout=_TIMEOUT_SECONDS)
+        except urllib.error.HTTPError as error:
+            code = error.code
+            error.close()
+            if code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return None
+            if code >= 500:
+                raise _ConnectionLostError(f"the server returned {code}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _ConnectionLostError(str(error)) from error
+        raise ModelError(
+            f"{redacted_url(self.url)}: the server returned {code}.",
+            kind=_ERROR_KINDS.get(code, "failed"),
+            status=code,
+        )
 
     def _copy(self, response: Any, file: BufferedRandom, done: int, total: int | None) -> None:
         while chunk := _read_chunk(response):
             done += len(chunk)
-            if done > self.limit:
-                self._check_size(0, done)
+            self._check_size(done, done)
             file.write(chunk)  # appends: the file is in append mode
             self.progress(done, total)
         if total is not None and done < total:
-            raise _ConnectionLostError("it broke off")
+            raise _ConnectionLostError("the connection was closed early")
 
     def _check_size(self, start: int, total: int | None) -> None:
         if total is None:
             return
         if total > self.limit:
-            self._remove()
+            self.part.unlink(missing_ok=True)
             raise ModelError(
                 f"{redacted_url(self.url)} is larger than the {self.limit:,} bytes expected.",
                 kind="malformed",
             )
-        free = shutil.disk_usage(self.part.parent).free
-        if total - start > free:
+        if total > start and total - start > (free := shutil.disk_usage(self.part.parent).free):
             raise ModelError(
                 f"{redacted_url(self.url)} needs {total - start:,} bytes, but only {free:,} are "
                 f"free in {str(self.part.parent)!r}."
             )
-
-
-class _HTTPStatusError(Exception):
-    """The server returned a client error (4xx)."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"the server said {code}")
-        self.code = code
 
 
 class _HTTPSRedirects(urllib.request.HTTPRedirectHandler):
@@ -215,22 +208,6 @@ class _HTTPSRedirects(urllib.request.HTTPRedirectHandler):
                 kind="bad_request",
             ) from None
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-@contextmanager
-def _open_url(url: str, headers: Mapping[str, str]) -> Generator[Any]:
-    try:
-        response = _opener(url).open(_request(url, headers), timeout=_TIMEOUT_SECONDS)
-    except urllib.error.HTTPError as error:
-        code = error.code
-        error.close()
-        if code >= 500:
-            raise _ConnectionLostError(f"the server said {code}") from error
-        raise _HTTPStatusError(code) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise _ConnectionLostError(str(error)) from error
-    with response:
-        yield response
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
@@ -271,22 +248,17 @@ def _read_chunk(response: Any) -> bytes:
     try:
         return response.read(_CHUNK_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise _ConnectionLostError(f"it broke off ({type(error).__name__})") from error
+        raise _ConnectionLostError(f"the connection failed ({type(error).__name__})") from error
 
 
-def _size(file: BufferedRandom) -> int:
-    return file.seek(0, 2)
+def _sha256(file: BufferedRandom) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_continuation(response: Any, start: int) -> bool:
     content_range = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
     return response.status == 206 and content_range is not None and int(content_range[1]) == start
-
-
-def _validator(headers: Any) -> str:
-    """Return a validator for If-Range: a strong ETag, or else the date."""
-    etag = headers.get("ETag") or ""
-    return etag if etag.startswith('"') else headers.get("Last-Modified") or ""
 
 
 def _is_loopback(host: str) -> bool:
@@ -296,16 +268,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _http_error(url: str, code: int) -> ModelError:
-    kind = _ERROR_KINDS.get(code, "failed")
-    return ModelError(f"{redacted_url(url)}: the server returned {code}.", kind=kind, status=code)
-
-
-def _incomplete_error(url: str, error: Exception) -> ModelError:
-    return ModelError(
-        f"{redacted_url(url)} could not be downloaded completely: {error}. The partial file is "
-        f"kept; try again to resume.",
-        kind="network",
-    )

@@ -11,20 +11,14 @@ Leaving the `stream` block returns at once, and the engine stops at its next ste
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from sennit.errors import (
-    InvalidTypeError,
-    MissingExtraError,
-    ModelError,
-    ValidationError,
-    short_repr,
-)
+from sennit.errors import MissingExtraError, ModelError
+from sennit.numbers import count
 from sennit.services.local.engine import (
     DEFAULT_CONTEXT_TOKENS,
     Engine,
@@ -34,9 +28,10 @@ from sennit.services.local.engine import (
     context_of,
     engine_of,
 )
-from sennit.services.local.request import body_of, timeout_of
+from sennit.services.local.request import body_of
 from sennit.services.local.tool_prompt import FormReader
 from sennit.services.local.weights import find
+from sennit.services.models.limits.timeout import Deadline
 from sennit.services.models.reply import (
     Delta,
     Finished,
@@ -67,8 +62,11 @@ class LocalModel:
     ) -> None:
         self._path = path
         self._name = name
-        self._threads = _positive(threads, "threads")
-        self._context = _positive(context, "context")
+        for value, option in ((threads, "threads"), (context, "context")):
+            if value is not None:
+                count(value, option)
+        self._threads = threads
+        self._context = context
 
     @property
     def name(self) -> str:
@@ -116,12 +114,11 @@ class LocalModel:
             body_of(request),
             lambda event: loop.call_soon_threadsafe(events.put_nowait, event),
         )
-        timeout = timeout_of(request)
-        deadline = None if timeout is None else loop.time() + timeout
+        deadline = Deadline(self.name, request.params.get("timeout"))
         engine = self._engine()
         engine.submit(job)
         try:
-            yield _DeltaStream(events, _ChunkReader(request, engine.file.stem), deadline)
+            yield _deltas(events, _ChunkReader(request, engine.file.stem), deadline)
         finally:
             job.stop()
 
@@ -143,46 +140,17 @@ def check(path: str | Path | None = None) -> Path:
     return find(path)
 
 
-class _DeltaStream:
-    """The deltas of one reply, read from the engine's events."""
-
-    def __init__(
-        self, events: asyncio.Queue[JobEvent], reader: _ChunkReader, deadline: float | None
-    ) -> None:
-        self._events = events
-        self._reader = reader
-        self._deadline = deadline
-        self._buffer: deque[Delta] = deque()
-        self._done = False
-
-    def __aiter__(self) -> AsyncIterator[Delta]:
-        return self
-
-    async def __anext__(self) -> Delta:
-        while not self._buffer:
-            if self._done:
-                raise StopAsyncIteration
-            self._handle(await self._next_event())
-        return self._buffer.popleft()
-
-    def _handle(self, event: JobEvent) -> None:
-        if not isinstance(event, JobEnded):
-            self._buffer.extend(self._reader.deltas(event))
-            return
-        self._done = True
-        if event.error is not None:
-            raise event.error
-        self._buffer.extend(self._reader.end())
-
-    async def _next_event(self) -> JobEvent:
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                return await self._events.get()
-        except TimeoutError:
-            self._done = True
-            raise ModelError(
-                "The local model did not finish within the given timeout.", kind="timeout"
-            ) from None
+async def _deltas(
+    events: asyncio.Queue[JobEvent], reader: _ChunkReader, deadline: Deadline
+) -> AsyncIterator[Delta]:
+    """Yield the deltas of one reply, read from the engine's events."""
+    while not isinstance(event := await deadline.within(events.get()), JobEnded):
+        for delta in reader.deltas(event):
+            yield delta
+    if event.error is not None:
+        raise event.error
+    for delta in reader.end():
+        yield delta
 
 
 class _ChunkReader:
@@ -227,13 +195,3 @@ def _usage(counts: Mapping[str, Any]) -> Usage:
         output_tokens=counts.get("completion_tokens", 0),
         cached_tokens=details.get("cached_tokens", 0),
     )
-
-
-def _positive(value: int | None, name: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"{name} must be a whole number, got {short_repr(value)}.")
-    if value < 1:
-        raise ValidationError(f"{name} must be at least 1, got {short_repr(value)}.")
-    return value

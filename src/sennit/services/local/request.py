@@ -3,17 +3,17 @@
 Chat templates of small models support three roles and little else. So tool calls and results are
 sent as text, images are rejected, and consecutive messages of one role are joined, because some
 templates require alternating turns. Without a system message, the template inserts the model's own.
+Parallel tool calls and `tool_choice` need no field: the schema of the reply allows one call.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ModelError, ValidationError, short_repr
 from sennit.services.local.tool_prompt import call_text, output_schema, tools_prompt, tools_schema
-from sennit.services.models.params import PARAMS
+from sennit.services.models.params import check_params
 from sennit.services.models.request import ModelRequest
 
 DEFAULTS: Mapping[str, Any] = {
@@ -23,6 +23,10 @@ DEFAULTS: Mapping[str, Any] = {
     "max_tokens": 512,
 }
 """Default parameters; tiny models ramble with a higher temperature."""
+_SENT_PARAMS = (
+    *("temperature", "top_p", "max_tokens", "stop", "seed"),
+    *("presence_penalty", "frequency_penalty"),
+)
 _RESERVED_FIELDS = frozenset(
     {"messages", "tools", "tool_choice", "response_format", "json_schema", "grammar", "n"}
     | {"stream", "stream_options", "return_progress", "id_slot"}
@@ -31,7 +35,7 @@ _RESERVED_FIELDS = frozenset(
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """Return the body of a chat completion; raises ValidationError, or ModelError for images."""
-    body = {**DEFAULTS, **_params(request.params), "messages": _messages(request)}
+    body = {**DEFAULTS, **_params(check_params(request.params)), "messages": _messages(request)}
     schema, forced = None, request.forced
     if request.tools:
         schema = tools_schema(forced or request.tools, request.output, may_answer=not forced)
@@ -44,113 +48,32 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
-def timeout_of(request: ModelRequest) -> float | None:
-    """Return the timeout of the whole reply in seconds, or None."""
-    seconds = request.params.get("timeout")
-    return None if seconds is None else _number(seconds, "timeout")
-
-
 def _params(params: Mapping[str, Any]) -> dict[str, Any]:
-    if unknown := sorted(map(str, params.keys() - PARAMS.keys())):
-        raise ValidationError(f"There is no parameter {unknown[0]!r}; there are {sorted(PARAMS)}.")
-    body: dict[str, Any] = {}
-    for name, value in params.items():
-        if value is not None:
-            body |= _VALIDATORS[name](value, name)
-    return body
-
-
-def _as_number(value: Any, name: str) -> dict[str, Any]:
-    return {name: _number(value, name)}
-
-
-def _as_timeout(value: Any, name: str) -> dict[str, Any]:
-    _number(value, name)
-    return {}  # enforced here, not sent: see timeout_of
-
-
-def _number(value: Any, name: str) -> float:
-    minimum = -math.inf if name.endswith("_penalty") else 0
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidTypeError(f"{name} must be a number, got {short_repr(value)}.")
-    if not math.isfinite(value) or value < minimum:
+    """Return valid parameters as fields of the body; raises ValidationError if unsupported."""
+    body = {name: params[name] for name in _SENT_PARAMS if name in params}
+    for name in ("temperature", "top_p", "seed"):
+        if body.get(name, 0) < 0:
+            raise ValidationError(f"{name} must not be negative, got {short_repr(body[name])}.")
+    for name in ("max_tokens", "seed"):
+        if body.get(name, 0) >= 2**31:
+            raise ValidationError(f"{name} must be below 2**31, got {short_repr(body[name])}.")
+    if params.get("reasoning", "off") != "off":
         raise ValidationError(
-            f"{name} must be a finite number, not negative, got {short_repr(value)}."
+            f"The template of a local model controls its reasoning; reasoning may only be 'off', "
+            f"got {params['reasoning']!r}."
         )
-    return value
-
-
-def _as_whole(value: Any, name: str) -> dict[str, Any]:
-    minimum = 1 if name == "max_tokens" else 0
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidTypeError(f"{name} must be a whole number, got {short_repr(value)}.")
-    if not minimum <= value < 2**31:
+    if "reasoning" in params:
+        body["chat_template_kwargs"] = {"enable_thinking": False}
+    if "extra_headers" in params:
         raise ValidationError(
-            f"{name} must be from {minimum} to 2**31 - 1, got {short_repr(value)}."
+            "A local model does not support extra_headers, because it sends no HTTP request."
         )
-    return {name: value}
-
-
-def _as_stops(value: Any, name: str) -> dict[str, Any]:
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, Sequence) or not all(
-        isinstance(stop, str) and stop for stop in cast("Sequence[Any]", stops)
-    ):
-        raise ValidationError(f"{name} must be non-empty strings, got {short_repr(value)}.")
-    return {name: list(cast("Sequence[str]", stops))}
-
-
-def _as_reasoning(value: Any, name: str) -> dict[str, Any]:
-    if value != "off":
+    extra_body: Mapping[str, Any] = params.get("extra_body", {})
+    if reserved := sorted(extra_body.keys() & _RESERVED_FIELDS):
         raise ValidationError(
-            f"The template of a local model controls its reasoning; {name} may only be 'off', got "
-            f"{short_repr(value)}."
+            f"extra_body may not contain {reserved[0]!r}, which the request itself sets."
         )
-    return {"chat_template_kwargs": {"enable_thinking": False}}
-
-
-def _as_body(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidTypeError(f"{name} must be a mapping, got {short_repr(value)}.")
-    fields = {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
-    if reserved := sorted(fields.keys() & _RESERVED_FIELDS):
-        raise ValidationError(
-            f"{name} may not contain {reserved[0]!r}, which the request itself sets."
-        )
-    return fields
-
-
-def _check_bool(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, bool):
-        raise InvalidTypeError(f"{name} must be True or False, got {short_repr(value)}.")
-    return {}  # has no effect: this model calls one tool at a time
-
-
-def _ignore(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
-    return {}  # enforced by the schema: see tools_schema
-
-
-def _reject(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
-    raise ValidationError(
-        f"A local model does not support {name}, because it sends no HTTP request."
-    )
-
-
-_VALIDATORS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
-    "temperature": _as_number,
-    "top_p": _as_number,
-    "max_tokens": _as_whole,
-    "stop": _as_stops,
-    "seed": _as_whole,
-    "presence_penalty": _as_number,
-    "frequency_penalty": _as_number,
-    "timeout": _as_timeout,
-    "parallel_tool_calls": _check_bool,
-    "tool_choice": _ignore,
-    "reasoning": _as_reasoning,
-    "extra_body": _as_body,
-    "extra_headers": _reject,
-}
+    return {**body, **extra_body}
 
 
 def _messages(request: ModelRequest) -> list[dict[str, str]]:

