@@ -206,62 +206,37 @@ __all__ = [
 ]
 
 # Imported on first access, because they are slow to import and often not needed.
-_LAZY_MODULES = {
-    "Client": "api.client",
-    "to_model_messages": "messages.prompt.tool_chat",
-    **dict.fromkeys(
-        ("ContextPart", "ImagePart", "MessageGroup", "TextPart", "ToolPart"), "messages.parts"
-    ),
-    "prepare_messages_for_chat": "messages.prompt.plain_chat",
-    "OperationContext": "operations.context",
-    "IPU": "operations.ipu",
-    "Operation": "operations.operation",
-    "OperationRegistry": "operations.registry",
-    "iModel": "services.models.imodel",
-    "ServiceRegistry": "services.registry",
-    "ToolContext": "services.tools.backend",
-    "Tool": "services.tools.tool",
-    "ConversationSession": "turns.conversation",
-    "ApprovalDecided": "turns.events",
-    "ApprovalRequired": "turns.events",
-    "DraftDropped": "turns.events",
-    "Event": "turns.events",
-    "MessageCompleted": "turns.events",
-    "ReasoningAdded": "turns.events",
-    "RunEnded": "turns.events",
-    "RunStarted": "turns.events",
-    "MessageQueued": "turns.events",
-    "TextAdded": "turns.events",
-    "ToolCalled": "turns.events",
-    "ToolCompleted": "turns.events",
-    "ToolResultBuffered": "turns.events",
-    "ToolStarted": "turns.events",
-    "TurnStarted": "turns.events",
-    "WarningIssued": "turns.events",
-    "MessageInterjected": "turns.events",
-    "HistoryReplaced": "turns.events",
-    "ContextAdded": "turns.events",
-    "Injection": "turns.events",
-    "ContextItem": "turns.context",
-    "ContextNeed": "turns.context",
-    "ContextProvider": "turns.context",
-    "ConversationObserver": "turns.observers",
-    "Budget": "turns.options",
-    "SessionOptions": "turns.options",
-    "StreamingOptions": "turns.options",
-    "Policy": "turns.policies",
-    "Refusal": "turns.policies",
-    "Request": "turns.request",
-    "Metrics": "turns.result",
-    "Notice": "turns.result",
-    "Return": "turns.result",
-    "GreetingSpecialTurn": "turns.special.definition",
-    "InteractionFilter": "turns.special.definition",
-    "PersistenceStrategy": "turns.special.definition",
-    "SpecialTurn": "turns.special.definition",
-    "greeting": "turns.special.definition",
-    "summarize": "turns.special.definition",
-}
-
-
-__getattr__ = lazy_exports(__name__, _LAZY_MODULES)
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "api.client": "Client",
+        "messages.parts": "ContextPart ImagePart MessageGroup TextPart ToolPart",
+        "messages.prompt.plain_chat": "prepare_messages_for_chat",
+        "messages.prompt.tool_chat": "to_model_messages",
+        "operations.context": "OperationContext",
+        "operations.ipu": "IPU",
+        "operations.operation": "Operation",
+        "operations.registry": "OperationRegistry",
+        "services.models.imodel": "iModel",
+        "services.registry": "ServiceRegistry",
+        "services.tools.backend": "ToolContext",
+        "services.tools.tool": "Tool",
+        "turns.context": "ContextItem ContextNeed ContextProvider",
+        "turns.conversation": "ConversationSession",
+        "turns.events": (
+            "ApprovalDecided ApprovalRequired ContextAdded DraftDropped Event HistoryReplaced "
+            "Injection MessageCompleted MessageInterjected MessageQueued ReasoningAdded "
+            "RunEnded RunStarted TextAdded ToolCalled ToolCompleted ToolResultBuffered "
+            "ToolStarted TurnStarted WarningIssued"
+        ),
+        "turns.observers": "ConversationObserver",
+        "turns.options": "Budget SessionOptions StreamingOptions",
+        "turns.policies": "Policy Refusal",
+        "turns.request": "Request",
+        "turns.result": "Metrics Notice Return",
+        "turns.special.definition": (
+            "GreetingSpecialTurn InteractionFilter PersistenceStrategy SpecialTurn greeting "
+            "summarize"
+        ),
+    },
+)

@@ -12,11 +12,15 @@ from typing import Any
 
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package` that imports each name from the module it is in."""
+    """Return a `__getattr__` for `package` that imports each name from its module.
+
+    `modules` maps modules to their exported names, separated by spaces.
+    """
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
 
     def load(name: str) -> Any:
-        if name not in modules:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{modules[name]}"), name)
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
 
     return load

@@ -14,8 +14,8 @@ __all__ = ["AutoCommit", "MemoryContext", "MiniLM"]
 __getattr__ = lazy_exports(
     __name__,
     {
-        "AutoCommit": "commit.auto_commit",
-        "MemoryContext": "retrieval.prompt_context",
-        "MiniLM": "retrieval.minilm",
+        "commit.auto_commit": "AutoCommit",
+        "retrieval.minilm": "MiniLM",
+        "retrieval.prompt_context": "MemoryContext",
     },
 )

@@ -11,5 +11,7 @@ __all__ = ["ModelSchema"]
 
 __getattr__ = lazy_exports(
     __name__,
-    {"ModelSchema": "output_schema"},
+    {
+        "output_schema": "ModelSchema",
+    },
 )

@@ -23,7 +23,7 @@ from sennit.messages.content_base import (
 )
 from sennit.messages.json_values import plain, validate_text
 from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
-from sennit.messages.unset import MaybeUnset, Unset
+from sennit.messages.unset import MaybeUnset, Unset, or_unset
 from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ __all__ = [
 ImageDetail: TypeAlias = Literal["low", "high", "auto"]
 
 _set = object.__setattr__
-
-
-def _without_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 @register
@@ -81,13 +77,7 @@ class SystemContent(MessageContent):
         datetime_factory: Callable[[], str] | None = None,
     ) -> SystemContent:
         """Create a SystemContent; None leaves a field unset."""
-        return cls(
-            **_without_none(
-                system_message=system_message,
-                system_datetime=system_datetime,
-                datetime_factory=datetime_factory,
-            )
-        )
+        return cls(or_unset(system_message), or_unset(system_datetime), or_unset(datetime_factory))
 
     @property
     def empty(self) -> bool:
@@ -167,14 +157,12 @@ class InstructionContent(MessageContent):
     ) -> InstructionContent:
         """Create an InstructionContent; None leaves a field unset."""
         return cls(
-            **_without_none(
-                instruction=instruction,
-                context=context,
-                tool_schemas=tool_schemas,
-                response_model=response_model,
-                images=images,
-                image_detail=image_detail,
-            )
+            or_unset(instruction),
+            or_unset(context),
+            or_unset(tool_schemas),
+            or_unset(response_model),
+            or_unset(images),
+            or_unset(image_detail),
         )
 
     @property
@@ -255,7 +243,7 @@ class AssistantResponseContent(MessageContent):
         cls, assistant_response: str | None = None, reasoning: str | None = None
     ) -> AssistantResponseContent:
         """Create an AssistantResponseContent; None leaves a field unset."""
-        return cls(**_without_none(assistant_response=assistant_response, reasoning=reasoning))
+        return cls(or_unset(assistant_response), or_unset(reasoning))
 
     @property
     def empty(self) -> bool:
@@ -295,7 +283,7 @@ class ActionRequestContent(MessageContent):
         call_id: str | None = None,
     ) -> ActionRequestContent:
         """Create an ActionRequestContent; None leaves a field unset."""
-        return cls(**_without_none(function=function, arguments=arguments, call_id=call_id))
+        return cls(or_unset(function), or_unset(arguments), or_unset(call_id))
 
     @property
     def rendered(self) -> str:
@@ -327,7 +315,7 @@ class ActionResponseContent(MessageContent):
         cls, request_id: str | None = None, result: Any | None = None, error: str | None = None
     ) -> ActionResponseContent:
         """Create an ActionResponseContent; None leaves a field unset."""
-        return cls(**_without_none(request_id=request_id, result=result, error=error))
+        return cls(or_unset(request_id), or_unset(result), or_unset(error))
 
     @property
     def success(self) -> bool:

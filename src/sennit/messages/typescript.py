@@ -1,16 +1,16 @@
 """JSON Schemas as TypeScript declarations and example values.
 
 Models follow TypeScript more reliably than JSON Schema, in a fraction of the tokens. A schema is
-read once into a few plain shapes; the two printers know only those. Schemas come from strangers
-(tool servers, stored messages), hence the invariants:
+parsed once into types (`_Type`), from which declarations and examples are generated. Schemas are
+untrusted input (tool servers, stored messages), hence the invariants:
 
-- whatever does not make sense reads as `any`; nothing here raises on a strange schema;
-- references lead only into the document's own definitions, nothing is ever fetched;
-- cost stays in proportion to the schema: each definition is read once and printed at most once,
-  nesting ends at `_MAX_DEPTH`, an example at `_MAX_NODES`.
+- an invalid or unknown part becomes `any`; no schema raises an exception;
+- references are resolved only within the document; nothing is fetched;
+- the cost is proportional to the schema: each definition is parsed once and printed at most once,
+  nesting is limited by `_MAX_DEPTH`, the size of an example by `_MAX_NODES`.
 
-The recursions here keep to few frames per level (before Python 3.12 a comprehension is one), so
-that the deepest schema still fits on a busy stack.
+The recursive functions use few frames per level (before Python 3.12 a comprehension is one), so
+that the deepest schema fits on the stack.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STOPPED = object()
 
 @dataclass(frozen=True, slots=True)
 class ToolSchema:
-    """A tool as its author described it, whichever API's form that was."""
+    """The name, description and parameters of a tool, independent of the provider."""
 
     name: str
     description: str
@@ -39,20 +39,20 @@ class ToolSchema:
 
 
 def typescript(schema: Mapping[str, Any], name: str) -> str:
-    """`schema` as a declaration called `name`, then one for each definition it needs."""
-    return "\n\n".join(_TypeScript(_read(schema), name).declarations())
+    """Return `schema` as a declaration `name`, followed by the definitions it refers to."""
+    return "\n\n".join(_TypeScript(_parse(schema), name).declarations())
 
 
 def example(schema: Mapping[str, Any]) -> str:
-    """One line of JSON in the form that `schema` asks for."""
-    shapes = _read(schema)
-    return json.dumps(_Example(shapes).fill(_Reference(_ROOT), 0), ensure_ascii=False)
+    """Return one line of JSON that fits `schema`."""
+    types = _parse(schema)
+    return json.dumps(_Example(types).fill(_Reference(_ROOT), 0), ensure_ascii=False)
 
 
 def tool_schema(schema: Mapping[str, Any], name: str | None = None) -> ToolSchema:
-    """The tool in `schema`: OpenAI's form, Anthropic's or MCP's, or a bare schema of parameters.
+    """Return the tool in a schema of OpenAI, Anthropic or MCP, or in a bare schema of parameters.
 
-    `name` is for a schema that does not name its tool; without it a bare one goes by its title.
+    `name` is used if the schema has none; the default for a bare schema is its title.
     """
     tool = _mapping(schema.get("function")) or schema
     parameters: Any = tool.get("parameters", tool.get("input_schema", tool.get("inputSchema")))
@@ -67,7 +67,7 @@ def tool_schema(schema: Mapping[str, Any], name: str | None = None) -> ToolSchem
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """A basic type with a sample of it, or a literal with its value."""
+    """A basic type with a sample value, or a literal with its value."""
 
     text: str
     sample: Any
@@ -80,22 +80,22 @@ class _Reference:
 
 @dataclass(frozen=True, slots=True)
 class _Composite:
-    """At least two shapes, none of them `any` or joined by the same operator."""
+    """A union or intersection of at least two types, none of them `any` or of the same operator."""
 
     operator: Literal["|", "&"]
-    members: tuple[_Shape, ...]
+    members: tuple[_Type, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    prefix: tuple[_Shape, ...]
-    rest: _Shape | None
+    prefix: tuple[_Type, ...]
+    rest: _Type | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     name: str
-    shape: _Shape
+    type_: _Type
     required: bool = True
     description: str = ""
 
@@ -103,18 +103,18 @@ class _Field:
 @dataclass(frozen=True, slots=True)
 class _Object:
     fields: tuple[_Field, ...]
-    extra: _Shape | None = None
+    extra: _Type | None = None
 
     @property
-    def record(self) -> _Shape | None:
-        """The type of all values, if no key has a name."""
+    def record(self) -> _Type | None:
+        """The type of all values, if no key is named."""
         return None if self.fields else self.extra
 
 
-_Shape: TypeAlias = "_Scalar | _Reference | _Composite | _Array | _Object"
+_Type: TypeAlias = "_Scalar | _Reference | _Composite | _Array | _Object"
 _ANY = _Scalar("any", "...")
 _NUMBER = _Scalar("number", 0)
-_SCALARS: Mapping[str, _Shape] = {
+_SCALARS: Mapping[str, _Type] = {
     "string": _Scalar("string", "..."),
     "number": _NUMBER,
     "integer": _NUMBER,
@@ -123,39 +123,39 @@ _SCALARS: Mapping[str, _Shape] = {
 }
 
 
-def _join(operator: Literal["|", "&"], shapes: Iterable[_Shape]) -> _Shape:
-    """The union or intersection, simplified: `any` swallows a union and adds nothing to an `&`."""
-    flat: list[_Shape] = []
-    for shape in shapes:
-        if shape == _ANY and operator == "|":
+def _join(operator: Literal["|", "&"], types: Iterable[_Type]) -> _Type:
+    """Return the union or intersection, simplified: `any` absorbs a union and is neutral in `&`."""
+    flat: list[_Type] = []
+    for type_ in types:
+        if type_ == _ANY and operator == "|":
             return _ANY
-        if isinstance(shape, _Composite) and shape.operator == operator:
-            flat.extend(shape.members)
-        elif shape != _ANY:
-            flat.append(shape)
+        if isinstance(type_, _Composite) and type_.operator == operator:
+            flat.extend(type_.members)
+        elif type_ != _ANY:
+            flat.append(type_)
     distinct = tuple(dict.fromkeys(flat)) if len(flat) > 1 else tuple(flat)
     if len(distinct) > 1:
         return _Composite(operator, distinct)
     return distinct[0] if distinct else _ANY
 
 
-def _read(schema: Mapping[str, Any]) -> dict[str, _Shape]:
-    """The shapes of the root (`#`) and of every definition (`#/$defs/Name`)."""
+def _parse(schema: Mapping[str, Any]) -> dict[str, _Type]:
+    """Parse the root (`#`) and every definition (`#/$defs/Name`)."""
     schemas: dict[str, Any] = {_ROOT: schema}
     for section in ("$defs", "definitions"):
         for name, definition in _mapping(_mapping(schema).get(section)).items():
             schemas[f"#/{section}/{name}"] = definition
-    reader = _Reader(frozenset(schemas))
-    return {key: reader.shape(definition, 0) for key, definition in schemas.items()}
+    parser = _Parser(frozenset(schemas))
+    return {key: parser.parse(definition, 0) for key, definition in schemas.items()}
 
 
-class _Reader:
-    """Reads the schemas of a document whose definitions go by `keys`."""
+class _Parser:
+    """A parser for the schemas of a document; `keys` are its definitions."""
 
     def __init__(self, keys: frozenset[str]) -> None:
         self._keys = keys
 
-    def shape(self, schema: object, depth: int) -> _Shape:
+    def parse(self, schema: object, depth: int) -> _Type:
         node = _mapping(schema)
         if not node or depth > _MAX_DEPTH:
             return _ANY
@@ -166,53 +166,53 @@ class _Reader:
             _join("|", self._each(node.get("oneOf"), depth + 1)),
             _join("&", self._each(node.get("allOf"), depth + 1)),
         ])  # fmt: skip
-        # Beside an enum, a reference or alternatives, a plain `type` only repeats what they say.
+        # Beside an enum, a reference or alternatives, a plain `type` is redundant.
         if combined != _ANY and not _mapping(node.get("properties")):
             return combined
         return _join("&", [combined, self._typed(node, depth + 1)])
 
-    def _reference(self, ref: str) -> _Shape:
+    def _reference(self, ref: str) -> _Type:
         key = unquote(ref).replace("~1", "/").replace("~0", "~")
         return _Reference(key) if key in self._keys else _ANY
 
-    def _each(self, schemas: object, depth: int) -> list[_Shape]:
-        return list(map(self.shape, _list(schemas), repeat(depth)))
+    def _each(self, schemas: object, depth: int) -> list[_Type]:
+        return list(map(self.parse, _list(schemas), repeat(depth)))
 
-    def _typed(self, schema: Mapping[str, Any], depth: int) -> _Shape:
-        shapes: list[_Shape] = []
+    def _typed(self, schema: Mapping[str, Any], depth: int) -> _Type:
+        types: list[_Type] = []
         for name in _type_names(schema):
             match name:
                 case "object":
-                    shapes.append(self._object(schema, depth))
+                    types.append(self._object(schema, depth))
                 case "array":
-                    shapes.append(self._array(schema, depth))
+                    types.append(self._array(schema, depth))
                 case _:
-                    shapes.append(_SCALARS.get(name, _ANY))
-        return _join("|", shapes)
+                    types.append(_SCALARS.get(name, _ANY))
+        return _join("|", types)
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> _Shape:
+    def _object(self, schema: Mapping[str, Any], depth: int) -> _Type:
         required = {name for name in _list(schema.get("required")) if isinstance(name, str)}
         fields: list[_Field] = []
         for name, value in _mapping(schema.get("properties")).items():
-            shape = self.shape(value, depth)
-            fields.append(_Field(str(name), shape, name in required, _description(value)))
+            type_ = self.parse(value, depth)
+            fields.append(_Field(str(name), type_, name in required, _description(value)))
         extras = list(_mapping(schema.get("patternProperties")).values())
-        # An object that lists its keys means those and no others, unless it says so.
+        # An object with properties has no others, unless additionalProperties is given.
         is_open = not extras and not isinstance(schema.get("properties"), Mapping)
         if (additional := schema.get("additionalProperties", is_open)) is not False:
             extras.append(additional)
         return _Object(tuple(fields), _join("|", self._each(extras, depth)) if extras else None)
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> _Shape:
+    def _array(self, schema: Mapping[str, Any], depth: int) -> _Type:
         items = schema.get("items")
         prefix = _list(schema.get("prefixItems")) or _list(items)
         is_open = not prefix or _mapping(items)
-        rest = self.shape(items, depth) if is_open else None
+        rest = self.parse(items, depth) if is_open else None
         return _Array(tuple(self._each(prefix, depth)), rest)
 
 
 def _type_names(schema: Mapping[str, Any]) -> Iterable[str]:
-    """The types named, each once; where none is, the one that the other keywords imply."""
+    """Return the distinct names in `type`, or else the type that other keywords imply."""
     types = schema.get("type")
     if isinstance(types, str):
         return [types]
@@ -223,13 +223,13 @@ def _type_names(schema: Mapping[str, Any]) -> Iterable[str]:
     return ["array"] if schema.keys() & {"items", "prefixItems"} else []
 
 
-def _literals(schema: Mapping[str, Any]) -> _Shape:
-    """The only values that `const` or `enum` leave."""
+def _literals(schema: Mapping[str, Any]) -> _Type:
+    """Return the union of the values of `const` or `enum`."""
     values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
     return _join("|", [_literal(value, 0) for value in values])
 
 
-def _literal(value: Any, depth: int) -> _Shape:
+def _literal(value: Any, depth: int) -> _Type:
     if depth > _MAX_DEPTH:
         return _ANY
     if isinstance(value, Mapping):
@@ -246,7 +246,7 @@ def _literal(value: Any, depth: int) -> _Shape:
 
 
 def _description(schema: object) -> str:
-    """The description on one line; that of a reference may stand inside `allOf`."""
+    """Return the description on one line; that of a reference may be inside `allOf`."""
     node = _mapping(schema)
     for candidate in (node, *_list(node.get("allOf"))):
         if words := _text(_mapping(candidate).get("description")).split():
@@ -255,33 +255,33 @@ def _description(schema: object) -> str:
 
 
 class _TypeScript:
-    """Prints shapes; whatever it refers to gets a name and a place in the queue."""
+    """A printer of declarations; referenced definitions are named and queued."""
 
-    def __init__(self, shapes: Mapping[str, _Shape], name: str) -> None:
-        self._shapes = shapes
+    def __init__(self, types: Mapping[str, _Type], name: str) -> None:
+        self._types = types
         self._used_names = {*_SCALARS, "any", "Record"}
         self._names: dict[str, str] = {}
-        root = shapes[_ROOT]
-        # A recursive pydantic model keeps its root among the definitions, behind a reference.
+        root = types[_ROOT]
+        # The root of a recursive pydantic model is a reference to a definition.
         start = root.key if isinstance(root, _Reference) else _ROOT
         self._names[_ROOT] = self._names[start] = self._new_name(name)
         self._queue = [start]
 
     def declarations(self) -> Iterator[str]:
-        for key in self._queue:  # which grows as references turn up
-            yield self._declaration(self._names[key], self._shapes[key])
+        for key in self._queue:  # grows while references are printed
+            yield self._declaration(self._names[key], self._types[key])
 
-    def _declaration(self, name: str, shape: _Shape) -> str:
-        if not isinstance(shape, _Object) or shape.record:
-            return f"type {name} = {self._text(shape)};"
+    def _declaration(self, name: str, type_: _Type) -> str:
+        if not isinstance(type_, _Object) or type_.record:
+            return f"type {name} = {self._text(type_)};"
         lines = [
             f"  {member}; // {description}\n" if description else f"  {member};\n"
-            for member, description in self._members(shape)
+            for member, description in self._members(type_)
         ]
         return f"interface {name} {{\n{''.join(lines)}}}" if lines else f"interface {name} {{}}"
 
-    def _text(self, shape: _Shape) -> str:
-        match shape:
+    def _text(self, type_: _Type) -> str:
+        match type_:
             case _Scalar(text):
                 return text
             case _Reference(key):
@@ -293,29 +293,29 @@ class _TypeScript:
                 rest_types = [f"{'...' if prefix else ''}{self._operand(rest)}[]"] if rest else []
                 return f"[{', '.join(texts + rest_types)}]" if prefix or not rest else rest_types[0]
             case _Object():
-                record = shape.record
-                return f"Record<string, {self._text(record)}>" if record else self._inline(shape)
+                record = type_.record
+                return f"Record<string, {self._text(record)}>" if record else self._inline(type_)
 
-    def _operand(self, shape: _Shape) -> str:
-        text = self._text(shape)
-        return f"({text})" if isinstance(shape, _Composite) else text
+    def _operand(self, type_: _Type) -> str:
+        text = self._text(type_)
+        return f"({text})" if isinstance(type_, _Composite) else text
 
-    def _inline(self, shape: _Object) -> str:
+    def _inline(self, type_: _Object) -> str:
         members = [
             f"{member} /* {description.replace('*/', '* /')} */" if description else member
-            for member, description in self._members(shape)
+            for member, description in self._members(type_)
         ]
         return f"{{ {'; '.join(members)} }}" if members else "{}"
 
-    def _members(self, shape: _Object) -> list[tuple[str, str]]:
-        """Each `name: type` with its description."""
+    def _members(self, type_: _Object) -> list[tuple[str, str]]:
+        """Return each `name: type` with its description."""
         members: list[tuple[str, str]] = []
-        for field in shape.fields:
+        for field in type_.fields:
             optional = "" if field.required else "?"
-            text = f"{_property_name(field.name)}{optional}: {self._text(field.shape)}"
+            text = f"{_property_name(field.name)}{optional}: {self._text(field.type_)}"
             members.append((text, field.description))
-        if shape.extra:
-            members.append((f"[key: string]: {self._text(shape.extra)}", ""))
+        if type_.extra:
+            members.append((f"[key: string]: {self._text(type_.extra)}", ""))
         return members
 
     def _name(self, key: str) -> str:
@@ -325,9 +325,9 @@ class _TypeScript:
         return self._names[key]
 
     def _new_name(self, wanted: str) -> str:
-        """An identifier like `wish` that nothing else goes by."""
+        """Return an unused identifier similar to `wanted`."""
         name = identifier = re.sub(r"\W|^(?=\d)|^$", "_", wanted)
-        # Counting from the names so far, not from 2: many equal wishes must not cost a square.
+        # Counted from the number of names, not from 2, so that many equal names are not quadratic.
         suffixes = count(len(self._names) + 1)
         while name in self._used_names:
             name = f"{identifier}_{next(suffixes)}"
@@ -341,26 +341,26 @@ def _property_name(name: str) -> str:
 
 
 class _Example:
-    """Fills shapes with sample values.
+    """A generator of example values.
 
-    `_STOPPED` stands for a value left out because it would repeat what is being filled in, or be
-    one too many: its array or record stays empty, a union takes another member, a field is null.
+    `_STOPPED` marks a value that is left out, because it is recursive or exceeds the node limit:
+    its array or record stays empty, a union takes another member, a field is null.
     """
 
-    def __init__(self, shapes: Mapping[str, _Shape]) -> None:
-        self._shapes = shapes
+    def __init__(self, types: Mapping[str, _Type]) -> None:
+        self._types = types
         self._active: set[str] = set()
         self._nodes_left = _MAX_NODES
 
-    def fill(self, shape: _Shape, depth: int) -> Any:
-        value = self._value(shape, depth)
+    def fill(self, type_: _Type, depth: int) -> Any:
+        value = self._value(type_, depth)
         return None if value is _STOPPED else value
 
-    def _value(self, shape: _Shape, depth: int) -> Any:
+    def _value(self, type_: _Type, depth: int) -> Any:
         self._nodes_left -= 1
         if self._nodes_left < 0 or depth > _MAX_DEPTH:
-            return _minimal_value(shape)
-        match shape:
+            return _minimal_value(type_)
+        match type_:
             case _Scalar(_, sample):
                 return sample
             case _Reference(key):
@@ -374,18 +374,18 @@ class _Example:
                 item = self._value(rest, depth + 1)
                 return [] if item is _STOPPED else [item]
             case _Object():
-                return self._object(shape, depth + 1)
+                return self._object(type_, depth + 1)
 
     def _follow(self, key: str, depth: int) -> Any:
         if key in self._active:
             return _STOPPED
         self._active.add(key)
-        value = self._value(self._shapes[key], depth)
+        value = self._value(self._types[key], depth)
         self._active.remove(key)
         return value
 
-    def _first(self, members: Iterable[_Shape], depth: int) -> Any:
-        """The first member that is neither null nor stopped."""
+    def _first(self, members: Iterable[_Type], depth: int) -> Any:
+        """Return the value of the first member that is neither null nor stopped."""
         fallback = None
         for member in members:
             value = self._value(member, depth)
@@ -395,31 +395,31 @@ class _Example:
                 return value
         return fallback
 
-    def _merge(self, members: Iterable[_Shape], depth: int) -> Any:
-        """One value that is all members at once: if they are objects, with the fields of all."""
+    def _merge(self, members: Iterable[_Type], depth: int) -> Any:
+        """Return a value of an intersection: for objects, with the fields of all members."""
         values = [self._value(member, depth) for member in members]
         objects = [cast("dict[str, Any]", value) for value in values if isinstance(value, dict)]
         if objects:
             return {name: value for fields in objects for name, value in fields.items()}
         return next((value for value in values if value is not _STOPPED), _STOPPED)
 
-    def _object(self, shape: _Object, depth: int) -> dict[str, Any]:
-        if shape.record:
-            value = self._value(shape.record, depth)
+    def _object(self, type_: _Object, depth: int) -> dict[str, Any]:
+        if type_.record:
+            value = self._value(type_.record, depth)
             return {} if value is _STOPPED else {"...": value}
         values: dict[str, Any] = {}
-        for field in shape.fields:
-            values[field.name] = self.fill(field.shape, depth)
+        for field in type_.fields:
+            values[field.name] = self.fill(field.type_, depth)
         return values
 
 
-def _minimal_value(shape: _Shape) -> Any:
-    """Return the shortest description of `shape`."""
-    if isinstance(shape, _Scalar):
-        return shape.sample
-    if isinstance(shape, _Array):
+def _minimal_value(type_: _Type) -> Any:
+    """Return the shortest value of a type."""
+    if isinstance(type_, _Scalar):
+        return type_.sample
+    if isinstance(type_, _Array):
         return []
-    return {} if isinstance(shape, _Object) and shape.record else _STOPPED
+    return {} if isinstance(type_, _Object) and type_.record else _STOPPED
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

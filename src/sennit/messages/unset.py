@@ -28,3 +28,8 @@ Unset: Final = UnsetType.UNSET
 
 _T = TypeVar("_T")
 MaybeUnset: TypeAlias = _T | UnsetType
+
+
+def or_unset(value: _T | None) -> MaybeUnset[_T]:
+    """Return `value`, or Unset for None."""
+    return Unset if value is None else value

@@ -1,12 +1,12 @@
 """Lenient JSON: values in code fences or prose, trailing commas, comments, odd quotes.
 
-Every value that begins with a brace or a bracket and is closed again is found, and written down as
-strict JSON on the way. Half an answer is no answer: what is cut off is not completed, and what
-stands inside of broken JSON is not taken for the whole. Nothing is evaluated.
+Every value that begins with a brace or a bracket and is closed is parsed and rewritten as strict
+JSON. A truncated value is not completed, and values inside of invalid JSON are not returned.
+Nothing is evaluated.
 
-The text is read once, from left to right. Where reading a value fails, the search goes on from that
-place and not from where the value began, so the cost stays in proportion to the text; and open
-braces are counted on a list, so nesting costs no stack.
+The text is scanned once, from left to right. If a value is invalid, the search continues where
+parsing failed, not where the value began, so the cost is linear; and open braces are on a list, so
+nesting uses no stack.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Outcome: TypeAlias = Literal["whole", "broken", "cut off"]
 
 
 def values_in(text: str) -> Iterator[Any]:
-    """The JSON values in a text: the text itself, else all that stand in it side by side."""
+    """Yield the JSON values in a text: the whole text, or else all values at the top level."""
     whole = _parse_strict(text) or _parse_strict(_strip_fence(text))
     if whole is not None:
         yield whole[0]
@@ -57,7 +57,7 @@ def values_in(text: str) -> Iterator[Any]:
     while (match := _BRACKET_OR_FENCE.search(text, position)) is not None:
         position = match.end()
         if match[0] == "```":
-            depth = 0  # what was broken before a fence has nothing to do with what is in it
+            depth = 0  # invalid JSON before a fence does not extend into it
         elif match[0] in "}]":
             depth = max(0, depth - 1)
         elif depth:
@@ -85,13 +85,13 @@ def _parse_strict(text: str) -> tuple[Any] | None:
 
 
 class _Reader:
-    """Reads one value that begins with a brace or bracket, and writes it as strict JSON."""
+    """A parser of one value that begins with a brace or bracket; it writes strict JSON."""
 
     def __init__(self, text: str, start: int, unclosed: set[str]) -> None:
         self.position = start
-        """How far it has read."""
+        """The position in the text."""
         self._text = text
-        self._unclosed = unclosed  # quotes that are known not to be closed any more
+        self._unclosed = unclosed  # quotes that are not closed in the rest of the text
         self._output: list[str] = []
         self._closers: list[str] = []
         self._expected: _Expected = "value"
@@ -104,11 +104,11 @@ class _Reader:
 
     @property
     def open_depth(self) -> int:
-        """The number of open braces of broken JSON; braces in prose do not count."""
+        """The number of open braces of invalid JSON; braces in prose do not count."""
         return len(self._closers) if self._has_members else 0
 
     def read(self) -> _Outcome:
-        """Read on until the value is whole, makes no sense, or the text ends."""
+        """Parse until the value is complete or invalid, or the text ends."""
         while self.position < len(self._text):
             char = self._text[self.position]
             if char in _QUOTES:
@@ -139,14 +139,12 @@ class _Reader:
             self._write(char, "key" if self._closers[-1] == "}" else "value")
         if fits:
             return None
-        self.position -= (
-            1  # the search goes on with it: it may begin a value, or end what is broken
-        )
+        self.position -= 1  # the search continues with it: it may begin or end a value
         self._closers = self._closers[: -1 if char in _CLOSING else None]
         return "broken"
 
     def _close(self, char: str) -> bool:
-        """Close the innermost brace, after a value, a trailing comma or nothing at all."""
+        """Close the innermost brace, after a value, a trailing comma or nothing."""
         empty = self._output[-1] in ("{", "[", ",")
         fits = self._closers[-1] == char and (self._expected == "comma" or empty)
         if fits:
@@ -158,7 +156,7 @@ class _Reader:
         return fits
 
     def _write_value(self, json_text: str) -> bool:
-        """Write a value, or the beginning of one, where one may stand."""
+        """Write a value or its beginning; return whether one is expected."""
         fits = self._expected == "value"
         self._write(json_text, "comma")
         return fits
@@ -168,7 +166,7 @@ class _Reader:
         self._expected = expected
 
     def _read_string(self, quote: str) -> _Outcome | None:
-        """A string, its end included; the other quotes may stand in it as they are."""
+        """Parse a string up to its closing quote; other quotes are part of it."""
         if self._expected not in ("key", "value") or quote in self._unclosed:
             return "broken"
         match = _STRINGS[quote].match(self._text, self.position + 1)
@@ -176,7 +174,7 @@ class _Reader:
             self._unclosed.add(quote)
             return "cut off" if quote == '"' else "broken"  # prose has apostrophes
         self._write_scalar(f'"{_NEEDS_ESCAPE.sub(_escape, match[0][:-1])}"')
-        self._has_members = True  # a key in quotes, too: whoever writes that does not write prose
+        self._has_members = True  # a quoted key, too, is not prose
         self.position = match.end()
         return None
 
@@ -190,7 +188,7 @@ class _Reader:
     def _read_token(self) -> _Outcome | None:
         match = _TOKEN.match(self._text, self.position)
         if match is None:
-            # A comment that never ends takes all the rest with it.
+            # An unclosed comment extends to the end.
             return "cut off" if self._text.startswith("/*", self.position) else "broken"
         if match.lastgroup != "blank":
             json_text = self._convert_token(match[0], match.lastgroup == "word")
@@ -201,7 +199,7 @@ class _Reader:
         return None
 
     def _convert_token(self, token: str, is_word: bool) -> str | None:
-        """A key without quotes, a word that is a value, or a number."""
+        """Return a key without quotes, a literal or a number as JSON; None if it is invalid."""
         if self._expected == "key":
             return f'"{token}"'
         if self._expected != "value":

@@ -1,21 +1,23 @@
 """Output validation: find the value in a model's answer and check it against a schema.
 
-A pydantic class checks and builds its own instances. A bare JSON schema (from a stored message, or
-given as a dict) is checked here against the keywords that models are usually asked for; those not
-known here ask for nothing. Schemas come from strangers too, so whatever makes no sense in one asks
-for nothing, and the cost stays in proportion to schema and value.
+A pydantic class validates and builds its own instances. A bare JSON schema (from a stored message,
+or given as a dict) is validated here, by the keywords that are common in output schemas. It is
+untrusted input: unknown keywords and invalid schemas are ignored, and the cost is proportional to
+the sizes of schema and value.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from sennit.errors import OutputError, short_repr
-from sennit.messages.codec import dumps, loads
+from sennit.messages.codec import dumps
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.render import FORMAT_WORDS
 from sennit.messages.typescript import example
@@ -31,14 +33,14 @@ _MAX_PROBLEMS = 8
 _REPEATED_EXAMPLE = "it repeats the example of the prompt; answer with values of your own"
 
 _Path: TypeAlias = tuple[str | int, ...]
-"""Where a value stands: keys and positions, from the outside in."""
+"""The path of a value: keys and indices, outermost first."""
 
 
 def validate_output(text: str, schema: Model) -> Any:
-    """The value in a text that fits: an instance of a pydantic class, or plain data.
+    """Return the first value in a text that fits: an instance of a pydantic class, or plain data.
 
-    The example that a prompt shows is no answer where the text repeats the prompt. Raises
-    OutputError, whose `problems` say what to mend; of several values the last is told of.
+    The example of the prompt does not count if the text repeats the prompt. Raises OutputError with
+    the `problems` of the last value.
     """
     problems = ["there is no complete JSON value in it"]
     shown_example = _example_in(text, schema)
@@ -57,25 +59,15 @@ def validate_output(text: str, schema: Model) -> Any:
     )
 
 
-def _example_in(text: str, schema: Model) -> bytes | None:
-    """The example that a prompt shows for a form, if a text repeats words of such a prompt."""
+def _example_in(text: str, schema: Model) -> str | None:
+    """Return the example of the prompt for a schema, if the text repeats such a prompt."""
     if not any(words in text for words in FORMAT_WORDS):
         return None
-    return _canonical_json(loads(example(model_schema(schema))))
+    return _canonical_json(json.loads(example(model_schema(schema))))
 
 
-def _canonical_json(value: Any) -> bytes:
-    """A value as JSON, whatever the order of its keys was."""
-    return dumps(_sort_keys(value))
-
-
-def _sort_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        pairs = cast("dict[str, Any]", value).items()
-        return {key: _sort_keys(item) for key, item in sorted(pairs)}
-    if isinstance(value, list):
-        return [_sort_keys(item) for item in cast("list[Any]", value)]
-    return value
+def _canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def problems_with(value: Any, schema: Model) -> list[str]:
@@ -108,7 +100,7 @@ def _check_schema(value: Any, schema: Mapping[str, Any]) -> list[str]:
 
 
 def _as_data(value: Any) -> Any:
-    """An instance of a pydantic class as the data it stands for."""
+    """Return an instance of a pydantic class as plain data."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else value
 
@@ -146,18 +138,36 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
+_Limits: TypeAlias = Mapping[str, tuple[Callable[[Any, Any], bool], str]]
+"""Keywords, each with the comparison that violates its limit and the problem."""
+_NUMBER_LIMITS: _Limits = {
+    "minimum": (lt, "must be at least {}"),
+    "exclusiveMinimum": (le, "must be more than {}"),
+    "maximum": (gt, "must be at most {}"),
+    "exclusiveMaximum": (ge, "must be less than {}"),
+}
+_TEXT_LIMITS: _Limits = {
+    "minLength": (lt, "must have at least {} characters"),
+    "maxLength": (gt, "must have at most {} characters"),
+}
+_LIST_LIMITS: _Limits = {
+    "minItems": (lt, "must have at least {} items"),
+    "maxItems": (gt, "must have at most {} items"),
+}
+
+
 class _SchemaChecker:
-    """Checks values against one schema document; nothing outside of it is ever looked at."""
+    """A validator for one schema document; references outside of it are ignored."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        # A reference is followed once for each place, however many ways lead to it.
+        # Each reference is followed once per path, so cycles and repeated references cost nothing.
         self._problems_by_reference: dict[tuple[str, _Path], list[str]] = {}
 
     def problems(self, value: Any, schema: Any, path: _Path) -> list[str]:
         """Return the first problems of a value, by path."""
         if schema is False:
-            return [f"{_format_path(path)}: nothing may stand here"]
+            return [f"{_format_path(path)}: no value is allowed here"]
         if not isinstance(schema, Mapping):
             return []
         return _first_problems(self._check_keywords(value, cast("Mapping[str, Any]", schema), path))
@@ -177,9 +187,7 @@ class _SchemaChecker:
             return []
         key = (reference, path)
         if key not in self._problems_by_reference:
-            self._problems_by_reference[
-                key
-            ] = []  # one that leads back to itself asks for nothing more
+            self._problems_by_reference[key] = []  # while it is followed
             self._problems_by_reference[key] = self.problems(value, self._resolve(reference), path)
         return self._problems_by_reference[key]
 
@@ -213,7 +221,7 @@ class _SchemaChecker:
         for name, item in value.items():
             schema = properties.get(name, additional)
             if schema is False:
-                yield f"{_format_path((*path, name))}: is no known field"
+                yield f"{_format_path((*path, name))}: is not a known field"
             else:
                 yield from self.problems(item, schema, (*path, name))
 
@@ -240,33 +248,21 @@ def _value_problems(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
     ):
         yield f"must be one of {short_repr(rules['enum'])}"
     if _is_number(value):
-        yield from _range_problems(value, rules)
+        yield from _limit_problems(value, rules, _NUMBER_LIMITS)
     elif isinstance(value, str):
-        yield from _size_problems(len(value), rules, "Length", "characters")
+        yield from _limit_problems(len(value), rules, _TEXT_LIMITS)
     elif isinstance(value, list):
-        yield from _size_problems(len(cast("list[Any]", value)), rules, "Items", "items")
+        yield from _limit_problems(len(cast("list[Any]", value)), rules, _LIST_LIMITS)
 
 
-def _range_problems(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
-    if _is_number(minimum := rules.get("minimum")) and value < minimum:
-        yield f"must be at least {minimum}"
-    if _is_number(minimum := rules.get("exclusiveMinimum")) and value <= minimum:
-        yield f"must be more than {minimum}"
-    if _is_number(maximum := rules.get("maximum")) and value > maximum:
-        yield f"must be at most {maximum}"
-    if _is_number(maximum := rules.get("exclusiveMaximum")) and value >= maximum:
-        yield f"must be less than {maximum}"
-
-
-def _size_problems(size: Any, rules: Mapping[str, Any], suffix: str, unit: str) -> Iterator[str]:
-    if _is_number(minimum := rules.get(f"min{suffix}")) and size < minimum:
-        yield f"must have at least {minimum} {unit}"
-    if _is_number(maximum := rules.get(f"max{suffix}")) and size > maximum:
-        yield f"must have at most {maximum} {unit}"
+def _limit_problems(size: Any, rules: Mapping[str, Any], limits: _Limits) -> Iterator[str]:
+    for keyword, (is_violated, problem) in limits.items():
+        if _is_number(limit := rules.get(keyword)) and is_violated(size, limit):
+            yield problem.format(limit)
 
 
 def _is_same_json(value: Any, other: Any) -> bool:
-    """Return whether two are the same JSON; Python holds True for 1."""
+    """Return whether two values are the same JSON; in Python, True == 1."""
     if _is_number(value) or _is_number(other):
         return _is_number(value) and _is_number(other) and value == other
     return type(value) is type(other) and value == other

@@ -19,11 +19,10 @@ __all__ = ["McpScope", "Server", "ServerSettings", "create_app", "listen", "mcp_
 __getattr__ = lazy_exports(
     __name__,
     {
-        "McpScope": "mcp.tools",
-        "Server": "run",
-        "ServerSettings": "settings",
-        "create_app": "app",
-        "listen": "run",
-        "mcp_server": "mcp.server",
+        "app": "create_app",
+        "mcp.server": "mcp_server",
+        "mcp.tools": "McpScope",
+        "run": "Server listen",
+        "settings": "ServerSettings",
     },
 )

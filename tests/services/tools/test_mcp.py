@@ -16,8 +16,8 @@ import pytest
 from sennit import ExistsError, MissingExtraError, ServiceRegistry, Session, Tool, ToolError
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.services.tools import mcp_connection
-from sennit.services.tools.mcp import MCPServer, mcp_tools
-from sennit.services.tools.mcp_content import result_of, schema_of
+from sennit.services.tools.mcp import MCPServer, mcp_tools, schema_of
+from sennit.services.tools.mcp_connection import result_of
 from sennit.services.tools.tool import ToolOutcome
 
 _T = TypeVar("_T")

@@ -29,15 +29,12 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "PROMPTS": "prompts",
-        "Category": "values",
-        "KnownMemory": "values",
-        "TextRanker": "similarity",
-        "abstract": "summarize",
-        "digest": "pipeline",
-        "digest_by_rules": "pipeline",
-        "extract_by_rules": "extract",
-        "markdown": "summarize",
-        "read": "utterances",
+        "extract": "extract_by_rules",
+        "pipeline": "digest digest_by_rules",
+        "prompts": "PROMPTS",
+        "similarity": "TextRanker",
+        "summarize": "abstract markdown",
+        "utterances": "read",
+        "values": "Category KnownMemory",
     },
 )

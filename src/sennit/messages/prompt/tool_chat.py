@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from sennit.containers.pile import Pile
@@ -37,7 +37,7 @@ from sennit.messages.prompt.plain_chat import (
     select_messages,
 )
 from sennit.messages.prompt.repair import AssistantTurn, repaired_turns
-from sennit.messages.unset import MaybeUnset, Unset
+from sennit.messages.unset import Unset
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -241,45 +241,7 @@ def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     return [call["id"] for calls in call_lists for call in calls]
 
 
-class CallRequest(Protocol):
-    """A tool call: an ActionRequestContent, or its fields."""
-
-    @property
-    def function(self) -> MaybeUnset[str]:
-        """The name of the tool."""
-        ...
-
-    @property
-    def arguments(self) -> MaybeUnset[dict[str, Any]]:
-        """The arguments."""
-        ...
-
-    @property
-    def call_id(self) -> MaybeUnset[str]:
-        """The id of the call."""
-        ...
-
-
-class CallResult(Protocol):
-    """The outcome of a call: an ActionResponseContent, or its fields."""
-
-    @property
-    def request_id(self) -> MaybeUnset[str]:
-        """The id of the call."""
-        ...
-
-    @property
-    def result(self) -> MaybeUnset[Any]:
-        """The result."""
-        ...
-
-    @property
-    def error(self) -> MaybeUnset[str]:
-        """The error."""
-        ...
-
-
-def tool_call(request: CallRequest) -> dict[str, Any]:
+def tool_call(request: Any) -> dict[str, Any]:
     """Return a call in the form of an assistant message."""
     # Models invent invalid names, and providers then refuse the whole conversation.
     name = _INVALID_NAME_CHARS.sub("_", request.function or "")[:64] or "unknown"
@@ -290,12 +252,12 @@ def tool_call(request: CallRequest) -> dict[str, Any]:
     }
 
 
-def tool_message(result: CallResult) -> dict[str, Any]:
+def tool_message(result: Any) -> dict[str, Any]:
     """Return the outcome of a call as a tool message."""
     return {"role": "tool", "tool_call_id": result.request_id, "content": tool_text(result)}
 
 
-def tool_text(content: CallResult) -> str:
+def tool_text(content: Any) -> str:
     """Return a tool result for the model: text as it is, other values as JSON."""
     if content.error is not Unset:
         return f"Error: {content.error}"

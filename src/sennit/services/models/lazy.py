@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, short_repr
 from sennit.services.models.protocol import Model, is_model
@@ -75,7 +75,7 @@ class LazyModel:
     async def ready(self) -> None:
         """Connect now if possible; errors are raised by the first call."""
         if self._model is None:
-            await _in_thread(self._connect_or_none)
+            await _to_thread(self._connect_or_none)
 
     async def aclose(self) -> None:
         """Close the model's connections, if it was ever connected."""
@@ -84,7 +84,7 @@ class LazyModel:
             await close()
 
     async def _connected(self) -> Model:
-        return self._model or await _in_thread(self._connect_once)
+        return self._model or await _to_thread(self._connect_once)
 
     def _connect_once(self) -> Model:
         with self._lock:
@@ -99,11 +99,11 @@ class LazyModel:
             return None
 
 
-async def _in_thread(connect: Callable[[], _T]) -> _T:
+async def _to_thread(connect: Callable[[], _T]) -> _T:
     """Connect in a thread, because importing a large package would block the event loop."""
-    import asyncio  # late: slow to import
+    from asyncio import to_thread  # late: slow to import
 
-    return await asyncio.to_thread(connect)
+    return await to_thread(connect)
 
 
 def lazy_model(
@@ -116,20 +116,31 @@ def lazy_model(
     fetch_images: bool = False,
 ) -> LazyModel:
     """Return a lazy model for a name, a weights file or a Model; raises ValidationError."""
-    if isinstance(model, str) and not _is_local(model):
-        _check_name(model)
-        connect = _provider_connector(
-            model, base_url=base_url, api_key=api_key, window=window, fetch_images=fetch_images
-        )
-        return LazyModel(name or model, window, connect)
+    if isinstance(model, str) and model != "local" and not model.startswith("local:"):
+        spec = _checked_spec(model)
+
+        def connect_provider() -> Model:
+            from sennit.services.models.providers.model import connect
+
+            options = {"base_url": base_url, "api_key": api_key}
+            return connect(spec, **options, window=window, fetch_images=fetch_images)
+
+        return LazyModel(name or spec, window, connect_provider)
     if base_url is not None or api_key is not None:
         raise ValidationError(
             f"{short_repr(model)} has no provider, so base_url and api_key do not apply."
         )
     if isinstance(model, str | Path):
-        path = _weights_path(model)
-        default = "local" if path is None else f"local:{path}"
-        return LazyModel(name or default, window, lambda: _local_model(path))
+        path = None if model == "local" else Path(str(model).removeprefix("local:"))
+        if path is not None and not path.name:
+            raise ValidationError(f"{short_repr(model)} has no file; use {_NAME_FORMS}.")
+
+        def load() -> Model:
+            from sennit.services.local.model import LocalModel
+
+            return LocalModel(path)
+
+        return LazyModel(name or ("local" if path is None else f"local:{path}"), window, load)
     if not is_model(model):
         raise InvalidTypeError(
             f"A model is {_NAME_FORMS}, or a Model itself; got {short_repr(model)}."
@@ -137,44 +148,15 @@ def lazy_model(
     return LazyModel(name or model.name, window, lambda: model, model)
 
 
-def _is_local(model: str) -> bool:
-    return model == "local" or model.startswith("local:")
-
-
-def _check_name(model: str) -> None:
-    match = _MODEL_NAME.fullmatch(model)
+def _checked_spec(spec: str) -> str:
+    """Return a name such as "openai:gpt-5"; raises ValidationError if it is invalid."""
+    match = _MODEL_NAME.fullmatch(spec)
     if match is None:
-        raise ValidationError(f"{short_repr(model)} is not a model name; use {_NAME_FORMS}.")
+        raise ValidationError(f"{short_repr(spec)} is not a model name; use {_NAME_FORMS}.")
     from sennit.services.models.providers.model import PROVIDERS
 
     names: list[str] = ["local", *PROVIDERS]
     if match[1] not in names:
         providers = ", ".join(names)
-        raise ValidationError(
-            f"{short_repr(model)} has an unknown provider; there are {providers}."
-        )
-
-
-def _provider_connector(model: str, **options: Any) -> Callable[[], Model]:
-    def connect_provider() -> Model:
-        from sennit.services.models.providers.model import connect
-
-        return connect(model, **options)
-
-    return connect_provider
-
-
-def _weights_path(model: str | Path) -> Path | None:
-    """Return the path of the weights; None for the default model."""
-    if model == "local":
-        return None
-    path = model if isinstance(model, Path) else Path(model.removeprefix("local:"))
-    if not path.name:
-        raise ValidationError(f"{short_repr(model)} has no file; use {_NAME_FORMS}.")
-    return path
-
-
-def _local_model(path: Path | None) -> Model:
-    from sennit.services.local.model import LocalModel
-
-    return LocalModel(path)
+        raise ValidationError(f"{short_repr(spec)} has an unknown provider; there are {providers}.")
+    return spec

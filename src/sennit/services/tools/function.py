@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_args, get_origin
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from sennit.errors import InvalidTypeError, ToolError, ValidationError, short_repr
 from sennit.messages.codec import dumps
 from sennit.messages.json_values import plain, plain_dict
 from sennit.messages.typescript import ToolSchema
 from sennit.services.tools.backend import ToolBackend, ToolContext
-from sennit.services.tools.daemon_thread import in_thread
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sennit.services.tools.docstring import Docstring
 
 Function: TypeAlias = Callable[..., Any]
+_T = TypeVar("_T")
 _MAX_SHOWN_ERRORS = 10
 
 
@@ -80,16 +82,13 @@ class FunctionBackend(ToolBackend):
     def _error_message(self, error: Invalid) -> str:
         details = error.errors(include_url=False, include_input=False, include_context=False)
         names = [parameter.name for parameter in self._parameters if not parameter.is_context]
-        message = "; ".join(
+        problems = [
             _describe_error(cast("dict[str, Any]", detail), names)
             for detail in details[:_MAX_SHOWN_ERRORS]
-        )
-        more = (
-            f"; and {len(details) - _MAX_SHOWN_ERRORS} more"
-            if len(details) > _MAX_SHOWN_ERRORS
-            else ""
-        )
-        return f"{message}{more}"
+        ]
+        if len(details) > _MAX_SHOWN_ERRORS:
+            problems.append(f"and {len(details) - _MAX_SHOWN_ERRORS} more")
+        return "; ".join(problems)
 
     async def call(self, bound: Mapping[str, Any], context: ToolContext) -> Any:
         """Call the function: on the event loop if it is async, else in a thread."""
@@ -102,7 +101,7 @@ class FunctionBackend(ToolBackend):
             else:
                 keywords[parameter.name] = value
         call = partial(self._function, *positional, **keywords)
-        result = call() if _is_async(self._function) else await in_thread(call)
+        result = call() if _is_async(self._function) else await _in_daemon_thread(call)
         return await result if inspect.isawaitable(result) else result
 
 
@@ -305,3 +304,38 @@ def _describe_error(error: Mapping[str, Any], names: list[str]) -> str:
         accepted = f"; it takes {', '.join(names) or 'none'}" if len(loc) == 1 else ""
         return f"{path}: there is no such argument{accepted}"
     return f"{path}: {error['msg']}"
+
+
+async def _in_daemon_thread(call: Callable[[], _T]) -> _T:
+    """Run `call` in a thread with the caller's context variables, and return its result.
+
+    If the caller is cancelled, the thread continues and its result is discarded. The executors of
+    asyncio join their threads at exit, so a call that hangs would keep the program from ending; a
+    daemon thread does not.
+    """
+    import asyncio  # late: slow to import
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[_T] | BaseException] = loop.create_future()
+
+    def set_outcome(outcome: tuple[_T] | BaseException) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    def run() -> None:
+        try:
+            # Errors are also set as a result, since a future rejects StopIteration.
+            outcome: tuple[_T] | BaseException = (call(),)
+        except BaseException as error:
+            outcome = error
+        if not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(set_outcome, outcome)
+            except RuntimeError:  # the loop was closed meanwhile: no caller is waiting
+                return
+
+    Thread(target=copy_context().run, args=(run,), name="sennit-tool", daemon=True).start()
+    outcome = await future
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome[0]

@@ -1,7 +1,8 @@
 """Tools of MCP servers, over stdio or HTTP.
 
 When a server dies, all running calls fail at once, and the next call reconnects once. A call is
-never repeated automatically, because the first attempt may have taken effect.
+never repeated automatically, because the first attempt may have taken effect. Servers are not
+trusted: a tool whose name or schema cannot be offered to a model is left out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,17 +19,21 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from sennit.errors import ExistsError, InvalidTypeError, ToolError, ValidationError, short_repr
+from sennit.messages.codec import dumps
 from sennit.messages.image_url import http_host
-from sennit.messages.json_values import validate_text
+from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.typescript import ToolSchema
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.backend import ToolBackend, ToolContext
 from sennit.services.tools.mcp_connection import Listing, McpConnection, ServerAddress
-from sennit.services.tools.mcp_content import schema_of
 from sennit.services.tools.tool import Tool, ToolChanges, checked_tool_name, tool_options
 
 _T = TypeVar("_T")
 _CALL_TIMEOUT_SECONDS = 60.0
+_MAX_NAME_CHARS = 64
+_MAX_DESCRIPTION_CHARS = 10_000
+_MAX_SCHEMA_BYTES = 100_000
+_INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 _log = logging.getLogger(__name__)
 
 
@@ -281,3 +287,30 @@ async def _await_shared(task: asyncio.Task[_T]) -> _T:
     if task.cancelled():
         raise ToolError("The MCP server was closed while a call waited for it.")
     return task.result()
+
+
+def schema_of(listed: Mapping[str, Any], prefix: str | None) -> ToolSchema:
+    """Return the schema of a listed tool, under a name that providers accept.
+
+    Raises ValidationError if the tool cannot be offered to a model.
+    """
+    parameters = plain_dict(listed.get("inputSchema"), "its schema")
+    if parameters.get("type") != "object":
+        raise ValidationError("its schema is not that of an object.")
+    if (size := len(dumps(parameters))) > _MAX_SCHEMA_BYTES:
+        raise ValidationError(
+            f"its schema has {size:,} bytes, and {_MAX_SCHEMA_BYTES:,} are allowed."
+        )
+    name = str(listed.get("name") or "")
+    if not name:
+        raise ValidationError("it has no name.")
+    tool_name = _INVALID_NAME_CHARS.sub("_", f"{prefix}_{name}" if prefix else name)
+    if len(tool_name) > _MAX_NAME_CHARS:
+        raise ValidationError(f"its name is longer than {_MAX_NAME_CHARS} characters.")
+    return ToolSchema(tool_name, _description(listed), parameters)
+
+
+def _description(listed: Mapping[str, Any]) -> str:
+    text = str(listed.get("description") or listed.get("title") or "")
+    clean = text.encode(errors="replace").decode().replace("\0", "")
+    return clean if len(clean) <= _MAX_DESCRIPTION_CHARS else f"{clean[:_MAX_DESCRIPTION_CHARS]}…"
