@@ -229,7 +229,7 @@ def _fold(
             texts.append(content)
             continue
         if isinstance(content, ActionResponseContent):
-            results.append(cast("str", content.rendered))
+            results.append(content.rendered)
             continue
         if texts:
             out.append(_join_texts(texts))
