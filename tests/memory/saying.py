@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sennit import AssistantResponseContent, InstructionContent, Message
 from sennit.ids import new_id
-from sennit.memory.extraction.dates import period
+from sennit.memory.extraction.english.dates import period
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.utterances import read
 from sennit.memory.extraction.values import Candidate, Category, KnownMemory, QuotedEvidence

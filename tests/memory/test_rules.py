@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from sennit.memory.extraction.rules import fact_of
+from sennit.memory.extraction.english.rules import fact_of
 from tests import strategies
 from tests.memory.saying import texts, user
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.memory.extraction.dates import is_dated, period, without_dates
+from sennit.memory.extraction.english.dates import is_dated, period, without_dates
 from tests.memory.saying import AT
 
 

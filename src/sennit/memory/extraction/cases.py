@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import filterfalse
 
-from sennit.memory.extraction.clauses import expand, is_injection, is_unsafe, to_sentence
+from sennit.memory.extraction.english.clauses import expand, is_injection, is_unsafe, to_sentence
 from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence

@@ -13,10 +13,9 @@ from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 
-from sennit.memory.extraction.clauses import expand
-from sennit.memory.extraction.facts import Fact, Words
-from sennit.memory.extraction.rules import fact_of
-from sennit.memory.extraction.rules.lexicon import ONE_AT_A_TIME
+from sennit.memory.extraction.english.clauses import expand
+from sennit.memory.extraction.english.lexicon import ONE_AT_A_TIME
+from sennit.memory.extraction.english.rules import Fact, Words, fact_of
 from sennit.memory.extraction.terms import (
     FRAME,
     NARROWING,

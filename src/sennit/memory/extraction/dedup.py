@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from sennit.memory.extraction.clauses import content_terms
 from sennit.memory.extraction.compare import TextComparison, Verdict, compare, covers, is_repeat
+from sennit.memory.extraction.english.clauses import content_terms
 from sennit.memory.extraction.similarity import MAX_SIMILAR, Similar, TextRanker
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sennit.memory.extraction.cases import cases
-from sennit.memory.extraction.clauses import is_injection, own_statements, to_sentence
-from sennit.memory.extraction.dates import Period, period
-from sennit.memory.extraction.facts import Fact
+from sennit.memory.extraction.english.clauses import is_injection, own_statements, to_sentence
+from sennit.memory.extraction.english.dates import Period, period
+from sennit.memory.extraction.english.rules import Fact, fact_of
 from sennit.memory.extraction.patterns import patterns
-from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.terms import slug, words
 from sennit.memory.extraction.utterances import Utterance, Utterances
 from sennit.memory.extraction.values import Candidate, Category, Extraction, QuotedEvidence

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
-from sennit.memory.extraction.clauses import expand
 from sennit.memory.extraction.compare import TextComparison, Verdict, compare, includes
 from sennit.memory.extraction.dedup import (
     MAX_MEMORY_CHARS,
@@ -27,7 +26,8 @@ from sennit.memory.extraction.dedup import (
     replace_sentence,
     update_decision,
 )
-from sennit.memory.extraction.rules import fact_of
+from sennit.memory.extraction.english.clauses import expand
+from sennit.memory.extraction.english.rules import fact_of
 from sennit.memory.extraction.similarity import Similar, TextRanker
 from sennit.memory.extraction.terms import content_tokens, terms
 from sennit.memory.extraction.utterances import sentences

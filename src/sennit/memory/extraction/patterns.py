@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sennit.memory.extraction.clauses import is_injection, is_unsafe
+from sennit.memory.extraction.english.clauses import is_injection, is_unsafe
 from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence, abstract_of

@@ -14,7 +14,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import TypeAlias
 
-from sennit.memory.extraction.rules import fact_of
+from sennit.memory.extraction.english.rules import fact_of
 from sennit.memory.extraction.terms import stem, terms, words
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Candidate, Category, KnownMemory

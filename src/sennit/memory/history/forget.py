@@ -19,7 +19,7 @@ from sennit.errors import AccessError, NotFoundError, ValidationError, short_rep
 from sennit.memory.commit import profile
 from sennit.memory.commit.file_changes import profile_abstract
 from sennit.memory.commit.profile import ProfileFact
-from sennit.memory.extraction.clauses import content_terms
+from sennit.memory.extraction.english.clauses import content_terms
 from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.values import abstract_of
 from sennit.memory.files.entry import nothing_at

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sennit.memory.extraction.dates import is_dated
+from sennit.memory.extraction.english.dates import is_dated
 from sennit.memory.extraction.terms import FRAME, terms
 from sennit.memory.extraction.utterances import Utterance
 

@@ -1,0 +1,1 @@
+"""Extraction rules for English: clauses, dates, word lists and the facts that clauses state."""
