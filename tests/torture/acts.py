@@ -26,8 +26,7 @@ from sennit import (
     clock,
     ids,
 )
-from sennit.memory.retrieval.embedders import WordEmbedder
-from sennit.memory.retrieval.vector_index import VectorIndex
+from sennit.memory.retrieval.embedders import VectorIndex, WordEmbedder
 from sennit.messages.codec import loads
 from sennit.sessions import segments
 from sennit.sessions.repository import message_record

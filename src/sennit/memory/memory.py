@@ -38,13 +38,11 @@ from sennit.memory.commit.usage import usage_records
 from sennit.memory.extraction.pipeline import digest, digest_by_rules
 from sennit.memory.extraction.prompts import PROMPTS, Prompts
 from sennit.memory.extraction.values import Digest
-from sennit.memory.history import removal
-from sennit.memory.history.forget import UndoResult, undo
+from sennit.memory.history.forget import UndoResult, remove_messages, undo
 from sennit.memory.history.history import MemoryReader
-from sennit.memory.retrieval.embedders import Embedder
+from sennit.memory.retrieval.embedders import Embedder, VectorIndex
 from sennit.memory.retrieval.find import where
 from sennit.memory.retrieval.query_planner import SearchResult, plan, plan_by_rules, search
-from sennit.memory.retrieval.vector_index import VectorIndex
 from sennit.memory.scope import MemoryScope
 from sennit.messages.content import MessageRole
 from sennit.messages.json_values import validate_text
@@ -300,7 +298,7 @@ class Memory(MemoryReader):
         See `Session.remove_messages`.
         """
         ids = [message.id for message in messages]
-        return removal.remove(self.scope, session.id, ids, erase, forget=forget)
+        return remove_messages(self.scope, session.id, ids, erase, forget=forget)
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.memory.extraction.dedup import MAX_MEMORY_CHARS, decide_by_rules, merge_texts
-from sennit.memory.extraction.similarity import MAX_SIMILAR, TextRanker
+from sennit.memory.extraction.dedup import (
+    MAX_MEMORY_CHARS,
+    MAX_SIMILAR,
+    TextRanker,
+    decide_by_rules,
+    merge_texts,
+)
 from sennit.memory.extraction.terms import terms
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 from tests.memory.saying import AT, Pair, candidate, found, known, pairs, user

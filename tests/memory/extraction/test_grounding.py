@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sennit import Message
 from sennit.memory.extraction.grounding import Claim, EvidenceChecker
 from sennit.memory.extraction.terms import terms
-from sennit.memory.extraction.transcript import transcript
-from sennit.memory.extraction.utterances import read
+from sennit.memory.extraction.utterances import read, transcript
 from sennit.memory.extraction.values import Candidate, Category
 from tests.json_values import json_values
 from tests.memory.saying import assistant, user

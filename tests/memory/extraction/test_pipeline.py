@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sennit import Message, iModel
 from sennit.errors import ModelError
+from sennit.memory.extraction.dedup import TextRanker
 from sennit.memory.extraction.pipeline import digest, digest_by_rules
 from sennit.memory.extraction.prompts import PROMPTS
-from sennit.memory.extraction.similarity import TextRanker
 from sennit.memory.extraction.terms import terms
 from sennit.memory.extraction.values import Action, Category, Digest, KnownMemory
 from sennit.services.models.usage import estimate_tokens

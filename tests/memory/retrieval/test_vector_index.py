@@ -94,7 +94,7 @@ def test_each_text_is_embedded_once(client: Client, meaning: Meaning) -> None:
 def test_a_search_goes_on_while_most_is_not_embedded_yet(
     client: Client, meaning: Meaning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.memory.retrieval.vector_index._MAX_PER_SEARCH", 4)
+    monkeypatch.setattr("sennit.memory.retrieval.embedders._MAX_PER_SEARCH", 4)
     talk(client.session("chat"), *(f"tea number {n}" for n in range(20)), "The canary sings")
     assert texts(client, "canary", 1) == ["The canary sings"]
     assert len(meaning.asked) == 5, "four texts, and the question"

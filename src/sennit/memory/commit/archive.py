@@ -14,7 +14,6 @@ from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.commit.usage import uses_to_count
-from sennit.memory.files.messages_jsonl import group_id
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -96,6 +95,15 @@ def _align_to_group(messages: Sequence[Message], end: int) -> int:
     while end < len(messages) and (first := min(starts[end:])) < end:
         end = first
     return end
+
+
+def group_id(message: Message) -> str | None:
+    """Return the id of the group that a message was added in, if any."""
+    match message.metadata.get("group"):
+        case {"id": str(uid)}:
+            return uid
+        case _:
+            return None
 
 
 def _group_starts(messages: Sequence[Message]) -> list[int]:

@@ -8,6 +8,10 @@ still gets a version of its own. A decision that cannot be applied is skipped an
 A statement that is repeated in full (SKIP) gets a version with the same text and only the new
 evidence, so that a statement made in two sessions survives when either is forgotten. A message that
 repeats only a part is no evidence for the rest.
+
+`SimilarMemories` finds what is known through the store's index: memories of the candidate's owner
+and category that share a content word with it. So the cost of a commit depends on its matches, not
+on the size of the memory. The profile is one file, of which all facts are ranked.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from sennit import clock
 from sennit.ids import new_id
 from sennit.memory.commit import profile
 from sennit.memory.commit.profile import FactSource, ProfileFact
-from sennit.memory.extraction.dedup import stated_after, supports
+from sennit.memory.extraction.dedup import TextRanker, search_text, stated_after, supports
+from sennit.memory.extraction.terms import is_frame
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import (
     Action,
@@ -37,7 +42,9 @@ from sennit.memory.extraction.values import (
 from sennit.memory.scope import MERGED_INTO, PROFILE, SUPERSEDED, MemoryScope, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
 from sennit.stores.records.files import EvidenceRecord, FileRecord, PutFile, VersionRecord
+from sennit.stores.records.search import FileQuery
 from sennit.stores.records.sessions import Owner
+from sennit.stores.search.tokenizer import query_words
 
 Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
 _PROFILE_URI = f"{SCHEME}user/{PROFILE}"
@@ -455,3 +462,40 @@ def _sentence_times(text: str, stated: Sequence[int], valid_from: int) -> dict[s
 
 def _to_us(moment: datetime | None) -> int | None:
     return None if moment is None else clock.from_datetime(moment)
+
+
+_MAX_HITS = 50
+
+
+class SimilarMemories:
+    """Ranks stored memories for the candidates of one commit."""
+
+    def __init__(self, scope: MemoryScope, file_changes: FileChangeSet) -> None:
+        self._scope, self._file_changes = scope, file_changes
+        self._facts: TextRanker | None = None
+
+    def __call__(self, candidate: Candidate) -> Sequence[KnownMemory]:
+        """Return known memories of the candidate's owner and category, most similar first."""
+        if candidate.category is Category.PROFILE:
+            if self._facts is None:
+                self._facts = TextRanker(self._file_changes.known_facts())
+            return self._facts(candidate)
+        category = candidate.category
+        hits = self._scope.store.file_hits(
+            FileQuery(
+                _search_words(candidate),
+                (self._scope.owner_of(category),),
+                folder_of(category),
+                (str(category),),
+                limit=_MAX_HITS,
+            )
+        )
+        return TextRanker(self._file_changes.known_memory(hit.file) for hit in reversed(hits))(
+            candidate
+        )
+
+
+def _search_words(candidate: Candidate) -> tuple[str, ...]:
+    """Return the words to search for, without frame words, which occur in most memories."""
+    words = query_words(search_text(candidate))
+    return tuple(word for word in words if not is_frame(word)) or tuple(words)

@@ -21,11 +21,9 @@ import msgspec
 
 from sennit import clock, failpoints
 from sennit.errors import ConflictError
-from sennit.memory.commit.file_changes import FileChangeSet, WrittenChange
-from sennit.memory.commit.injected_context import mark_injected
+from sennit.memory.commit.file_changes import FileChangeSet, SimilarMemories, WrittenChange
 from sennit.memory.commit.result import CommitResult, archive_name, result_of
-from sennit.memory.commit.similar import SimilarMemories
-from sennit.memory.commit.usage import count_uses, usage_changes
+from sennit.memory.commit.usage import count_uses, mark_injected, usage_changes
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.values import Candidate, Digest, KnownMemory
 from sennit.memory.scope import MemoryScope

@@ -1,23 +1,41 @@
 """Rule-based extraction of memories, without a model.
 
 Statements of the user about themselves, others and events become user memories, clause by clause,
-in the user's own words. What the assistant says about the user is never extracted. Solved problems
-and patterns of tool use become memories of the agent.
+in the user's own words. What the assistant says about the user is never extracted.
+
+Solved problems and patterns of tool use become memories of the agent. A case needs both parts: a
+user states a problem, and later either how it was solved or that the assistant's advice has worked.
+Of tool use only success teaches, and one success is no pattern: it takes a failed call that another
+call of the same tool corrects, or the same two tools in a row in two requests.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import filterfalse, pairwise
 
-from sennit.memory.extraction.cases import cases
-from sennit.memory.extraction.english.clauses import is_injection, own_statements, to_sentence
+from sennit.memory.extraction.english.clauses import (
+    expand,
+    is_injection,
+    is_unsafe,
+    own_statements,
+    to_sentence,
+)
 from sennit.memory.extraction.english.dates import Period, period
 from sennit.memory.extraction.english.rules import Fact, fact_of
-from sennit.memory.extraction.patterns import patterns
 from sennit.memory.extraction.terms import slug, words
-from sennit.memory.extraction.utterances import Utterance, Utterances
-from sennit.memory.extraction.values import Candidate, Category, Extraction, QuotedEvidence
+from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
+from sennit.memory.extraction.values import (
+    Candidate,
+    Category,
+    Extraction,
+    QuotedEvidence,
+    abstract_of,
+)
+from sennit.messages.codec import dumps
 from sennit.stores.search.tokenizer import STOP_WORDS
 
 _UNDATED_SLOTS = frozenset({"birthday", "age"})
@@ -86,3 +104,163 @@ def is_foreign(text: str) -> bool:
     prose_words = words(_CODE_LINE.sub("", text[:2000]))
     english = sum(map(STOP_WORDS.__contains__, prose_words))
     return len(prose_words) > 4 and english * 8 < len(prose_words)
+
+
+_I = re.IGNORECASE
+_PROBLEM = re.compile(
+    r"\b(?:errors?|exception|traceback|fail(?:s|ed|ing|ure)?|crash(?:es|ed|ing)?|broken|bug|"
+    r"(?:does|do|did|is|will) not (?:work|start|load|open|compile|build|run|connect|respond)\w*|"
+    r"not working|can not (?!stand)|unable to|stuck|timeout|timed out|hangs?|denied|refused)\b",
+    _I,
+)
+_SOLVED = re.compile(
+    r"\b(?:(?:I|we) (?:have )?(?:fixed|solved|resolved) (?:it|this|that|the \w+) (?:by|with)|"
+    r"the (?:fix|solution|cause|problem|culprit) (?:is|was)|(?:it|this) works (?:now )?"
+    r"(?:after|once|because|when|with|if)|turns out (?:that )?(?:it|I|we|the))\b",
+    _I,
+)
+_CONFIRMED = re.compile(
+    r"\b(?:that|this|it) (?:has )?(?:worked|works|fixed it|solved it|did it|did the trick|helped|"
+    r"solved the \w+|fixed the \w+)\b|\bworks now\b|\bproblem solved\b|^fixed\b|^solved\b|"
+    r"\ball (?:tests )?(?:pass|green)(?:es)? now\b",
+    _I,
+)
+_DOUBT = re.compile(r"\b(?:not|never|still|but|if|unless)\b|\?", _I)
+_MAX_ADVICE_CHARS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    utterance: Utterance
+    sentence: str
+
+    @property
+    def evidence(self) -> QuotedEvidence:
+        return QuotedEvidence(self.utterance.message_id, self.sentence)
+
+
+@lru_cache(maxsize=4096)
+def is_problem(sentence: str) -> bool:
+    """Return whether a sentence says that something does not work."""
+    return _PROBLEM.search(expand(sentence)) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_solution(sentence: str) -> bool:
+    """Return whether a sentence says how a problem was solved, or that it was."""
+    text = expand(sentence)
+    return _SOLVED.search(text) is not None or (
+        _CONFIRMED.search(text) is not None and _DOUBT.search(text) is None
+    )
+
+
+def cases(conversation: Utterances) -> Iterator[Candidate]:
+    """Yield the problems that were solved, each with its solution."""
+    problem: _Statement | None = None
+    proposed: _Statement | None = None
+    for item in conversation.items:
+        if isinstance(item, ToolUse) or is_injection(item.text):
+            continue
+        if item.speaker == "assistant":
+            proposed = (problem and _proposal(item)) or proposed
+            continue
+        for sentence in filterfalse(is_unsafe, item.sentences):
+            solved = problem is not None and is_solution(sentence)
+            solution = _solution(_Statement(item, sentence), proposed) if solved else None
+            if problem and solution:
+                yield _case(problem, solution, _Statement(item, sentence))
+                problem = proposed = None
+            elif is_problem(sentence):
+                problem, proposed = _Statement(item, sentence), None
+
+
+def _solution(statement: _Statement, proposed: _Statement | None) -> _Statement | None:
+    """Return the statement that explains the solution, else the assistant's advice."""
+    return statement if _SOLVED.search(expand(statement.sentence)) else proposed
+
+
+def _proposal(utterance: Utterance) -> _Statement | None:
+    """Return the assistant's advice: its first sentences that are not questions."""
+    sentences = [sentence for sentence in utterance.sentences if not sentence.endswith("?")]
+    advice = " ".join(sentences[:3])[:_MAX_ADVICE_CHARS]
+    return _Statement(utterance, advice) if advice and not is_unsafe(advice) else None
+
+
+def _case(problem: _Statement, solution: _Statement, confirmed: _Statement) -> Candidate:
+    evidence = dict.fromkeys((problem.evidence, solution.evidence, confirmed.evidence))
+    return Candidate(
+        category=Category.CASES,
+        text=f"Problem: {to_sentence(problem.sentence)} Solution: {to_sentence(solution.sentence)}",
+        slug=slug(" ".join(problem.sentence.split()[:10])),
+        evidence=tuple(evidence),
+        said_at=confirmed.utterance.at,
+    )
+
+
+_MAX_CHARS = 160
+
+
+def patterns(conversation: Utterances) -> Iterator[Candidate]:
+    """Yield patterns learnt from the tool calls of a conversation."""
+    for candidate in (*_corrected_calls(conversation.tool_uses), *_call_sequences(conversation)):
+        if not is_unsafe(candidate.text) and not is_injection(candidate.text):
+            yield candidate
+
+
+def _corrected_calls(uses: list[ToolUse]) -> Iterator[Candidate]:
+    failed: dict[str, ToolUse] = {}
+    for use in uses:
+        before = failed.pop(use.name, None)
+        if not use.success:
+            failed[use.name] = use
+        elif before is not None and before.arguments != use.arguments:
+            text = (
+                f"Tool {use.name}: {_to_text(before.arguments)} failed "
+                f"({abstract_of(before.result, _MAX_CHARS)}); {_to_text(use.arguments)} worked."
+            )
+            yield _candidate(
+                text, slug(use.name, "works with", _to_text(use.arguments)), before, use
+            )
+
+
+def _call_sequences(conversation: Utterances) -> Iterator[Candidate]:
+    """Yield pairs of tools that succeeded one right after the other, in more than one request."""
+    seen: dict[tuple[str, str], ToolUse] = {}
+    reported: set[tuple[str, str]] = set()
+    for request in _successful_calls(conversation):
+        pairs = {
+            (first.name, second.name): second
+            for first, second in pairwise(request)
+            if first.name != second.name
+        }
+        for pair, use in pairs.items():
+            if pair in seen and pair not in reported:
+                reported.add(pair)
+                text = f"Tool {pair[0]}, then tool {pair[1]}, worked in more than one request."
+                yield _candidate(text, slug(pair[0], "then", pair[1]), seen[pair], use)
+            seen.setdefault(pair, use)
+
+
+def _successful_calls(conversation: Utterances) -> Iterator[list[ToolUse]]:
+    """Yield the successful tool calls of each request of the user."""
+    uses: list[ToolUse] = []
+    for item in conversation.items:
+        if isinstance(item, Utterance) and item.speaker == "user":
+            yield uses
+            uses = []
+        elif isinstance(item, ToolUse) and item.success:
+            uses.append(item)
+    yield uses
+
+
+def _candidate(text: str, name: str, *uses: ToolUse) -> Candidate:
+    evidence = tuple(
+        QuotedEvidence(id, use.name) for use in uses for id in (use.message_id, use.result_id)
+    )
+    return Candidate(
+        category=Category.PATTERNS, text=text, slug=name, evidence=evidence, said_at=uses[-1].at
+    )
+
+
+def _to_text(arguments: dict[str, object]) -> str:
+    return abstract_of(dumps(arguments).decode(), _MAX_CHARS)

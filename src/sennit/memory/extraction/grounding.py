@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sennit.memory.extraction.compare import Verdict, compare_sentences
+from sennit.memory.extraction.dedup import Verdict, compare_sentences
 from sennit.memory.extraction.english.clauses import (
     clauses,
     content_terms,
@@ -28,8 +28,7 @@ from sennit.memory.extraction.english.dates import period
 from sennit.memory.extraction.english.rules import Fact, fact_of, is_instruction
 from sennit.memory.extraction.extract import candidate_of, is_foreign
 from sennit.memory.extraction.terms import FRAME, NEGATIONS, slug, stem, terms, words
-from sennit.memory.extraction.transcript import text_of
-from sennit.memory.extraction.utterances import ToolUse, Utterance, sentences
+from sennit.memory.extraction.utterances import ToolUse, Utterance, sentences, text_of
 from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
 from sennit.stores.search.tokenizer import STOP_WORDS
 

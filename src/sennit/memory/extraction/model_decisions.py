@@ -14,13 +14,18 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
-from sennit.memory.extraction.compare import TextComparison, Verdict, compare, includes
 from sennit.memory.extraction.dedup import (
     MAX_MEMORY_CHARS,
     Deduplicator,
+    Similar,
+    TextComparison,
+    TextRanker,
+    Verdict,
     as_known,
     comparable,
+    compare,
     create_decision,
+    includes,
     is_covered,
     merge_texts,
     replace_sentence,
@@ -28,7 +33,6 @@ from sennit.memory.extraction.dedup import (
 )
 from sennit.memory.extraction.english.clauses import expand
 from sennit.memory.extraction.english.rules import fact_of
-from sennit.memory.extraction.similarity import Similar, TextRanker
 from sennit.memory.extraction.terms import content_tokens, terms
 from sennit.memory.extraction.utterances import sentences
 from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision

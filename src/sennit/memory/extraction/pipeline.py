@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from sennit.errors import OutputError, SennitError
-from sennit.memory.extraction.dedup import decide_by_rules
+from sennit.memory.extraction.dedup import Similar, decide_by_rules
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.grounding import Claim, EvidenceChecker
 from sennit.memory.extraction.model_decisions import decide_by_model, decision_prompt
@@ -24,10 +24,13 @@ from sennit.memory.extraction.prompts import (
     Prompts,
     Schema,
 )
-from sennit.memory.extraction.similarity import Similar
 from sennit.memory.extraction.summarize import summary_by_rules, summary_from
-from sennit.memory.extraction.transcript import Transcript, material_budget, transcript
-from sennit.memory.extraction.utterances import Utterances, read
+from sennit.memory.extraction.utterances import (
+    Transcript,
+    Utterances,
+    read,
+    transcript,
+)
 from sennit.memory.extraction.values import (
     Candidate,
     Digest,
@@ -45,6 +48,8 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest
 
+_CHARS_PER_TOKEN = 4
+_ANSWER_TOKENS = 2000
 MODELS_TOO_SMALL = frozenset({"local"})
 """Models that are not used: the embedded one invents more memories than it finds."""
 
@@ -176,8 +181,12 @@ class _ModelExtraction:
         return summary_from(answer, self._conversation), "model"
 
     def _budget(self, *texts: str, schema: Schema) -> int:
+        """Return the characters left for material beside these texts and a schema."""
+        window, tokens = self._model.window, self._prompts.tokens
+        if window is not None:
+            tokens = min(tokens, max(0, window - _ANSWER_TOKENS))
         chars = sum(map(len, texts)) + len(dumps(dict(schema)))
-        return material_budget(self._model, self._prompts.tokens, chars)
+        return max(0, tokens * _CHARS_PER_TOKEN - chars)
 
     async def _ask(
         self, system: str, material: str, schema: Schema, examples: Iterable[tuple[str, str]] = ()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sennit.memory.extraction.cases import is_problem, is_solution
 from sennit.memory.extraction.english.clauses import expand, is_injection, is_request, is_unsafe
+from sennit.memory.extraction.extract import is_problem, is_solution
 from sennit.memory.extraction.terms import fold, stem, terms, words
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, MAX_OVERVIEW_CHARS, Summary

@@ -5,6 +5,10 @@ tools. System messages, an instruction's `context`, contexts recorded as used, m
 injected and texts that the caller names as injected are never read, so a recalled memory cannot be
 extracted again as if it had been said. The same holds for quotations in a text: code, quotation
 marks, quoted lines and tagged blocks.
+
+A transcript shows utterances to a model, numbered and within a budget. If space is short, the
+user's messages come first, then the assistant's, then tool calls; of each the latest. Continuation
+lines are indented, so no text can pass for another message.
 """
 
 from __future__ import annotations
@@ -220,3 +224,72 @@ def _pieces(sentence: str) -> Iterator[str]:
         yield sentence[:end].rstrip()
         sentence = sentence[end:]
     yield sentence
+
+
+_MAX_CHARS = {"user": 4000, "assistant": 800, "tool": 300}
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The part of a conversation that a model is shown."""
+
+    text: str
+    shown: dict[int, Utterance | ToolUse]
+    """The items shown, by number."""
+    left_out: tuple[Utterance | ToolUse, ...] = ()
+    """Items that are not shown, and user messages that are shown in part."""
+
+
+def transcript(conversation: Utterances, budget: int) -> Transcript:
+    """Return the conversation in at most about `budget` characters."""
+    lines = [
+        (number, item, _line(number, item)) for number, item in enumerate(conversation.items, 1)
+    ]
+    chosen: set[int] = set()
+    for speaker in ("user", "assistant", "tool"):
+        for number, item, line in reversed(lines):
+            if _speaker(item) == speaker and len(line) < budget:
+                chosen.add(number)
+                budget -= len(line) + 1
+    return Transcript(
+        "\n".join(line for number, _, line in lines if number in chosen),
+        {number: item for number, item, _ in lines if number in chosen},
+        tuple(item for number, item, _ in lines if number not in chosen or _is_cut(item)),
+    )
+
+
+def _speaker(item: Utterance | ToolUse) -> str:
+    return item.speaker if isinstance(item, Utterance) else "tool"
+
+
+def _is_cut(item: Utterance | ToolUse) -> bool:
+    """Return whether a user message is shown only in part."""
+    return (
+        isinstance(item, Utterance)
+        and item.speaker == "user"
+        and len(item.text) > _MAX_CHARS["user"]
+    )
+
+
+def _line(number: int, item: Utterance | ToolUse) -> str:
+    speaker = _speaker(item)
+    return f"[{number}] {speaker}: {_indent(_shorten(text_of(item), _MAX_CHARS[speaker]))}"
+
+
+def text_of(item: Utterance | ToolUse) -> str:
+    """Return the text of an utterance or a tool use."""
+    if isinstance(item, Utterance):
+        return item.text
+    arguments = dumps(item.arguments).decode()
+    return f"{item.name} {arguments} {'gave' if item.success else 'failed:'} {item.result}"
+
+
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} […] {text[-half:]}"
+
+
+def _indent(text: str) -> str:
+    return "\n  ".join(text.splitlines())

@@ -8,28 +8,36 @@
 
 Current messages are the unarchived ones of the default branch; archives and tools are those of all
 branches. A message on no branch and in no archive is in no file.
+
+`messages.jsonl` has one line per message group. A group that was added by role and parts comes back
+exactly. A message that was added by itself, or whose group is incomplete, gets a line of its own; a
+tool call and its result share one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sennit.errors import NotFoundError
-from sennit.memory.commit.archive import current_messages
+from sennit import clock
+from sennit.errors import NotFoundError, ValidationError
+from sennit.memory.commit.archive import current_messages, group_id
 from sennit.memory.commit.result import archive_name, result_of
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.utterances import read
 from sennit.memory.extraction.values import Summary
-from sennit.memory.files import entry, messages_jsonl
+from sennit.memory.files import entry
 from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
 from sennit.memory.scope import MemoryScope, plain_uri
-from sennit.memory.uri import Uri, branch_folder, session_name
+from sennit.memory.uri import Uri, branch_folder, is_name, session_name
 from sennit.messages.codec import dumps, loads
+from sennit.messages.content import ActionRequestContent, ActionResponseContent, MessageRole
 from sennit.messages.message import Message
+from sennit.messages.parts import MessageGroup, Part, ToolPart, part_to_dict
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
 from sennit.stores.records.commits import CommitRecord, CommitsRecord
@@ -127,11 +135,11 @@ class _Session:
         archives = {
             archive_name(commit.number): self._archive(commit) for commit in self.record.commits
         }
-        calls = messages_jsonl.tools(self._attached())
+        calls = tool_calls(self._attached())
         tools = {name: _Folder({"tool.json": partial(_json, tool)}) for name, tool in calls.items()}
         folder = _Folder(
             {
-                "messages.jsonl": lambda: messages_jsonl.lines(self._current),
+                "messages.jsonl": lambda: to_lines(self._current),
                 ".abstract.md": self._abstract,
                 ".overview.md": self._overview,
                 "history": _Folder(archives),
@@ -144,7 +152,7 @@ class _Session:
 
     def _branches(self) -> dict[str, _Folder]:
         def current_lines(branch: Branch) -> str:
-            return messages_jsonl.lines(current_messages(self.session, branch))
+            return to_lines(current_messages(self.session, branch))
 
         return {
             branch_folder(branch.name): _Folder({"messages.jsonl": partial(current_lines, branch)})
@@ -188,7 +196,7 @@ class _Session:
         return summarize.summary_by_rules(read(self._current))
 
     def _archive(self, commit: CommitRecord) -> _Folder:
-        files = _Folder({"messages.jsonl": lambda: messages_jsonl.lines(self._messages(commit))})
+        files = _Folder({"messages.jsonl": lambda: to_lines(self._messages(commit))})
         if commit.state not in ("open", "failed"):
             files[".abstract.md"] = partial(_commit_text, commit, "abstract")
             files[".overview.md"] = partial(_commit_text, commit, "overview")
@@ -225,3 +233,96 @@ def _diff(commit: CommitRecord) -> str:
 
 def _json(value: Any) -> str:
     return dumps(value).decode() + "\n"
+
+
+_ROLES = {MessageRole.USER: "user", MessageRole.SYSTEM: "system"}
+
+
+def to_lines(messages: Iterable[Message]) -> str:
+    """Return the lines of these messages, in order; each ends with a newline."""
+    ordered = list(messages)
+    results = _ToolResults(ordered)
+    return "".join(
+        line + "\n"
+        for _, group in groupby(ordered, key=_group)
+        for line in _lines(list(group), results)
+    )
+
+
+class _ToolResults:
+    """Matches tool results to their calls."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._results = {
+            str(message.content.request_id): message.content
+            for message in messages
+            if isinstance(message.content, ActionResponseContent)
+        }
+        self._calls = {
+            name
+            for message in messages
+            if isinstance(message.content, ActionRequestContent)
+            for name in (str(message.id), message.content.call_id)
+        }
+
+    def is_shown_with_its_call(self, message: Message) -> bool:
+        """Return whether this is a tool result whose call is among the messages."""
+        content = message.content
+        return isinstance(content, ActionResponseContent) and content.request_id in self._calls
+
+    def parts(self, message: Message) -> list[Part]:
+        """Return the parts of a message; a call comes with its result."""
+        parts = message.parts
+        if isinstance(message.content, ActionRequestContent) and isinstance(parts[0], ToolPart):
+            result = self._results.get(parts[0].tool_id or "") or self._results.get(str(message.id))
+            if result is not None:
+                parts[0] = replace(parts[0], output=result.result, error=result.error)
+        return parts
+
+
+def _group(message: Message) -> str:
+    return group_id(message) or str(message.id)
+
+
+def _lines(group: Sequence[Message], results: _ToolResults) -> Iterator[str]:
+    if group_id(group[0]) is not None:
+        try:
+            yield MessageGroup.of(group).to_json()
+            return
+        except ValidationError:  # some were erased, or archived with another branch
+            pass
+    for message in group:
+        if not results.is_shown_with_its_call(message):
+            yield _line(message, results)
+
+
+def _line(message: Message, results: _ToolResults) -> str:
+    return dumps(
+        {
+            "id": f"msg_{message.id}",
+            "role": _ROLES.get(message.role, "assistant"),
+            "parts": [part_to_dict(part) for part in results.parts(message)],
+            "created_at": clock.to_iso(message.created_us, "milliseconds"),
+        }
+    ).decode()
+
+
+def tool_calls(messages: Sequence[Message]) -> dict[str, dict[str, Any]]:
+    """Return the tool calls as `tool.json` shows them, by the name of their folder."""
+    results = _ToolResults(messages)
+    by_folder: dict[str, dict[str, Any]] = {}
+    for message in messages:
+        if not isinstance(message.content, ActionRequestContent):
+            continue
+        call = message.content.call_id
+        name = call if isinstance(call, str) and is_name(call) else str(message.id)
+        name = str(message.id) if name in by_folder else name
+        fields = part_to_dict(results.parts(message)[0])
+        del fields["type"]
+        by_folder[name] = {
+            **fields,
+            "tool_id": name,
+            "message_id": str(message.id),
+            "created_at": clock.to_iso(message.created_us, "milliseconds"),
+        }
+    return by_folder

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.memory.commit import profile
-from sennit.memory.extraction.compare import Verdict, compare, covers
+from sennit.memory.extraction.dedup import Verdict, compare, covers
 from sennit.memory.extraction.english.clauses import expand
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.terms import tokens

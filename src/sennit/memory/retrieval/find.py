@@ -39,7 +39,7 @@ from sennit.stores.search import tokenizer
 from sennit.stores.segment_graph import MAIN
 
 if TYPE_CHECKING:
-    from sennit.memory.retrieval.vector_index import VectorIndex
+    from sennit.memory.retrieval.embedders import VectorIndex
 
 MESSAGE = "message"
 """The category of messages."""

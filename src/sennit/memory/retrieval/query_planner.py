@@ -17,8 +17,8 @@ from sennit.errors import SennitError
 from sennit.memory.extraction.pipeline import MODELS_TOO_SMALL
 from sennit.memory.extraction.prompts import PLAN_SCHEMA, Prompts
 from sennit.memory.extraction.values import Category
+from sennit.memory.retrieval.embedders import VectorIndex
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find
-from sennit.memory.retrieval.vector_index import VectorIndex
 from sennit.memory.scope import MemoryScope
 from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output_validation import validate_output
