@@ -127,6 +127,11 @@ def branch_folder(name: str) -> str:
     return name if is_name(name) else f"branch-{blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
+def archive_name(number: int) -> str:
+    """Return the folder name of a commit's archive."""
+    return f"archive_{number:03}"
+
+
 def _name_error(name: str) -> str | None:
     if not name:
         return "it is empty"

@@ -118,12 +118,16 @@ class FileChangeSet:
         """Return a stored memory for comparison with candidates, and cache its file."""
         uri = str(self._scope.uri(file))
         self._files[uri] = file
-        return _known_file(uri, Category(file.category or ""), file.latest)
+        text, stated = file.latest.body.decode().strip(), file.latest.info.get("stated", ())
+        return _known(uri, file.category or "", text, file.latest, stated)
 
     def known_facts(self) -> list[KnownMemory]:
         """Return the stored lines of the profile for comparison with candidates."""
         file = self._load(Uri.parse(_PROFILE_URI))
-        return [] if file is None else [*map(_known_fact, profile.load_facts(file.latest.info))]
+        return [
+            _known(f"{_PROFILE_URI}#{fact.id}", Category.PROFILE, fact.text, fact, fact.stated)
+            for fact in ([] if file is None else profile.load_facts(file.latest.info))
+        ]
 
     def _load(self, uri: Uri) -> FileRecord | None:
         """Return the file at a URI, read once, so that a concurrent change ends in a conflict."""
@@ -343,7 +347,7 @@ class FileChangeSet:
         draft = _Draft(file.owner, file.id, file.path, category, last.number + 1)
         draft.text, draft.evidence = last.body.decode().strip(), last.evidence
         draft.valid_from, draft.valid_to = last.valid_from, last.valid_to
-        draft.did, draft.commit, draft.written = last.info["did"], last.commit, last.written
+        draft.did, draft.commit, draft.written = last.info.get("did", ""), last.commit, last.written
         draft.joined = bool(last.info.get("joined"))
         draft.stated = tuple(last.info.get("stated", ()))
         draft.facts = profile.load_facts(last.info)
@@ -398,59 +402,44 @@ class FileChangeSet:
         """Return the new versions of the changed files."""
         return self._replaced + [self._to_change(draft) for draft in self._drafts.values()]
 
-    def _to_change(self, draft: _Draft) -> PutFile:
+    def _content(self, draft: _Draft) -> dict[str, Any]:
+        """Return the body, the evidence and the info of the next version."""
+        if draft.category is Category.PROFILE:
+            return profile.version_content(draft.facts, draft.did)
         info: dict[str, Any] = {"did": draft.did, "abstract": abstract_of(draft.text)}
         info |= {"joined": True} if draft.joined else {}
         info |= {MERGED_INTO: draft.merged_into} if draft.merged_into else {}
         if any(moment != draft.valid_from for moment in draft.stated):
             info["stated"] = draft.stated
         text = f"{draft.text.strip()}\n" if draft.text.strip() else ""
-        valid_from, evidence = draft.valid_from, draft.evidence
-        if draft.category is Category.PROFILE:
-            text, valid_from = profile.render(draft.facts), self._now
-            evidence = profile.evidence_of(draft.facts)
-            info = {
-                "did": draft.did,
-                "abstract": profile_abstract(draft.facts),
-                "facts": profile.dump_facts(draft.facts),
-            }
+        return {"body": text.encode(), "evidence": draft.evidence, "info": info}
+
+    def _to_change(self, draft: _Draft) -> PutFile:
         version = VersionRecord(
             number=draft.number,
             written=draft.written,
-            valid_from=valid_from,
+            valid_from=self._now if draft.category is Category.PROFILE else draft.valid_from,
             valid_to=draft.valid_to,
-            body=text.encode(),
             commit=draft.commit,
-            info=info,
-            evidence=evidence,
+            **self._content(draft),
         )
         return PutFile(draft.owner, draft.id, draft.path, str(draft.category), version)
 
 
-def profile_abstract(facts: Sequence[ProfileFact]) -> str:
-    """Return the current profile in one line."""
-    return abstract_of("; ".join(fact.text for fact in facts if fact.valid_to is None))
-
-
-def _known_file(uri: str, category: Category, version: VersionRecord) -> KnownMemory:
+def _known(
+    uid: str,
+    category: str,
+    text: str,
+    stored: VersionRecord | ProfileFact,
+    stated: Iterable[int],
+) -> KnownMemory:
     return KnownMemory(
-        id=uri,
-        category=category,
-        text=version.body.decode().strip(),
-        valid_from=clock.to_datetime(version.valid_from),
-        valid_to=None if version.valid_to is None else clock.to_datetime(version.valid_to),
-        stated=tuple(map(clock.to_datetime, version.info.get("stated", ()))),
-    )
-
-
-def _known_fact(fact: ProfileFact) -> KnownMemory:
-    return KnownMemory(
-        id=f"{_PROFILE_URI}#{fact.id}",
-        category=Category.PROFILE,
-        text=fact.text,
-        valid_from=clock.to_datetime(fact.valid_from),
-        valid_to=None if fact.valid_to is None else clock.to_datetime(fact.valid_to),
-        stated=tuple(map(clock.to_datetime, fact.stated)),
+        id=uid,
+        category=Category(category),
+        text=text,
+        valid_from=clock.to_datetime(stored.valid_from),
+        valid_to=None if stored.valid_to is None else clock.to_datetime(stored.valid_to),
+        stated=tuple(map(clock.to_datetime, stated)),
     )
 
 

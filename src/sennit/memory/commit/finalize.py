@@ -22,11 +22,12 @@ import msgspec
 from sennit import clock, failpoints
 from sennit.errors import ConflictError
 from sennit.memory.commit.file_changes import FileChangeSet, SimilarMemories, WrittenChange
-from sennit.memory.commit.result import CommitResult, archive_name, result_of
+from sennit.memory.commit.result import CommitResult, result_of
 from sennit.memory.commit.usage import count_uses, mark_injected, usage_changes
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.values import Candidate, Digest, KnownMemory
 from sennit.memory.scope import MemoryScope
+from sennit.memory.uri import archive_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.repository import message_from_record

@@ -17,6 +17,7 @@ import msgspec
 
 from sennit import clock
 from sennit.ids import new_id
+from sennit.memory.extraction.values import abstract_of
 from sennit.stores.records.files import EvidenceRecord, in_order
 from sennit.stores.records.sessions import Owner
 
@@ -73,9 +74,18 @@ def load_facts(info: dict[str, Any]) -> list[ProfileFact]:
     return msgspec.convert(info.get("facts", []), list[ProfileFact])
 
 
-def dump_facts(facts: Iterable[ProfileFact]) -> list[dict[str, Any]]:
-    """Return facts as plain data for the info of a version."""
+def _dump_facts(facts: Iterable[ProfileFact]) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", msgspec.to_builtins(list(facts)))
+
+
+def version_content(facts: Sequence[ProfileFact], did: str) -> dict[str, Any]:
+    """Return the body, the evidence and the info of a version with these facts."""
+    current = "; ".join(fact.text for fact in facts if fact.valid_to is None)
+    return {
+        "body": render(facts).encode(),
+        "evidence": evidence_of(facts),
+        "info": {"did": did, "abstract": abstract_of(current), "facts": _dump_facts(facts)},
+    }
 
 
 def evidence_of(facts: Iterable[ProfileFact]) -> tuple[EvidenceRecord, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from sennit import clock
+from sennit.memory.uri import archive_name
 from sennit.messages.codec import loads
 from sennit.stores.records.commits import CommitRecord
 
@@ -96,8 +97,3 @@ def _result(status: Status, commit: UUID | None, *, archived: bool) -> CommitRes
         warnings=[],
         reasons=[],
     )
-
-
-def archive_name(number: int) -> str:
-    """Return the folder name of a commit's archive."""
-    return f"archive_{number:03}"

@@ -68,7 +68,7 @@ def recall_records(
     for uri, source in items:
         body: dict[str, Any] = {"uri": scope.reference(uri), RECALLED: True}
         if source is not None:
-            body |= {"session": str(source.session), "message": str(source.message)}
+            body |= source.to_dict()
         encoded = dumps(body)
         uid = uuid5(branch.id, f"{head} {encoded.decode()}")
         uses.append(UseRecord(uid, branch.id, now, head, encoded))
@@ -239,7 +239,7 @@ def _recalled_texts(scope: MemoryScope, bodies: Iterable[dict[str, Any]]) -> Ite
         for body in bodies
         if (session := body.get("session")) and (message := body.get("message"))
     ]
-    for quoted in quote_messages(scope, wanted).values():
+    for quoted in quote_messages(scope, wanted).values() if wanted else ():
         day = f"[{quoted.said_at:%Y-%m-%d}]"
         yield from (quoted.text, f"{day} {quoted.text}")
         if quoted.speaker:

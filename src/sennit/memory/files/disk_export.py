@@ -204,15 +204,9 @@ def _split_front_matter(content: str) -> tuple[dict[str, Any], str]:
     if not content.startswith(f"{_FENCE}\n"):
         return {}, content
     head, fence, rest = content[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
-    fields = {name.strip(): _parse_value(value.strip()) for name, value in _field_lines(head)}
+    pairs = (line.partition(":") for line in head.splitlines())
+    fields = {name.strip(): _parse_value(value.strip()) for name, colon, value in pairs if colon}
     return (fields, rest) if fence and "uri" in fields else ({}, content)
-
-
-def _field_lines(head: str) -> Iterator[tuple[str, str]]:
-    for line in head.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            yield name, value
 
 
 def _parse_value(raw: str) -> Any:
@@ -234,12 +228,11 @@ def _next_version(tree: StoredTree, disk_file: _DiskFile) -> PutFile | None:
         version = replace(version, valid_from=valid_from)
     if "valid_to" in disk_file.fields:
         version = replace(version, valid_to=valid_to)
-    if file is None:
-        return PutFile(put.owner, put.id, put.path, put.category, version)
-    last = file.latest
-    same = disk_file.text.rstrip() == last.body.decode().replace("\r\n", "\n").rstrip()
-    if same and (version.valid_from, version.valid_to) == (last.valid_from, last.valid_to):
-        return None
+    if file is not None:
+        last = file.latest
+        same = disk_file.text.rstrip() == last.body.decode().replace("\r\n", "\n").rstrip()
+        if same and (version.valid_from, version.valid_to) == (last.valid_from, last.valid_to):
+            return None
     return PutFile(put.owner, put.id, put.path, put.category, version)
 
 

@@ -26,14 +26,14 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import NotFoundError, ValidationError
 from sennit.memory.commit.archive import current_messages, group_id
-from sennit.memory.commit.result import archive_name, result_of
+from sennit.memory.commit.result import result_of
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.utterances import read
 from sennit.memory.extraction.values import Summary
 from sennit.memory.files import entry
 from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
 from sennit.memory.scope import MemoryScope, plain_uri
-from sennit.memory.uri import Uri, branch_folder, is_name, session_name
+from sennit.memory.uri import Uri, archive_name, branch_folder, is_name, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import ActionRequestContent, ActionResponseContent, MessageRole
 from sennit.messages.message import Message

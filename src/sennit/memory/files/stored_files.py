@@ -7,12 +7,12 @@ slash), or if it is a built-in folder for memories.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sennit import clock
 from sennit.errors import ExistsError, NotFoundError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.commit import profile
-from sennit.memory.commit.file_changes import profile_abstract
 from sennit.memory.extraction.values import Category, abstract_of
 from sennit.memory.files import entry
 from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
@@ -23,7 +23,6 @@ from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.messages.json_values import validate_text
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.files import (
-    EvidenceRecord,
     FileChange,
     FileRecord,
     MoveFile,
@@ -124,22 +123,21 @@ class StoredTree:
         """Return the change that writes the next version of a file."""
         (owner, path), now = self.scope.locate(uri), clock.now_us()
         last = None if file is None else file.latest
-        info: dict[str, object] = {"did": did, "abstract": abstract_of(body)}
-        evidence: tuple[EvidenceRecord, ...] = () if last is None else last.evidence
+        content: dict[str, Any] = {
+            "evidence": () if last is None else last.evidence,
+            "info": {"did": did, "abstract": abstract_of(body)},
+        }
         if category_at(owner, path) is Category.PROFILE:
             old_facts = [] if last is None else profile.load_facts(last.info)
             facts = profile.facts_after_edit(body, old_facts, now)
-            info |= {"abstract": profile_abstract(facts), "facts": profile.dump_facts(facts)}
-            evidence = profile.evidence_of(facts)
+            content = profile.version_content(facts, did)
         version = VersionRecord(
             number=1 if last is None else last.number + 1,
             written=now,
             # A person corrects the text: it keeps the validity of the version it corrects.
             valid_from=now if last is None else last.valid_from,
             valid_to=None if last is None else last.valid_to,
-            body=body.encode(),
-            info=info,
-            evidence=evidence,
+            **content | {"body": body.encode()},
         )
         uid = new_id() if file is None else file.id
         return PutFile(owner, uid, path, self._category(owner, path), version)

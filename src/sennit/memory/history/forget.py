@@ -19,7 +19,6 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import AccessError, NotFoundError, ValidationError, short_repr
 from sennit.memory.commit import profile
-from sennit.memory.commit.file_changes import profile_abstract
 from sennit.memory.commit.profile import ProfileFact
 from sennit.memory.extraction import summarize
 from sennit.memory.extraction.english.clauses import content_terms
@@ -421,13 +420,7 @@ def _profile_changes(
         written=now,
         valid_from=now,
         commit=None,
-        body=profile.render(facts).encode(),
-        evidence=profile.evidence_of(facts),
-        info={
-            "did": "restored",
-            "abstract": profile_abstract(facts),
-            "facts": profile.dump_facts(facts),
-        },
+        **profile.version_content(facts, "restored"),
     )
     removed = numbers if facts else {version.number, *(old.number for old in versions)}
     return [

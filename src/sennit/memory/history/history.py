@@ -30,6 +30,10 @@ class EvidenceSource:
     session: UUID
     message: UUID
 
+    def to_dict(self) -> dict[str, str]:
+        """Return plain data."""
+        return {"session": str(self.session), "message": str(self.message)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
@@ -62,10 +66,7 @@ class MemoryRecord:
             "learnt_at": iso(self.learnt_at),
             "valid_from": iso(self.valid_from),
             "valid_to": iso(self.valid_to),
-            "evidence": [
-                {"session": str(source.session), "message": str(source.message)}
-                for source in self.evidence
-            ],
+            "evidence": [source.to_dict() for source in self.evidence],
             "commit": None if self.commit_id is None else str(self.commit_id),
             "active_count": self.active_count,
         }

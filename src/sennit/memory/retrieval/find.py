@@ -9,15 +9,14 @@ client finds only what belongs to its user, its agent and its tenant.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
-from sennit.memory.commit.result import archive_name
 from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstract_of
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.ranking import (
@@ -30,8 +29,9 @@ from sennit.memory.retrieval.ranking import (
     usage_bonus,
 )
 from sennit.memory.scope import MemoryScope, is_merged
-from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
+from sennit.memory.uri import SCHEME, Uri, archive_name, branch_folder, session_name
 from sennit.messages.json_values import validate_text
+from sennit.services.models.limits.validators import count
 from sennit.stores.records.files import FileRecord
 from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
 from sennit.stores.records.sessions import Owner
@@ -50,7 +50,6 @@ _ARCHIVE_NAME = re.compile(r"archive_(\d+)")
 _EXTRA_CANDIDATES = 10  # read in addition to the limit, because some may be filtered out
 _MAX_NEAR_FILES = 50
 _NARROW_FACTOR = 10  # how many more hits to request if most will be filtered out
-_Key: TypeAlias = tuple[Literal["message", "file"], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,7 @@ class Match:
             "category": self.category,
             "abstract": self.abstract,
             "score": self.score,
-            "evidence": [
-                {"session": str(source.session), "message": str(source.message)}
-                for source in self.evidence
-            ],
+            "evidence": [source.to_dict() for source in self.evidence],
             "created_at": clock.to_iso(clock.from_datetime(self.created_at)),
         }
         return {**plain, "explained": dict(self.explained)} if self.explained else plain
@@ -182,18 +178,9 @@ def find(
     vectors: VectorIndex | None = None,
 ) -> list[Match]:
     """Return the best matches for a query, best first."""
-    search = _Search(
-        scope, validate_text(query, "the text to search for"), filters, _validate_limit(limit)
-    )
+    count(limit, "limit")
+    search = _Search(scope, validate_text(query, "the text to search for"), filters, limit)
     return search.matches(vectors, explain=explain)
-
-
-def _validate_limit(limit: Any) -> int:
-    if not isinstance(limit, int) or isinstance(limit, bool):
-        raise InvalidTypeError(f"limit must be a number, got {short_repr(limit)}.")
-    if limit < 1:
-        raise ValidationError(f"limit must be at least 1, got {short_repr(limit)}.")
-    return limit
 
 
 class _Search:
@@ -207,32 +194,47 @@ class _Search:
 
     def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
         """Return the best matches."""
-        message_scores = score_hits(self._message_hits(), self._now)
-        by_vector = None if vectors is None else _VectorScores(vectors, self._scope, self._query)
-        cosines = (
-            {}
-            if by_vector is None
-            else by_vector.messages(message_scores, self._max_hits, self._filters)
-        )
-        files = self._file_hits(() if by_vector is None else by_vector.files)
-        scores: dict[_Key, ScoreParts] = {
-            ("message", place): parts for place, parts in message_scores.items()
-        }
-        scores |= {
-            ("message", place): ScoreParts() for place in cosines.keys() - message_scores.keys()
-        }
-        scores |= {
-            ("file", place): parts for place, parts in _score_files(files, self._now).items()
-        }
-        meaning: dict[_Key, float] = {
-            ("message", place): cosine for place, cosine in cosines.items()
-        }
-        if by_vector is not None:
-            meaning |= {
-                ("file", place): cosine for place, cosine in by_vector.file_cosines(files).items()
-            }
-        fused = FusedScores(scores, meaning)
-        return self._to_matches(fused, {hit.place: hit for hit in files}, explain=explain)
+        scores = score_hits(self._message_hits(), self._now)
+        cosines: dict[int, float] = {}
+        near_files: tuple[int, ...] = ()
+        vector: Sequence[float] = ()
+        if vectors is not None:
+            vectors.catch_up()
+            vector = vectors.query(self._query)
+            near = self._nearest(vectors, vector, scores)
+            near_files = tuple(place for place in near if place < 0)
+            if self._filters.messages:
+                cosines = {place: cosine for place, cosine in near.items() if place > 0}
+            scores |= {place: ScoreParts() for place in cosines if place not in scores}
+        files = {hit.place: hit for hit in self._file_hits(near_files)}
+        scores |= _score_files(files.values(), self._now)
+        if vectors is not None:
+            by_owner: dict[Owner, list[int]] = {}
+            for place, hit in files.items():
+                by_owner.setdefault(hit.file.owner, []).append(place)
+            for owner, places in by_owner.items():
+                cosines |= vectors.nearest(owner, vector, 0, places)
+        fused = FusedScores(scores, cosines)
+        chosen = self._select(fused)
+        branches = self._branches([stored for _, stored in chosen if stored is not None])
+        return [
+            self._file_match(files[place].file, fused.parts(place), explain)
+            if stored is None
+            else self._message_match(stored, branches.get(place), fused.parts(place), explain)
+            for place, stored in chosen
+        ]
+
+    def _nearest(
+        self, vectors: VectorIndex, vector: Sequence[float], also: Iterable[int]
+    ) -> dict[int, float]:
+        """Return the cosines of the nearest messages and files, and of the messages in `also`."""
+        user, filters, limit = self._scope.user, self._filters, self._max_hits
+        if filters.session is not None or filters.since is not None or filters.until is not None:
+            limit *= _NARROW_FACTOR
+        near = vectors.nearest(user, vector, limit, also)
+        for owner in self._scope.owners[1:]:
+            near |= vectors.nearest(owner, vector, _MAX_NEAR_FILES)
+        return near
 
     def _message_hits(self) -> list[Hit]:
         filters = self._filters
@@ -248,14 +250,24 @@ class _Search:
     def _file_hits(self, places: tuple[int, ...]) -> list[FileHit]:
         hits: list[FileHit] = []
         by_path: dict[str, list[Owner]] = {}
-        for owner, under in self._filters.files:
+        filters = self._filters
+        for owner, under in filters.files:
             by_path.setdefault(under, []).append(owner)
         for under, owners in by_path.items():
-            query = self._file_query(tuple(owners), under, places)
+            query = FileQuery(
+                self._words,
+                tuple(owners),
+                under,
+                filters.categories,
+                filters.since,
+                None if filters.at is not None else filters.until,
+                filters.at,
+                places=places,
+            )
             owner_hits = self._scope.store.file_hits(query)
             within = (hit for hit in owner_hits if _is_within(hit.file.path, under))
             hits += [hit for hit in within if not is_merged(hit.file)]
-        if self._filters.at is None:
+        if filters.at is None:
             return hits
         # Of versions that held at the same time, the last one written corrects the others.
         last = {hit.file.id: 0 for hit in hits}
@@ -263,47 +275,23 @@ class _Search:
             last[hit.file.id] = max(last[hit.file.id], hit.file.latest.number)
         return [hit for hit in hits if hit.file.latest.number == last[hit.file.id]]
 
-    def _file_query(
-        self, owners: tuple[Owner, ...], under: str, places: tuple[int, ...]
-    ) -> FileQuery:
-        filters = self._filters
-        return FileQuery(
-            self._words,
-            owners,
-            under,
-            filters.categories,
-            filters.since,
-            None if filters.at is not None else filters.until,
-            filters.at,
-            places=places,
-        )
+    def _select(self, fused: FusedScores) -> list[tuple[int, StoredMessage | None]]:
+        """Return the best places, each with its message unless it is a file.
 
-    def _to_matches(
-        self, fused: FusedScores[_Key], files: Mapping[int, FileHit], *, explain: bool
-    ) -> list[Match]:
-        """Return the best matches, without messages that are filtered out or were erased."""
-        chosen = self._select(fused)
-        branches = self._branches([stored for _, stored in chosen if stored is not None])
-        return [
-            self._file_match(files[key[1]].file, fused.parts(key), explain)
-            if stored is None
-            else self._message_match(stored, branches.get(stored.place), fused.parts(key), explain)
-            for key, stored in chosen
-        ]
-
-    def _select(self, fused: FusedScores[_Key]) -> list[tuple[_Key, StoredMessage | None]]:
-        """Return the best keys, each with its message unless it is a file."""
-        selected: list[tuple[_Key, StoredMessage | None]] = []
+        Messages that are filtered out or were erased are left out.
+        """
+        selected: list[tuple[int, StoredMessage | None]] = []
         size, offset = self._limit + _EXTRA_CANDIDATES, 0
-        while keys := fused.best(size, offset):
-            offset += len(keys)
-            messages = self._messages_at([place for kind, place in keys if kind == "message"])
-            for key in keys:
-                kind, place = key
-                if kind == "file":
-                    selected.append((key, None))
+        while places := fused.best(size, offset):
+            offset += len(places)
+            wanted = [place for place in places if place > 0]
+            stored = self._scope.store.at_places(self._scope.user, wanted) if wanted else []
+            messages = {message.place: message for message in stored}
+            for place in places:
+                if place < 0:
+                    selected.append((place, None))
                 elif place in messages and self._is_wanted(messages[place]):
-                    selected.append((key, messages[place]))
+                    selected.append((place, messages[place]))
                 if len(selected) == self._limit:
                     return selected
         return selected
@@ -322,10 +310,6 @@ class _Search:
             ids = {stored.place: stored.message.id for stored in group}
             names_by_place |= {place: names[uid] for place, uid in ids.items() if uid in names}
         return names_by_place
-
-    def _messages_at(self, places: list[int]) -> dict[int, StoredMessage]:
-        messages = self._scope.store.at_places(self._scope.user, places) if places else []
-        return {stored.place: stored for stored in messages}
 
     def _is_wanted(self, stored: StoredMessage) -> bool:
         """Return whether a message passes the filters: a neighbour of a hit may not."""
@@ -375,50 +359,7 @@ class _Search:
         )
 
 
-class _VectorScores:
-    """Cosine similarities from the vector index."""
-
-    def __init__(self, vectors: VectorIndex, scope: MemoryScope, query: str) -> None:
-        vectors.catch_up()
-        self._vectors, self._scope = vectors, scope
-        self._vector = vectors.query(query)
-        self._files: dict[Owner, dict[int, float]] = {}
-
-    def messages(self, also: Iterable[int], limit: int, filters: SearchFilter) -> dict[int, float]:
-        """Return the cosines of the nearest messages and of those in `also`."""
-        if filters.session is not None or filters.since is not None or filters.until is not None:
-            limit *= _NARROW_FACTOR
-        cosines = self._vectors.nearest(self._scope.user, self._vector, limit, also)
-        self._files[self._scope.user] = {
-            place: cosine for place, cosine in cosines.items() if place < 0
-        }
-        return (
-            {place: cosine for place, cosine in cosines.items() if place > 0}
-            if filters.messages
-            else {}
-        )
-
-    @property
-    def files(self) -> tuple[int, ...]:
-        """The places of the nearest files."""
-        for owner in self._scope.owners:
-            if owner not in self._files:
-                self._files[owner] = self._vectors.nearest(owner, self._vector, _MAX_NEAR_FILES)
-        return tuple(place for cosines in self._files.values() for place in cosines)
-
-    def file_cosines(self, hits: Iterable[FileHit]) -> dict[int, float]:
-        """Return the cosines of file hits."""
-        by_owner: dict[Owner, list[int]] = {}
-        for hit in hits:
-            by_owner.setdefault(hit.file.owner, []).append(hit.place)
-        cosines: dict[int, float] = {}
-        for owner, places in by_owner.items():
-            nearest = self._vectors.nearest(owner, self._vector, 0, places)
-            cosines |= {place: nearest[place] for place in places if place in nearest}
-        return cosines
-
-
-def _score_files(hits: list[FileHit], now: int) -> dict[int, ScoreParts]:
+def _score_files(hits: Collection[FileHit], now: int) -> dict[int, ScoreParts]:
     folders = group_bonus((_folder(hit.file), hit.score) for hit in hits)
     scores: dict[int, ScoreParts] = {}
     for hit in hits:

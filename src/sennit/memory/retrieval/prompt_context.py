@@ -13,17 +13,15 @@ of other sessions are given only on request: what was never committed stays in i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import nlargest
 from itertools import accumulate, takewhile
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.memory.commit.profile import TITLE, current_lines
-from sennit.memory.commit.result import archive_name
 from sennit.memory.commit.usage import recall_records
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.history import EvidenceSource
@@ -31,12 +29,13 @@ from sennit.memory.memory import Memory
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find, where
 from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.memory.scope import PROFILE
-from sennit.memory.uri import Uri
+from sennit.memory.uri import Uri, archive_name
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.json_values import validate_text as plain_text
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
+from sennit.services.models.limits.validators import count
 from sennit.services.models.usage import tokens_of_chars
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
@@ -116,33 +115,22 @@ def context(
     other_sessions: bool = False,
 ) -> Context:
     """Return the context of the next prompt on a branch; see `Session.context`."""
-    budget = _validate_budget(budget_tokens)
+    count(budget_tokens, "budget_tokens")
     current = memory.current(session, branch)
     question = _newest_instruction(current) if query is None else plain_text(query, "query")
-    target = session.get_branch(DEFAULT_BRANCH, None) if branch is None else branch
-    summaries = [] if target is None else _summaries(memory, session.get_branch(target))
-    excluded = (
-        frozenset[UUID]() if target is None else _ExcludedMessages(session.get_branch(target))
-    )
-    recall = _Recall(memory, session, excluded, other_sessions)
+    target = session.get_branch(DEFAULT_BRANCH if branch is None else branch, None)
+    summaries = [] if target is None else _summaries(memory, target)
+    filters = _filters(memory, session, target, other_sessions=other_sessions)
     pieces = [
-        *_profile(memory, int(_PROFILE_SHARE * budget)),
-        *_fit(_relevant_pieces(recall, question), int(_RELEVANT_SHARE * budget)),
-        *_fit(summaries, int(_SUMMARY_SHARE * budget)),
+        *_profile(memory, int(_PROFILE_SHARE * budget_tokens)),
+        *_fit(_relevant_pieces(memory, filters, question), int(_RELEVANT_SHARE * budget_tokens)),
+        *_fit(summaries, int(_SUMMARY_SHARE * budget_tokens)),
     ]
-    remaining = budget - sum(piece.tokens for piece in pieces)
-    result = Context((*pieces, *_messages(current, remaining)), budget)
+    remaining = budget_tokens - sum(piece.tokens for piece in pieces)
+    result = Context((*pieces, *_messages(current, remaining)), budget_tokens)
     if record:
         _record_uses(memory, session, branch, pieces)
     return result
-
-
-def _validate_budget(budget: Any) -> int:
-    if not isinstance(budget, int) or isinstance(budget, bool):
-        raise InvalidTypeError(f"budget_tokens must be a number, got {short_repr(budget)}.")
-    if budget < 1:
-        raise ValidationError(f"budget_tokens must be at least 1, got {budget}.")
-    return budget
 
 
 def _newest_instruction(messages: Sequence[Message]) -> str:
@@ -179,36 +167,27 @@ def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
     return [_new_piece("profile", text, str(memory.scope.uri(file)))] if content else []
 
 
-@dataclass(frozen=True, slots=True)
-class _Recall:
-    """The parts of memory to recall for a prompt."""
-
-    memory: Memory
-    session: SessionCore
-    excluded: Container[UUID]
-    """Messages to exclude, such as those that the prompt contains."""
-    other_sessions: bool
-
-    @property
-    def filters(self) -> SearchFilter:
-        """All memories, and the messages of this session or of all that the prompt lacks."""
-        filters = where(self.memory.scope, without=self.excluded)
-        if self.other_sessions:
-            return filters
-        if not self.session.archives.number and len(self.session.branches) < 2:
-            return replace(filters, messages=False)  # the prompt has all of such a session
-        return replace(filters, session=self.session.id)
+def _filters(
+    memory: Memory, session: SessionCore, branch: Branch | None, *, other_sessions: bool
+) -> SearchFilter:
+    """Return the filters for all memories, and messages of the session, or of all, to recall."""
+    excluded = frozenset[UUID]() if branch is None else _ExcludedMessages(branch)
+    filters = where(memory.scope, without=excluded)
+    if other_sessions:
+        return filters
+    if not session.archives.number and len(session.branches) < 2:
+        return replace(filters, messages=False)  # the prompt has all of such a session
+    return replace(filters, session=session.id)
 
 
-def _relevant_pieces(recall: _Recall, query: str) -> list[ContextPiece]:
+def _relevant_pieces(memory: Memory, filters: SearchFilter, query: str) -> list[ContextPiece]:
     """Return the memories and messages that match, best first; none for small talk.
 
     A message is skipped if a better match already rests on it.
     """
     if not plan_by_rules(query):
         return []
-    memory = recall.memory
-    matches = find(memory.scope, query, recall.filters, limit=_MAX_MEMORIES, vectors=memory.vectors)
+    matches = find(memory.scope, query, filters, limit=_MAX_MEMORIES, vectors=memory.vectors)
     min_score = _MIN_SCORE_SHARE * matches[0].score if matches else 0.0
     seen: set[EvidenceSource] = set()
     pieces: list[ContextPiece] = []
@@ -304,9 +283,8 @@ class MemoryContext:
         pieces = _profile(self._memory, int(_PROFILE_SHARE_IN_TURNS * need.budget))
         pieces += _fit(_summaries(self._memory, need.branch), int(_SUMMARY_SHARE * need.budget))
         remaining = need.budget - sum(piece.tokens for piece in pieces)
-        excluded = _ExcludedMessages(need.branch)
-        recall = _Recall(self._memory, session, excluded, self._other_sessions)
-        pieces += _fit(_relevant_pieces(recall, query), remaining)
+        filters = _filters(self._memory, session, need.branch, other_sessions=self._other_sessions)
+        pieces += _fit(_relevant_pieces(self._memory, filters, query), remaining)
         _record_uses(self._memory, session, need.branch, pieces)
         return [ContextItem(piece.text, _piece_uri(piece)) for piece in pieces]
 

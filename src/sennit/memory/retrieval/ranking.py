@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from heapq import nlargest
 from math import log2
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from sennit.stores.records.search import Hit
 
@@ -65,13 +65,8 @@ class ScoreParts:
 
     def scale(self, by: float) -> None:
         """Multiply all parts by a factor."""
-        self.words *= by
-        self.near *= by
-        self.together *= by
-        self.distilled *= by
-        self.recent *= by
-        self.used *= by
-        self.meaning *= by
+        for field in fields(self):
+            setattr(self, field.name, by * getattr(self, field.name))
 
     def to_dict(self) -> dict[str, float]:
         """Return the parts other than zero, by name."""
@@ -88,14 +83,11 @@ def score_hits(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
         own = scores[hit.place]
         own.words, own.together = score, group
         own.recent = score * recency_bonus(now - hit.created)
-        for place, weight in zip(hit.after, AFTER_WEIGHTS, strict=False):
-            other = scores[place]
-            other.near += weight * score
-            other.together = group
-        for place, weight in zip(hit.before, BEFORE_WEIGHTS, strict=False):
-            other = scores[place]
-            other.near += weight * score
-            other.together = group
+        for places, weights in ((hit.after, AFTER_WEIGHTS), (hit.before, BEFORE_WEIGHTS)):
+            for place, weight in zip(places, weights, strict=False):
+                other = scores[place]
+                other.near += weight * score
+                other.together = group
     return scores
 
 
@@ -120,13 +112,13 @@ def usage_bonus(times: int) -> float:
     return min(MAX_USAGE_BONUS, USAGE_BONUS * log2(1 + max(0, times)))
 
 
-class FusedScores(Generic[_K]):
+class FusedScores:
     """Scores normalised to the range from 0 to 1; vectors count for half.
 
     A result without a vector is scored by words alone.
     """
 
-    def __init__(self, scores: Mapping[_K, ScoreParts], cosines: Mapping[_K, float]) -> None:
+    def __init__(self, scores: Mapping[int, ScoreParts], cosines: Mapping[int, float]) -> None:
         self._scores, self._cosines = scores, cosines
         totals = {key: parts.total for key, parts in scores.items()}
         self._best_total = max(totals.values(), default=0.0) or 1.0
@@ -139,10 +131,10 @@ class FusedScores(Generic[_K]):
             }
         self._totals = totals
 
-    def _scale(self, key: _K) -> float:
+    def _scale(self, key: int) -> float:
         return (0.5 if key in self._cosines else 1.0) / self._best_total
 
-    def _meaning_part(self, key: _K) -> float:
+    def _meaning_part(self, key: int) -> float:
         if key not in self._cosines:
             return 0.0
         return 0.5 * (
@@ -151,12 +143,12 @@ class FusedScores(Generic[_K]):
             else 1.0
         )
 
-    def best(self, count: int, offset: int = 0) -> list[_K]:
+    def best(self, count: int, offset: int = 0) -> list[int]:
         """Return the next `count` keys, best first, after the first `offset`."""
         order = nlargest(offset + count, self._totals, key=self._totals.__getitem__)
         return order[offset:]
 
-    def parts(self, key: _K) -> ScoreParts:
+    def parts(self, key: int) -> ScoreParts:
         """Return the parts of the score of a key."""
         parts = replace(self._scores[key])
         parts.scale(self._scale(key))
