@@ -19,7 +19,7 @@ import sennit
 from benchmarks.harness import Result
 from benchmarks.retrieval.conversations import conversations
 from sennit import AssistantResponseContent, Client, InstructionContent, Message, Session
-from sennit.sessions.repository import message_record
+from sennit.sessions.records import message_record
 
 _MESSAGES = 200
 _FEW, _MANY = 100, 5_000

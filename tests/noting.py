@@ -12,11 +12,9 @@ NOON = 1_700_000_000_000_000
 
 def note_something(session: Session) -> None:
     """Note two runs on the first branch, with four events, one of them about its last message."""
-    keeper = session._repository
-    assert keeper is not None
+    repository = session.repository.stored()
     branch = next(iter(session.branches))
-    home = keeper.owner, keeper.session
-    lease = keeper.store.acquire(*home, branch.id, "somebody", 1)
+    lease = repository.acquire(branch.id, "somebody", 1)
     runs = [
         RunRecord(new_id(), branch.id, state, NOON, NOON + 1, dumps({"n": state}))
         for state in ("ended", "suspended")
@@ -27,4 +25,4 @@ def note_something(session: Session) -> None:
         for seq in (1, 2, 3, 4)
     )
     changes = *(PutRun(run, lease.token) for run in runs), AddEvents(branch.id, events, lease.token)
-    keeper.write(changes)
+    repository.record(*changes)

@@ -12,8 +12,8 @@ import pytest
 from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.server.rest import files
 from sennit.server.settings import Limits
-from sennit.sessions import append, session
-from sennit.sessions.state import _MAX_ENCODED_ON_LOOP as FEW
+from sennit.sessions import plan, session
+from sennit.sessions.repository import _MAX_ENCODED_ON_LOOP as FEW
 from sennit.stores.search import tokenizer
 from sennit.turns import context
 from sennit.turns.request import Request
@@ -43,7 +43,7 @@ def worked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         monkeypatch.setattr(owner, name, watched)
 
     watch(session, "plain_dict")
-    watch(append, "message_record")
+    watch(plan, "message_record")
     watch(Request, "model_request")
     return found
 

@@ -25,6 +25,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.api.client_pool import ClientPool
+from sennit.sessions.plan import AppendPlan
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.in_memory.store import MemoryStore
 from tests.sessions.test_session import said, system, user
@@ -154,7 +155,7 @@ def test_a_loop_that_ends_before_its_write_is_made_takes_no_other_loop_with_it(
 ) -> None:
     session = sennit.open(tmp_path / "sennit.db").session("chat")
     session.add_message("user", "first")
-    store: Any = session._repository.store  # type: ignore[union-attr]
+    store: Any = session.repository.stored().store
 
     async def leave() -> None:
         task = asyncio.create_task(session.aadd_message("user", "left behind"))
@@ -332,8 +333,8 @@ def test_whatever_goes_wrong_after_a_write_reaches_who_waits_and_others_write_on
         async with sennit.open(tmp_path / "sennit.db") as client:
             session = await client.asession("chat")
             await session.aadd_message("user", "first")
-            monkeypatch.setattr(session, "_apply", {}.popitem)
-            with pytest.raises(TypeError):
+            monkeypatch.setattr(AppendPlan, "apply", lambda *_: {}.popitem())
+            with pytest.raises(KeyError):
                 await session.aadd_message("user", "second")
             monkeypatch.undo()
             await session.aadd_message("user", "third")

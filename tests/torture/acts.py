@@ -29,7 +29,7 @@ from sennit import (
 from sennit.memory.retrieval.embedders import VectorIndex, WordEmbedder
 from sennit.messages.codec import loads
 from sennit.sessions import segments
-from sennit.sessions.repository import message_record
+from sennit.sessions.records import message_record
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.records.sessions import (
     AddEvents,

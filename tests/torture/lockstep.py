@@ -33,7 +33,7 @@ from sennit import (
     ToolPart,
     clock,
 )
-from sennit.sessions.repository import message_record
+from sennit.sessions.records import message_record
 from sennit.stores.base import Store
 from sennit.stores.doctor.checks import examine
 from sennit.stores.in_memory.store import MemoryStore

@@ -100,9 +100,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """The operations that sessions of this client accept."""
         return self._own_operations or operation_registry(None)
 
-    def _opened(self, record: SessionRecord, keeper: SessionRepository) -> Session:
+    def _opened(self, record: SessionRecord, repository: SessionRepository) -> Session:
         session = Session.opened(
-            record, keeper, services=self.services, operations=self.operations, agent=self.agent
+            record, repository, services=self.services, operations=self.operations, agent=self.agent
         )
         session.share_memory(self._memory)
         return session
@@ -306,8 +306,8 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         if open_session is not None:
             open_session.lose(messages)
 
-    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
-        repository = super()._keeper(session, new)
+    def _repository(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
+        repository = super()._repository(session, new)
         repository.erases_removed = not self._retention
         return repository
 

@@ -6,7 +6,7 @@ features built on them: operations, turns, memory, training data, diffs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from os import PathLike
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff
+    from sennit.sessions.plan import Plan
     from sennit.sessions.tree import BranchTree
     from sennit.stores.base import Store
     from sennit.turns.conversation import ConversationSession
@@ -225,9 +226,10 @@ class Session(SessionCore, Closing, AsyncClosing):
         """Use a memory shared with other sessions; called by the client."""
         self._memory = memory
 
-    def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
-        if self._memory.existing is not None:
-            self._memory.existing.count_messages(self, messages, branches)
+    def was_written(self, plan: Plan[Any]) -> None:
+        """Count new messages, if the memory commits automatically."""
+        if plan.messages and self._memory.existing is not None:
+            self._memory.existing.count_messages(self, plan.messages, plan.branches)
 
     def remove_messages(
         self, messages: Iterable[Ref | MessageGroup], *, forget: bool = True
@@ -237,8 +239,6 @@ class Session(SessionCore, Closing, AsyncClosing):
         Memories with other sources stay; with `forget=False` all of them do.
         Raises NotFoundError, and removes none then.
         """
-        if self.repository is None:  # without a store there are no memories
-            return super().remove_messages(messages)
         with self.lock:
             removed = self._resolve_messages(messages)
         if not removed:
@@ -247,16 +247,14 @@ class Session(SessionCore, Closing, AsyncClosing):
         if not self._is_committed():
             erase()
             if not self._is_committed():
-                self.repository.store.scrub()
+                self.repository.scrub()
                 return removed
             erase = removed.copy  # already erased; a commit came in between
         return self.memory.remove_messages(self, removed, erase, forget=forget)
 
     def _is_committed(self) -> bool:
         """Return whether the session may have memories, according to the store."""
-        return self.repository is not None and bool(
-            self.archives.number or self.repository.archived(after=0)
-        )
+        return bool(self.archives.number or self.repository.archived(after=0))
 
     def used(
         self,

@@ -18,9 +18,8 @@ from sennit import clock
 from sennit.containers.element import Ref, uid_of
 from sennit.errors import ValidationError, short_repr
 from sennit.messages.json_values import validate_text
-from sennit.sessions.labels import SessionLabels
 from sennit.sessions.session import SessionCore
-from sennit.stores.records.sessions import LabelRecord, judge_name
+from sennit.stores.records.sessions import LabelRecord, PutLabels, judge_name
 
 Thumb: TypeAlias = Literal["up", "down"]
 
@@ -79,12 +78,13 @@ def label(
 def label_many(session: SessionCore, labels: Sequence[Label]) -> None:
     """Store several labels, all or none; raises NotFoundError for a missing message."""
     if labels:
-        SessionLabels(session).put([_to_record(label) for label in labels])
+        session.repository.record(PutLabels(tuple(map(_to_record, labels))))
 
 
 def unlabel(session: SessionCore, message: Ref, *, by: str = "user") -> None:
     """Remove a judge's label of a message, if there is one."""
-    SessionLabels(session).put([LabelRecord(uid_of(message), by, None, clock.now_us())])
+    removal = LabelRecord(uid_of(message), by, None, clock.now_us())
+    session.repository.record(PutLabels((removal,)))
 
 
 def labels(
@@ -94,7 +94,7 @@ def labels(
     message_id = None if message is None else uid_of(message)
     all_labels = [
         _from_record(record)
-        for record in SessionLabels(session).all()
+        for record in session.repository.labels()
         if by in (None, record.judge) and message_id in (None, record.message)
     ]
     return [label for label in all_labels if label is not None]
@@ -102,7 +102,7 @@ def labels(
 
 def labels_by_message(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
     """Return all labels of a session by message, oldest first; `by` selects one judge."""
-    return group_labels(SessionLabels(session).all(), by=by)
+    return group_labels(session.repository.labels(), by=by)
 
 
 def group_labels(

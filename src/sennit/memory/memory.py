@@ -51,7 +51,6 @@ from sennit.messages.parts import TextPart
 from sennit.services.models.protocol import Model
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
-from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.stores.records.commits import AddUses
 
@@ -143,7 +142,7 @@ class Memory(MemoryReader):
         target = session.default_branch if branch is None else session.get_branch(branch)
         with session.lock:
             records = usage_records(self.scope, target, contexts, skill)
-        _repository(session).write([AddUses(records)])
+        session.repository.record(AddUses(records))
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
         """Return the unarchived messages; see `Session.current`."""
@@ -160,7 +159,7 @@ class Memory(MemoryReader):
             self._refuse_running_loop()
         self._resume()
         target = _find_branch(session, branch)
-        repository = _repository(session)
+        repository = session.repository.stored()
         here = wait or not repository.store.has_workers()
         if here and not wait and self._worker.closed:
             raise StoreError(
@@ -361,19 +360,9 @@ def _find_branch(session: SessionCore, branch: BranchRef | None) -> Branch | Non
     return session.get_branch(branch)
 
 
-def _repository(session: SessionCore) -> SessionRepository:
-    repository = session.repository
-    if repository is None:
-        raise StoreError(
-            "A session without a store cannot be committed; open it with "
-            "sennit.open(...).session(key), or pass Session(store=...)."
-        )
-    return repository
-
-
 def session_memory(session: SessionCore) -> Memory:
     """Return the memory of a session without a client; raises StoreError if it has no store."""
-    repository, agent = _repository(session), session.agent
+    repository, agent = session.repository.stored(), session.agent
     name = agent.value if isinstance(agent, MessageRole) else str(agent)
     return Memory(MemoryScope(repository.store, repository.owner, name))
 

@@ -24,7 +24,7 @@ from sennit.messages.unset import Unset
 from sennit.server.http.endpoint import ResponseModel
 from sennit.sessions.branch import Branch
 from sennit.sessions.client import SessionInfo
-from sennit.sessions.run_repository import RunRepository, last_runs
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.subscription import has_active_run
 from sennit.turns.tools.pending_calls import pending_approvals
@@ -128,7 +128,7 @@ def branch_shape(branch: Branch) -> BranchShape:
 
 def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
     """Return branches of one session as schemas, with one read for their last runs."""
-    last = last_runs(branches[0].session) if branches else {}
+    last = branches[0].session.repository.last_runs() if branches else {}
     return [_branch_shape(branch, last.get(branch.id)) for branch in branches]
 
 

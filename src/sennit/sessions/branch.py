@@ -19,7 +19,7 @@ from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.async_method import async_method
+from sennit.sessions.async_method import async_method, planned
 from sennit.sessions.forks import ForkPoint, ForkStart, edit_start, fork_point, regeneration_start
 from sennit.sessions.grants import (
     Capabilities,
@@ -29,12 +29,14 @@ from sennit.sessions.grants import (
     capability_names,
     resource_names,
 )
-from sennit.sessions.repository import branch_record
 from sennit.sessions.segments import Segment
 from sennit.sessions.unarchived import UnarchivedView
-from sennit.stores.records.sessions import BranchHead, BranchRecord
+from sennit.stores.records.sessions import BranchHead
 
 if TYPE_CHECKING:
+    from threading import RLock
+
+    from sennit.sessions.plan import Plan
     from sennit.sessions.session import SessionCore
 
 _T = TypeVar("_T", bound=Element)
@@ -108,6 +110,11 @@ class Branch(Progression):
     def session(self) -> SessionCore:
         """The session this branch belongs to."""
         return self._session
+
+    @property
+    def lock(self) -> RLock:
+        """The lock of its session."""
+        return self._session.lock
 
     @property
     def tail(self) -> Segment:
@@ -258,56 +265,31 @@ class Branch(Progression):
             self, at=at, name=name, capabilities=capabilities, resources=resources, system=system
         )
 
+    @planned
     def edit(
         self,
         message: Ref | int,
         content: MessageContent | Mapping[str, Any] | str,
         *,
         name: str | None = None,
-    ) -> Branch:
+    ) -> Plan[Branch]:
         """Fork before `message` and append it with another `content`.
 
         A string replaces the text and keeps the rest of the content. The fork keeps the system
         message and the grants. Editing the system message keeps the whole history.
         """
-        with self._session.lock:
-            return self._fork_from(edit_start(self, self._get_message(message), content), name)
+        return self._plan_fork(edit_start(self, self._get_message(message), content), name)
 
-    async def aedit(
-        self,
-        message: Ref | int,
-        content: MessageContent | Mapping[str, Any] | str,
-        *,
-        name: str | None = None,
-    ) -> Branch:
-        """`edit` for async callers."""
-        with self._session.lock:
-            start = edit_start(self, self._get_message(message), content)
-        return await self._afork_from(start, name)
-
-    def regenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
+    @planned
+    def regenerate(self, message: Ref | int, *, name: str | None = None) -> Plan[Branch]:
         """Fork before an assistant's `message`, ready for another reply."""
-        with self._session.lock:
-            return self._fork_from(regeneration_start(self, self._get_message(message)), name)
+        return self._plan_fork(regeneration_start(self, self._get_message(message)), name)
 
-    async def aregenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
-        """`regenerate` for async callers."""
-        with self._session.lock:
-            start = regeneration_start(self, self._get_message(message))
-        return await self._afork_from(start, name)
+    aedit = async_method(edit)
+    aregenerate = async_method(regenerate)
 
-    def _fork_from(self, start: ForkStart, name: str | None) -> Branch:
-        return self._session.fork_history(
-            self,
-            start.length,
-            name=name,
-            grants=self._grants,
-            system=start.system,
-            messages=start.messages,
-        )
-
-    async def _afork_from(self, start: ForkStart, name: str | None) -> Branch:
-        return await self._session.afork_history(
+    def _plan_fork(self, start: ForkStart, name: str | None) -> Plan[Branch]:
+        return self._session.plan_fork(
             self,
             start.length,
             name=name,
@@ -435,15 +417,11 @@ class Branch(Progression):
     def _set_system(self, uid: UUID | None) -> None:
         self._update(system=uid, keep_system=False)
 
-    def _apply_system(self, uid: UUID) -> None:
-        """Set a system message that was already written to the store."""
-        self._system = uid
+    def _apply(self, tail: Segment, system: UUID | None, grants: Grants) -> None:
+        """Change the history, system message or grants in memory."""
+        self._tail, self._system, self._grants = tail, system, grants
         self.version += 1
         self._changed()
-
-    def record(self, *, system: UUID) -> BranchRecord:
-        """Return the record of this branch with another system message."""
-        return branch_record(self, self._tail, system, self._grants)
 
     def _update(
         self,
@@ -457,9 +435,7 @@ class Branch(Progression):
         tail = self._tail if tail is None else tail
         system = self._system if keep_system else system
         grants = self._grants if grants is None else grants
-        self._session.write_branch(self, tail, system, grants)
-        self._tail, self._system, self._grants = tail, system, grants
-        self._changed()
+        self._session.update_branch(self, tail, system, grants)
 
     def _at(self, index: int) -> UUID:
         if self._system is None:

@@ -24,7 +24,8 @@ from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.branches import DEFAULT_BRANCH
-from sennit.sessions.grants import Capabilities, Resources
+from sennit.sessions.grants import Capabilities, Grants, Resources
+from sennit.sessions.plan import BranchPlan
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.stores.base import Store
@@ -143,7 +144,7 @@ class ClientCore(Generic[_S]):
                 raise NotFoundError(f"There is no session {short_repr(session_id)} of this user.")
             if record is None:
                 record = self._store.create_session(self._owner, _new_record(uid, key, metadata))
-            session = self._cache_session(uid, session, self._opened(record, self._keeper(uid)))
+            session = self._cache_session(uid, session, self._opened(record, self._repository(uid)))
         if system is not None:
             session.ensure_branch_system(session.default_branch, system)
         if resources is not None or capabilities is not None:
@@ -173,11 +174,11 @@ class ClientCore(Generic[_S]):
             if metadata
             else _new_record(uid, key, None)
         )
-        session = self._opened(record, self._keeper(uid, record))
+        session = self._opened(record, self._repository(uid, record))
         try:
-            branch = await session.acreate_branch(
-                DEFAULT_BRANCH, system=system, resources=resources, lease=lease
-            )
+            grants = Grants.given(resources, None)
+            plan = BranchPlan(session, DEFAULT_BRANCH, system=system, grants=grants, lease=lease)
+            branch = await session.repository.submit(plan)
         except ExistsError:
             return None
         with self._lock:
@@ -197,8 +198,10 @@ class ClientCore(Generic[_S]):
         with self._lock:
             self._open.pop(session_id, None)
 
-    def _opened(self, record: SessionRecord, keeper: SessionRepository) -> _S:
-        return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
+    def _opened(self, record: SessionRecord, repository: SessionRepository) -> _S:
+        return self._session_type.opened(
+            record, repository, services=self.services, agent=self._agent
+        )
 
     def _cache_session(self, session: UUID, stale: _S | None, opened: _S) -> _S:
         """Cache a session just loaded, unless another thread has cached it; return the cached."""
@@ -263,7 +266,7 @@ class ClientCore(Generic[_S]):
     asearch_messages = async_method(search_messages)
     aclose = async_method(close)
 
-    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
+    def _repository(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         return SessionRepository(self._store, self._group, self._owner, session, new)
 
     def _identify(self, session: Any) -> tuple[UUID, str | None]:

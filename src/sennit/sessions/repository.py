@@ -1,32 +1,29 @@
 """The repository of a session in its store.
 
-Sessions work with messages, branches and segments, stores with records. The repository converts
-between them for one session of one owner; it enforces the rules of neither.
+It carries out plans, and reads what is not in memory: runs, events, leases and labels. A session
+without a store has a DetachedRepository instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import SennitError
-from sennit.messages.codec import dumps
-from sennit.messages.message import Message
-from sennit.sessions.grants import Grants
-from sennit.sessions.segments import Segment
-from sennit.stores.base import no_session, segment_cycle
+from sennit.sessions.refresh import refresh
+from sennit.stores.base import no_session
 from sennit.stores.group_commit import GroupCommitter, Outcome, Wake
 from sennit.stores.records.sessions import (
-    BranchHead,
-    BranchRecord,
     Change,
     ChangeBranch,
-    MessageRecord,
+    EventRecord,
+    LabelRecord,
+    Lease,
     Owner,
     RemoveBranch,
-    SegmentRecord,
+    RunRecord,
     SessionRecord,
     Snapshot,
     Write,
@@ -35,13 +32,17 @@ from sennit.stores.records.sessions import (
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from sennit.sessions.branch import Branch
+    from sennit.sessions.detached import DetachedRepository
+    from sennit.sessions.plan import Plan
+    from sennit.sessions.session import SessionCore
     from sennit.stores.base import Store
     from sennit.stores.loop_bridge import LoopBridge
     from sennit.stores.records.commits import ArchiveRecord
 
 
-Fallback: TypeAlias = Callable[[SennitError], tuple[Change, ...] | None]
+Repository: TypeAlias = "SessionRepository | DetachedRepository"
+_R = TypeVar("_R")
+_MAX_ENCODED_ON_LOOP = 64  # messages; more are encoded in a worker thread
 
 
 class SessionRepository:
@@ -57,19 +58,39 @@ class SessionRepository:
     ) -> None:
         """Bind a session to a store; the first `submit` creates a `new` one."""
         self.store, self.group, self.owner, self.session = store, group, owner, session
-        self.generation = 0
-        """Increases with every local change, so that a refresh detects changes during its read."""
         self.erases_removed = False
         """Whether messages are erased when they are removed from their last branch."""
         self._new = new
         self._bridge: LoopBridge | None = None
 
-    def write(self, changes: Sequence[Change]) -> list[BranchHead]:
-        """Write changes in one transaction; return the heads of the branches appended to."""
-        self.generation += 1
-        heads = self.store.write(self.owner, self.session, changes)
+    @property
+    def place(self) -> Hashable:
+        """A key of the owner's data, unique across stores."""
+        return self.store.identity, self.owner.key
+
+    def write(self, plan: Plan[_R]) -> _R:
+        """Carry out a plan in one transaction, under the lock of the session."""
+        plan.prepare()
+        while True:
+            changes = plan.changes()
+            try:
+                heads = self.store.write(self.owner, self.session, changes) if changes else ()
+                break
+            except SennitError as error:
+                if not plan.recover(error):
+                    raise
+        plan.finish(heads)
         self._erase_removed(changes)
-        return heads
+        plan.session.was_written(plan)
+        return plan.result
+
+    def record(self, *changes: Change) -> None:
+        """Write changes that concern no message or branch in memory."""
+        self.store.write(self.owner, self.session, changes)
+
+    def stored(self) -> SessionRepository:
+        """Return this repository; raises StoreError for a session without a store."""
+        return self
 
     def _erase_removed(self, changes: Sequence[Change]) -> None:
         if self.erases_removed and any(
@@ -79,25 +100,25 @@ class SessionRepository:
             if self.store.erase_removed(self.owner, self.session, now):
                 self.store.scrub()
 
-    def submit(
-        self,
-        changes: tuple[Change, ...],
-        apply: Callable[[list[BranchHead]], None],
-        fallback: Fallback | None = None,
-    ) -> Future[None]:
-        """Write changes in a group commit; `apply` is called in commit order.
-
-        If the store refuses them, `fallback` may return changes to write instead.
-        """
-        bridge, future = self._new_future()
-        self._send(changes, apply, fallback, bridge, future, bridge.call_soon)
-        return future
+    async def submit(self, plan: Plan[_R]) -> _R:
+        """Carry out a plan in a group commit; plans are applied in commit order."""
+        with plan.session.lock:
+            plan.prepare()
+        if len(plan.messages) > _MAX_ENCODED_ON_LOOP and not plan.extras:
+            changes = await self.read(plan.changes)
+        else:
+            changes = plan.changes()
+        if changes:
+            bridge, future = self._new_future()
+            self._send(plan, changes, bridge, future, bridge.call_soon)
+            await future
+        plan.session.was_written(plan)
+        return plan.result
 
     def _send(
         self,
-        changes: tuple[Change, ...],
-        apply: Callable[[list[BranchHead]], None],
-        fallback: Fallback | None,
+        plan: Plan[_R],
+        changes: Sequence[Change],
         bridge: LoopBridge,
         future: Future[None],
         on_submit: Callable[[Wake], None] | None = None,
@@ -107,21 +128,20 @@ class SessionRepository:
             try:
                 if not isinstance(outcome, SennitError):
                     self._new = None
-                    apply(outcome)
+                    plan.finish(outcome)
                     self._erase_removed(changes)
-                elif fallback is None or (fallback_changes := fallback(outcome)) is None:
-                    error = outcome
-                else:
-                    self._send(fallback_changes, apply, None, bridge, future)
+                elif plan.recover(outcome):
+                    self._send(plan, plan.changes(), bridge, future)
                     return bridge.wake
+                else:
+                    error = outcome
             except Exception as failure:  # goes to the awaiting caller, not to the commit thread
                 error = failure
             bridge.put(future, error)
             return bridge.wake
 
-        self.group.submit(
-            Write(self.owner, self.session, changes, self._new), on_outcome, on_submit
-        )
+        write = Write(self.owner, self.session, tuple(changes), self._new)
+        self.group.submit(write, on_outcome, on_submit)
 
     def _new_future(self) -> tuple[LoopBridge, Future[None]]:
         """Return a future of the running loop, and the bridge that completes it."""
@@ -135,21 +155,31 @@ class SessionRepository:
             assert future is not None
         return bridge, future
 
+    def refresh(self, session: SessionCore) -> None:
+        """Load into a session what other processes have written."""
+        refresh(session, self)
+
+    async def read(self, work: Callable[[], _R]) -> _R:
+        """Return the result of work that may wait for the store, from a worker thread."""
+        import asyncio  # slow to import; only async callers need it
+
+        return await asyncio.to_thread(work)
+
     def load(self) -> Snapshot:
-        """Load the whole session."""
+        """Return the whole session."""
         if self._new is not None:
             return Snapshot(self._new, [], [], [])
         return self.store.load(self.owner, self.session)
 
     def last_write(self) -> int:
         """Return the time of the last write, unique to it; raises NotFoundError."""
-        record = self.store.find_session(self.owner, self.session)
+        record = self._new or self.store.find_session(self.owner, self.session)
         if record is None:
             raise no_session(self.session)
         return record.updated
 
     def changes(self, lengths: Mapping[UUID, int]) -> Snapshot:
-        """Load the session without the entries that segments of these lengths already have."""
+        """Return the session without the entries that segments of these lengths already have."""
         return self.store.changes(self.owner, self.session, lengths)
 
     def archived(self, after: int) -> list[ArchiveRecord]:
@@ -158,74 +188,50 @@ class SessionRepository:
             return []
         return self.store.archived(self.owner, self.session, after)
 
+    def scrub(self) -> None:
+        """Erase deleted text from the files of the store."""
+        self.store.scrub()
 
-def message_record(message: Message) -> MessageRecord:
-    """Convert a message to its record."""
-    return MessageRecord(message.id, message.created_us, dumps(message.to_record()))
+    def labels(self) -> list[LabelRecord]:
+        """Return all labels, oldest first."""
+        return self.store.labels(self.owner, self.session)
 
+    def starts(self, messages: Sequence[UUID] | None = None) -> dict[UUID, int]:
+        """Return how often each tool call was started, without those never started."""
+        return self.store.starts(self.owner, self.session, messages)
 
-def message_from_record(record: MessageRecord) -> Message:
-    """Convert a record to its message."""
-    return Message.from_stored(record.id, record.created, record.body)
+    def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
+        """Acquire the lease of a branch; raises ConflictError if another holds it."""
+        return self.store.acquire(self.owner, self.session, branch, holder, ttl)
 
+    def renew(self, lease: Lease, ttl: int) -> Lease:
+        """Renew a lease; raises ConflictError if it was lost."""
+        return self.store.renew(self.owner, self.session, lease, ttl)
 
-def segment_record(segment: Segment) -> SegmentRecord:
-    """Convert a segment to its record."""
-    base = None if segment.base is None else segment.base.id
-    entries = tuple(segment) if segment.copy_of is None else ()
-    return SegmentRecord(segment.id, base, segment.offset, entries, segment.copy_of)
+    def release(self, lease: Lease) -> None:
+        """Release a lease."""
+        self.store.release(self.owner, self.session, lease)
 
+    def is_leased(self, branch: UUID) -> bool:
+        """Return whether any process holds a lease on a branch."""
+        return self.store.is_leased(self.owner, self.session, branch)
 
-def change_of(record: BranchRecord, old: Segment, new: Segment) -> ChangeBranch:
-    """Return the change that replaces the tail `old` of a branch by `new`."""
-    if new is old:
-        return ChangeBranch(record)
-    old_ids = {segment.id.int for segment, _ in old.chain()}
-    added = [segment_record(segment) for segment, _ in new.chain() if segment.id.int not in old_ids]
-    return ChangeBranch(record, added[0], tuple(added[1:]))
+    def runs(self, branch: UUID) -> list[RunRecord]:
+        """Return the runs of a branch, newest first."""
+        return self.store.runs(self.owner, self.session, branch)
 
+    def last_run(self, branch: UUID) -> RunRecord | None:
+        """Return the newest run of a branch, if any."""
+        return self.store.last_run(self.owner, self.session, branch)
 
-def branch_record(
-    branch: Branch, tail: Segment, system: UUID | None, grants: Grants
-) -> BranchRecord:
-    """Return the record of a branch with this state and the version last seen."""
-    resources, capabilities = grants.columns
-    return BranchRecord(
-        id=branch.id,
-        name=branch.name,
-        created=branch.created_us,
-        system=system,
-        segment=tail.id,
-        length=len(branch.tail),
-        resources=resources,
-        capabilities=capabilities,
-        metadata=dict(branch.metadata),
-        version=branch.version,
-    )
+    def last_runs(self) -> dict[UUID, RunRecord]:
+        """Return the newest run of each branch, in one query."""
+        return self.store.last_runs(self.owner, self.session)
 
+    def events(self, branch: UUID, after: int, limit: int) -> list[EventRecord]:
+        """Return up to `limit` events of a branch past a sequence number."""
+        return self.store.events(self.owner, self.session, branch, after, limit)
 
-def merge_segments(records: Iterable[SegmentRecord], segments: dict[UUID, Segment]) -> None:
-    """Add the recorded segments to `segments`, extending those that it already has.
-
-    Raises StoreError if a base is missing or circular.
-    """
-    pending = {record.id: record for record in records}
-    while pending:
-        chain = [pending.popitem()[1]]
-        while (base := chain[-1].base) is not None and base in pending:
-            chain.append(pending.pop(base))
-        if base is not None and base not in segments:
-            raise segment_cycle(base)
-        for record in reversed(chain):
-            _merge_segment(record, segments)
-
-
-def _merge_segment(record: SegmentRecord, segments: dict[UUID, Segment]) -> None:
-    segment = segments.get(record.id)
-    if segment is not None:
-        segment.grow(record.entries)
-        return
-    base = None if record.base is None else segments[record.base]
-    if base is not None:
-        base.shared = max(base.shared, record.offset - base.offset)
-    segments[record.id] = Segment(record.entries, base, record.offset, stored=True, id=record.id)
+    def last_event(self, branch: UUID) -> int:
+        """Return the sequence number of the last event of a branch; 0 if there is none."""
+        return self.store.last_event(self.owner, self.session, branch)

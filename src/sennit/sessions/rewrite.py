@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sennit.errors import ConflictError, ExistsError
+from sennit.errors import ConflictError
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.grants import NO_GRANTS, UNFENCED
-from sennit.sessions.repository import branch_record, message_record, segment_record
+from sennit.sessions.plan import Plan, add_branch
+from sennit.sessions.records import branch_record, message_record, segment_record
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import (
-    AddBranch,
     AddEvents,
     AddMessages,
+    BranchHead,
     Change,
     ChangeBranch,
     PutRun,
@@ -57,7 +58,7 @@ def rewrite(
     for remaining in reversed(range(_MAX_ATTEMPTS)):
         with session.lock:
             try:
-                return _rewrite_once(branch, plan, run_changes)
+                return session.repository.write(_RewritePlan(branch, plan, run_changes))
             except ConflictError:
                 # A concurrent append, or a lost lease.
                 session.refresh()
@@ -66,84 +67,60 @@ def rewrite(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _rewrite_once(
-    branch: Branch, plan: Rewrite, run_changes: Sequence[PutRun | AddEvents]
-) -> Branch | None:
-    length = _replaced_length(branch, plan)
-    tail = branch._tail
-    retained = [uid for uid in tail.between(0, length) if uid not in plan.drop]
-    rest = tail.between(length, tail.total)
-    order = [*retained, *(message.id for message in plan.put), *rest]
-    if plan.aside is None:
-        _apply(branch, plan, order, None, run_changes)
-        return None
+class _RewritePlan(Plan["Branch | None"]):
+    result: Branch | None
+    _tail: Segment
 
-    def make(name: str) -> Branch:
-        replaced = _draft_replaced_branch(branch, length, name, plan.aside)
-        try:
-            _apply(branch, plan, order, replaced, run_changes)
-        except ExistsError:
-            branch.session.refresh()  # another process took the name
-            raise
-        return replaced
+    def __init__(
+        self, branch: Branch, rewrite: Rewrite, run_changes: Sequence[PutRun | AddEvents]
+    ) -> None:
+        super().__init__(branch.session, None, *run_changes)
+        self._branch, self._rewrite = branch, rewrite
 
-    return branch.session._with_free_name(None, f"{branch.name}_above", make)
+    def prepare(self) -> None:
+        branch, rewrite, tail = self._branch, self._rewrite, self._branch.tail
+        length = _replaced_length(branch, rewrite)
+        retained = [uid for uid in tail.between(0, length) if uid not in rewrite.drop]
+        put = (message.id for message in rewrite.put)
+        self._tail = Segment([*retained, *put, *tail.between(length, tail.total)])
+        if rewrite.aside is not None:
+            self.result = Branch(
+                self.session,
+                self.session.branches.free_name(None, f"{branch.name}_above"),
+                tail=tail.fork(length),
+                system=branch.system_id,
+                grants=NO_GRANTS if branch.fenced else UNFENCED,
+                id=rewrite.aside,
+                metadata={"forked_from": self.session.origin_of(branch, length)},
+            )
+
+    def changes(self) -> Sequence[Change]:
+        branch = self._branch
+        changes: list[Change] = [AddMessages(tuple(map(message_record, self._rewrite.put)))]
+        if self.result is not None:
+            changes.append(add_branch(self.result))
+        record = branch_record(branch, self._tail, branch.system_id, branch.grants)
+        return [*changes, ChangeBranch(record, segment_record(self._tail)), *self.extras]
+
+    def apply(self, heads: Sequence[BranchHead]) -> bool:  # noqa: ARG002
+        for message in self._rewrite.put:
+            self.session.messages._insert(message)
+        if self.result is not None:
+            self.result = self.session.branches.include_draft(self.result)
+        self._branch._apply(self._tail, self._branch.system_id, self._branch.grants)
+        return False
+
+    def can_retry(self) -> bool:
+        return self.result is not None and self.result.name in self.session.branches.named
 
 
 def _replaced_length(branch: Branch, plan: Rewrite) -> int:
     if plan.through is None:
         return 0
-    position = branch._tail.position(plan.through)
+    position = branch.tail.position(plan.through)
     if position is None:
         raise ConflictError(
             f"Message {plan.through} is no longer on branch {branch.name!r}, which another writer "
             f"has rewritten; nothing was changed."
         )
     return position + 1
-
-
-def _draft_replaced_branch(branch: Branch, length: int, name: str, id: UUID | None) -> Branch:
-    """Return an unregistered branch that shares the replaced history."""
-    return Branch(
-        branch.session,
-        name,
-        tail=branch._tail.fork(length),
-        system=branch._system,
-        grants=NO_GRANTS if branch.fenced else UNFENCED,
-        id=id,
-        metadata={"forked_from": branch.session.origin_of(branch, length)},
-    )
-
-
-def _apply(
-    branch: Branch,
-    plan: Rewrite,
-    order: list[UUID],
-    replaced: Branch | None,
-    run_changes: Sequence[PutRun | AddEvents],
-) -> None:
-    session = branch.session
-    tail = Segment(order, stored=session._repository is not None)
-    if session._repository is None:
-        session._run_log.check(run_changes)
-        for change in run_changes:
-            session._run_log.apply(change)
-    else:
-        session._repository.write([*_changes(branch, plan, tail, replaced), *run_changes])
-        branch.version += 1
-    for message in plan.put:
-        session._messages._insert(message)
-    if replaced is not None:
-        session._branches._insert(replaced)
-        session._branches_by_name[replaced.name] = replaced
-    branch._tail = tail
-    branch._changed()
-
-
-def _changes(branch: Branch, plan: Rewrite, tail: Segment, replaced: Branch | None) -> list[Change]:
-    changes: list[Change] = [AddMessages(tuple(map(message_record, plan.put)))]
-    if replaced is not None:
-        record = branch_record(replaced, replaced._tail, replaced._system, replaced._grants)
-        changes.append(AddBranch(record, segment_record(replaced._tail)))
-    record = branch_record(branch, tail, branch._system, branch._grants)
-    return [*changes, ChangeBranch(record, segment_record(tail))]

@@ -10,51 +10,70 @@ applied, so a refused change has no effect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from itertools import chain
+from threading import RLock
 from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Self,
-    SupportsIndex,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, cast, overload
 from uuid import UUID
 
-from sennit.containers.element import Element, Ref
+from sennit import clock
+from sennit.containers.element import Element, Ref, key_of
 from sennit.containers.flow import Flow
 from sennit.containers.pile import Pile
 from sennit.errors import (
     ExistsError,
     InvalidTypeError,
+    OutOfRangeError,
+    ValidationError,
     short_repr,
 )
 from sennit.messages.content import SystemContent
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
-from sennit.sessions.async_method import async_method
-from sennit.sessions.branch import Branch
-from sennit.sessions.branches import DEFAULT_BRANCH, Branches, BranchRef, BranchRegistry
+from sennit.sessions.async_method import async_method, planned
+from sennit.sessions.branch import Branch, LeaseTerms
+from sennit.sessions.branches import DEFAULT_BRANCH, RAISE, Branches, BranchPile, BranchRef
+from sennit.sessions.detached import DetachedRepository
 from sennit.sessions.grants import (
-    UNFENCED,
+    Capabilities,
+    Grants,
+    Resources,
+    capability_names,
+    resource_names,
 )
-from sennit.sessions.repository import SessionRepository
+from sennit.sessions.plan import AppendPlan, BranchPlan, BranchUpdate, Plan
+from sennit.sessions.refresh import apply_snapshot
+from sennit.sessions.repository import Repository, SessionRepository
 from sennit.sessions.segments import Segment, erase
-from sennit.sessions.views import Conversations
-from sennit.stores.records.sessions import DescribeSession, RemoveMessages, SessionRecord
+from sennit.sessions.unarchived import ArchiveIndex
+from sennit.sessions.views import Conversations, MessagePile
+from sennit.stores.records.sessions import (
+    BranchHead,
+    DescribeSession,
+    PutStarts,
+    RemoveBranch,
+    RemoveMessages,
+    RenameBranch,
+    SessionRecord,
+    branch_name,
+)
 
 if TYPE_CHECKING:
     from sennit.messages.parts import GroupRole, MessageGroup, Part
     from sennit.services.registry import ServiceRegistry
+    from sennit.stores.records.commits import ArchiveRecord
 
 ASSISTANT = "assistant"
 """The default sender of model replies."""
+_Default = TypeVar("_Default")
+_FORK_NUMBER = re.compile(r"_fork_\d+$")
 
 
-class SessionCore(BranchRegistry):
+class SessionCore(Element):
     """Messages, and branches over them; thread-safe."""
 
     def __init__(
@@ -74,6 +93,20 @@ class SessionCore(BranchRegistry):
         tools it may call, by default an empty registry.
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
+        self.lock = RLock()
+        self._messages = MessagePile(self)
+        self._branches = BranchPile(self)
+        self.repository: Repository = DetachedRepository(self)
+        """Reads and writes what is not in memory."""
+        self.archives = ArchiveIndex()
+        """The entries that commits cover, as of the last refresh."""
+        self.pending_default: Branch | None = None
+        """The default branch from its first append until that is stored."""
+        self.generation = 0
+        """Increases with every local change, so that a refresh detects changes during its read."""
+        self.last_seen_write: int | None = None
+        """The time of the last write that was loaded from the store."""
+        self._key: str | None = None
         self._services = None if services is None else service_registry(services)
         self._user, self._agent = party(user, "user"), party(agent, "agent")
         if conversations is not None:
@@ -88,10 +121,40 @@ class SessionCore(BranchRegistry):
 
     def _keep(self, record: SessionRecord, repository: SessionRepository) -> None:
         """Bind this session to a store and load its state."""
-        self._key, self._repository = record.key, repository
+        self._key, self.repository = record.key, repository
         self._user = party(record.user, "user")
         self._created, self._metadata = record.created, MappingProxyType(record.metadata)
-        self._apply_snapshot(repository.load(), {}, repository.archived(after=0))
+        apply_snapshot(self, repository.load(), {}, repository.archived(after=0))
+
+    def refresh(self) -> None:
+        """Load what other processes have written to the store; a no-op without a store."""
+        self.repository.refresh(self)
+
+    arefresh = async_method(refresh)
+
+    def was_written(self, plan: Plan[Any]) -> None:
+        """Handle a plan that was just written to the store; a hook."""
+
+    def add_archive(self, archive: ArchiveRecord) -> None:
+        """Add the archive of a commit that this process just made."""
+        with self.lock:
+            self.generation += 1
+            self.archives.add([archive])
+
+    @property
+    def messages(self) -> MessagePile:
+        """All messages by id, whether on a branch or not."""
+        return self._messages
+
+    @property
+    def branches(self) -> BranchPile:
+        """All branches, by id."""
+        return self._branches
+
+    @cached_property
+    def conversations(self) -> Flow[Message, Branch]:
+        """Messages and branches as a flow."""
+        return Conversations(self.messages, self.branches)
 
     @property
     def key(self) -> str | None:
@@ -131,6 +194,216 @@ class SessionCore(BranchRegistry):
         target = None if branch is None else self.get_branch(branch)
         return await ask_service(self, name, target, arguments)
 
+    @property
+    def default_branch(self) -> Branch:
+        """The branch named "main", created on first access."""
+        with self.lock:
+            branch = self.branches.named.get(DEFAULT_BRANCH)
+            if branch is not None:  # an empty branch is falsy, like a list
+                return branch
+            try:
+                return self.create_branch(DEFAULT_BRANCH)
+            except ExistsError:  # another process created it first
+                return self.get_branch(DEFAULT_BRANCH)
+
+    @planned
+    def create_branch(
+        self,
+        name: str | None = None,
+        *,
+        system: Message | UUID | str | None = None,
+        capabilities: Capabilities | None = None,
+        resources: Resources | None = None,
+    ) -> Plan[Branch]:
+        """Create an empty branch.
+
+        `system` is a system message or its text. `resources` and `capabilities` are the names of
+        the services and output schemas it may use ("*" for all). With neither, it may use the
+        objects that the program passes.
+        Raises ExistsError if the name is taken.
+        """
+        grants = Grants.given(resources, capabilities)
+        return BranchPlan(self, name, system=self._resolve_system(system), grants=grants)
+
+    acreate_branch = async_method(create_branch)
+
+    @overload
+    def get_branch(self, branch: BranchRef) -> Branch: ...
+    @overload
+    def get_branch(self, branch: BranchRef, default: _Default) -> Branch | _Default: ...
+    def get_branch(self, branch: BranchRef, default: Any = RAISE) -> Any:
+        """Return the branch with that id or name, or the default; raises NotFoundError."""
+        return self.branches.get(branch, default)
+
+    @planned
+    def remove_branch(self, branch: BranchRef) -> Plan[Branch]:
+        """Remove a branch; messages and other branches stay. Raises NotFoundError."""
+        target = self.get_branch(branch)
+
+        def apply() -> None:
+            self.branches.discard(target)
+
+        return Plan(self, target, RemoveBranch(target.id), on_written=apply)
+
+    @planned
+    def rename_branch(self, branch: BranchRef, name: str) -> Plan[None]:
+        """Rename a branch; of concurrent renames, the last one wins.
+
+        Raises ExistsError if another branch has the name, and ValidationError for "main", the
+        default wherever no branch is named.
+        """
+        target, new_name = self.get_branch(branch), branch_name(name)
+        if target.name == DEFAULT_BRANCH != new_name:
+            raise ValidationError(
+                f"Branch {DEFAULT_BRANCH!r} cannot be renamed, as it is the default wherever no "
+                f"branch is named; fork it under the name {new_name!r} instead."
+            )
+        if target.name != new_name:  # else it is written too, as memory may be stale
+            self.branches.check_free(new_name)
+
+        def apply() -> None:
+            if target in self.branches:
+                self.branches.rename({target: new_name})
+
+        return Plan(self, None, RenameBranch(target.id, new_name), on_written=apply)
+
+    aremove_branch = async_method(remove_branch)
+    arename_branch = async_method(rename_branch)
+
+    def get_branch_system(self, branch: BranchRef) -> Message | None:
+        """Return the system message of a branch, if it has one."""
+        return self.get_branch(branch).system
+
+    def set_branch_system(self, branch: BranchRef, system: Message | UUID | str | None) -> None:
+        """Set or remove the system message of a branch; the history stays as it is."""
+        with self.lock:
+            target, message = self.get_branch(branch), self._resolve_system(system)
+            if message is None:
+                target._set_system(None)
+            else:
+                self.append_messages((message,), [target])
+
+    def append_messages(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """Store messages and append them to branches that lack them; raises ConflictError."""
+        self.repository.write(AppendPlan(self, None, messages, branches))
+
+    def update_branch(
+        self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
+    ) -> None:
+        """Change a branch; raises ConflictError if its version is stale."""
+        self.repository.write(BranchUpdate(branch, tail, system, grants))
+
+    def ensure_branch_system(self, branch: BranchRef, system: Message | str) -> None:
+        """Set the system message of a branch unless it already has the same content."""
+        with self.lock:
+            message, current = self._resolve_system(system), self.get_branch(branch).system
+            assert message is not None
+            if current is None or not current.content.says_the_same(message.content):
+                self.set_branch_system(branch, message)
+
+    aset_branch_system = async_method(set_branch_system)
+
+    @planned
+    def fork(
+        self,
+        branch: BranchRef,
+        *,
+        at: Ref | int | None = None,
+        name: str | None = None,
+        capabilities: Capabilities | Literal[True] | None = None,
+        resources: Resources | Literal[True] | None = None,
+        system: Message | UUID | str | Literal[True] | None = None,
+    ) -> Plan[Branch]:
+        """Create a branch that shares the history of another, in constant time.
+
+        It shares the messages up to and including `at`, a message or an index (default: the last).
+        True copies the capabilities, resources or system message of the source; None, the default,
+        sets none. A fork of a branch without grants has no grants either.
+        """
+        source = self.get_branch(branch)
+        return self.plan_fork(
+            source,
+            _length_through(source, at),
+            name=name,
+            grants=_fork_grants(source, resources, capabilities),
+            system=source.system_id if system is True else self._resolve_system(system),
+        )
+
+    @planned
+    def fork_history(
+        self,
+        source: Branch,
+        length: int,
+        *,
+        name: str | None,
+        grants: Grants,
+        system: Message | UUID | None,
+        lease: LeaseTerms | None = None,
+    ) -> Plan[Branch]:
+        """Fork after the first `length` messages, not counting the system message.
+
+        A `lease` for its first run is acquired in the same write. Raises ConflictError if another
+        process has changed the history since the last refresh.
+        """
+        return self.plan_fork(source, length, name=name, grants=grants, system=system, lease=lease)
+
+    afork = async_method(fork)
+    afork_history = async_method(fork_history)
+
+    def plan_fork(
+        self,
+        source: Branch,
+        length: int,
+        *,
+        name: str | None,
+        grants: Grants,
+        system: Message | UUID | None,
+        messages: Sequence[Message] = (),
+        lease: LeaseTerms | None = None,
+    ) -> Plan[Branch]:
+        """Return the plan of a fork; new `messages` are appended to it in the same write."""
+        return BranchPlan(
+            self,
+            name,
+            stem=f"{_FORK_NUMBER.sub('', source.name)}_fork",  # also of a fork of a fork
+            tail=source.tail.fork(length, [message.id for message in messages]),
+            system=system,
+            grants=grants,
+            metadata={"forked_from": self.origin_of(source, length)},
+            messages=messages,
+            source_version=source.version,
+            lease=lease,
+        )
+
+    def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
+        """Return the `forked_from` metadata of a fork that shares `length` messages."""
+        return {
+            "branch_id": str(source.id),
+            "branch_name": source.name,
+            "created_at": clock.to_iso(source.created_us),
+            "message_count": length + (source.system_id is not None),
+        }
+
+    def _resolve_system(self, system: Any) -> Message | None:
+        """Return the message for a system message, its id or its text, without storing it."""
+        if system is None:
+            return None
+        by_id = not isinstance(system, Message) and key_of(system) is not None
+        message = self.messages.get(system) if by_id else system
+        if isinstance(message, str):
+            message = Message(SystemContent(system_message=message))
+        if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
+            raise InvalidTypeError(
+                f"A system message is a text or a Message with a SystemContent, got "
+                f"{short_repr(system)}."
+            )
+        existing = self.messages.get(message, message)
+        if existing is not message and not existing.content.says_the_same(message.content):
+            raise ExistsError(
+                f"The session already has message {message.id} with a different content."
+            )
+        return message
+
     @overload
     def add_message(self, message: Message, branch: Branches, /) -> Message: ...
     @overload
@@ -154,9 +427,10 @@ class SessionCore(BranchRegistry):
     def add_message(
         self, message: Mapping[str, Any], *, branches: Branches | None = None
     ) -> MessageGroup: ...
+    @planned
     def add_message(
         self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
-    ) -> Any:
+    ) -> Plan[Any]:
         """Add a Message, or a message given by role and parts, to branches.
 
         A Message is stored once and appended to the branches that lack it; without branches it is
@@ -165,113 +439,48 @@ class SessionCore(BranchRegistry):
         and returns a MessageGroup; so does an OpenAI-style dict such as
         `{"role": "user", "content": "Hello"}`. The role "system" sets the system message.
         """
-        with self.lock:
-            result, new, targets = self._resolve(message, parts, branches, role)
-            if targets is None:
-                is_system = isinstance(new[0].content, SystemContent)
-                if not is_system and self._create_default_branch(new):
-                    return result
-                targets = [self.default_branch]
-            if new:
-                self.append_messages(new, targets)
-        return result
+        if isinstance(message, Message) and role is None:
+            if parts is not None:
+                branches = _only_branches(parts, branches)
+            return self._plan_message(message, self.branches.resolve(branches))
+        if role is not None and message is not None:
+            raise InvalidTypeError("add_message takes a message or a role=, not both.")
+        group = self._group(message if role is None else role, parts)
+        targets = None if branches is None else self.branches.resolve(branches)
+        return AppendPlan(self, group, group.messages, targets)
 
-    @overload
-    async def aadd_message(self, message: Message, branch: Branches, /) -> Message: ...
-    @overload
-    async def aadd_message(
-        self, message: Message, *, branches: Branches | None = None
-    ) -> Message: ...
-    @overload
-    async def aadd_message(
-        self,
-        message: GroupRole,
-        parts: str | Part | Iterable[Part],
-        branches: Branches | None = None,
-    ) -> MessageGroup: ...
-    @overload
-    async def aadd_message(
-        self,
-        *,
-        role: GroupRole,
-        parts: str | Part | Iterable[Part],
-        branches: Branches | None = None,
-    ) -> MessageGroup: ...
-    @overload
-    async def aadd_message(
-        self, message: Mapping[str, Any], *, branches: Branches | None = None
-    ) -> MessageGroup: ...
-    async def aadd_message(
-        self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
-    ) -> Any:
-        """`add_message` for async callers; concurrent calls share one group commit."""
-        repository = self._repository
-        if repository is None:
-            add: Any = self.add_message
-            return add(message, parts, branches, role=role)
-        with self.lock:
-            result, new, targets = self._resolve(message, parts, branches, role)
-        if targets is None and isinstance(new[0].content, SystemContent):
-            await self._aappend_messages(new, [await self._adefault_branch()])
-        elif targets is None:
-            await self._aappend_first(repository, new)
-        elif new:
-            await self._aappend_messages(new, targets)
-        return result
+    def _plan_message(self, message: Message, branches: Sequence[Branch]) -> Plan[Message]:
+        stored = self.messages.by_key(message.id.int)
+        if stored is None:
+            return AppendPlan(self, message, (message,), branches)
+        if stored is not message and not stored.content.says_the_same(message.content):
+            raise ExistsError(
+                f"The session already has message {message.id} with a different content; clone() "
+                f"it to get a new id."
+            )
+        lacking = [branch for branch in branches if stored.id not in branch]
+        return AppendPlan(self, stored, (stored,) if lacking else (), lacking)
 
+    @planned
     def add_messages(
         self, messages: Iterable[Message], *, branches: Branches | None = None
-    ) -> list[Message]:
+    ) -> Plan[list[Message]]:
         """Add several new messages in order, all or none.
 
         Raises ExistsError if the session has one of them already.
         """
-        with self.lock:
-            new, targets = self._resolve_new(messages, branches)
-            if new:
-                self.append_messages(new, targets)
-        return new
-
-    async def aadd_messages(
-        self, messages: Iterable[Message], *, branches: Branches | None = None
-    ) -> list[Message]:
-        """`add_messages` for async callers; concurrent calls share one group commit."""
-        with self.lock:
-            new, targets = self._resolve_new(messages, branches)
-        if new:
-            await self._aappend_messages(new, targets)
-        return new
-
-    def _resolve_new(
-        self, messages: Iterable[Message], branches: Branches | None
-    ) -> tuple[list[Message], list[Branch]]:
         new: dict[int, Message] = {}
         for message in messages:
             if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidTypeError(f"add_messages takes messages, got {short_repr(message)}.")
-            if message.id.int in new or message in self._messages:
+            if message.id.int in new or message in self.messages:
                 raise ExistsError(f"The session already has message {message.id}.")
             new[message.id.int] = message
-        return list(new.values()), self._targets(branches)
+        added = list(new.values())
+        return AppendPlan(self, added, added, self.branches.resolve(branches))
 
-    def _resolve(
-        self, message: Any, parts: Any, branches: Any, role: Any
-    ) -> tuple[Any, Sequence[Message], list[Branch] | None]:
-        """Validate the arguments; return the result, the messages to add and the target branches.
-
-        The branches are None for a default branch that does not exist yet.
-        """
-        if isinstance(message, Message) and role is None:
-            if parts is not None:
-                branches = _only_branches(parts, branches)
-            return self._resolve_message(message, branches)
-        if role is not None and message is not None:
-            raise InvalidTypeError("add_message takes a message or a role=, not both.")
-        group = self._group(message if role is None else role, parts)
-        if branches is not None:
-            return group, group.messages, self._targets(branches)
-        main = self._branches_by_name.get(DEFAULT_BRANCH)
-        return group, group.messages, None if main is None else [main]
+    aadd_message = async_method(add_message)
+    aadd_messages = async_method(add_messages)
 
     def _group(self, source: Any, parts: Any) -> MessageGroup:
         """Return the message group of a role with parts, or of an OpenAI-style dict."""
@@ -293,48 +502,6 @@ class SessionCore(BranchRegistry):
     def _sender(self, role: str) -> SenderRecipient:
         return {"user": self._user, ASSISTANT: self._agent}.get(role, role)
 
-    async def _adefault_branch(self) -> Branch:
-        import asyncio  # slow to import; only async callers need it
-
-        return await asyncio.to_thread(lambda: self.default_branch)
-
-    def _create_default_branch(self, messages: Sequence[Message]) -> bool:
-        """Create the default branch with its first messages; return False if it exists."""
-        try:
-            tail = Segment(
-                [message.id for message in messages], stored=self._repository is not None
-            )
-            self._create_branch(DEFAULT_BRANCH, tail, None, UNFENCED, messages=messages)
-        except ExistsError:
-            return False
-        return True
-
-    async def _aappend_first(
-        self, repository: SessionRepository, messages: Sequence[Message]
-    ) -> None:
-        """Append the first messages of the default branch, creating it if needed."""
-        from sennit.sessions.first_append import FirstAppend  # slow to import
-
-        with self.lock:
-            first_append = FirstAppend(self, repository, messages, DEFAULT_BRANCH)
-        await repository.submit(first_append.changes, first_append.apply, first_append.fallback)
-        self._was_kept(messages, [self.get_branch(DEFAULT_BRANCH)])
-
-    def _resolve_message(
-        self, message: Message, branches: Branches | None
-    ) -> tuple[Message, Sequence[Message], list[Branch]]:
-        targets = self._targets(branches)
-        stored = self._messages.by_key(message.id.int)
-        if stored is None:
-            return message, (message,), targets
-        if stored is not message and not stored.content.says_the_same(message.content):
-            raise ExistsError(
-                f"The session already has message {message.id} with a different content; clone() "
-                f"it to get a new id."
-            )
-        lacking = [branch for branch in targets if stored.id not in branch]
-        return stored, (stored,) if lacking else (), lacking
-
     @overload
     def remove_message(self, message: Ref) -> Message: ...
     @overload
@@ -354,25 +521,14 @@ class SessionCore(BranchRegistry):
         """
         with self.lock:
             removed = self._resolve_messages(messages)
-            if removed and self._repository is not None:
-                self._repository.write([RemoveMessages(tuple(message.id for message in removed))])
-            systems = {branch: branch.system_id for branch in self._branches}
-            for branch in [
-                branch for message in removed for branch in self._forget_message(message)
-            ]:
-                if branch.system_id == systems[branch]:
-                    branch.version += 1  # else the store may not have raised the version
-            # In other cases the new versions are only known to the store.
-            if len(removed) > 1 or any(
-                branch.system_id != old_system for branch, old_system in systems.items()
-            ):
-                self.refresh()
+            if removed:
+                self.repository.write(_RemovalPlan(self, removed))
             return removed
 
     def _resolve_messages(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
         """Resolve references and groups to distinct messages; raises NotFoundError."""
         groups = ((ref,) if isinstance(ref, _REFS) else _members(ref) for ref in messages)
-        return list(dict.fromkeys(map(self._messages.get, chain.from_iterable(groups))))
+        return list(dict.fromkeys(map(self.messages.get, chain.from_iterable(groups))))
 
     def lose(self, messages: Iterable[UUID]) -> None:
         """Drop messages from memory that were erased in the store, where no branch had them.
@@ -381,73 +537,105 @@ class SessionCore(BranchRegistry):
         """
         with self.lock:
             for uid in messages:
-                if uid in self._messages:
-                    self._forget_message(self._messages.get(uid))
+                if uid in self.messages:
+                    self.forget_message(self.messages.get(uid))
 
-    def _forget_message(self, message: Message) -> list[Branch]:
+    def forget_message(self, message: Message) -> list[Branch]:
         """Drop an erased message from memory; return the branches that had it."""
-        segment_keys = erase(message.id, (branch._tail for branch in self._branches))
+        segment_keys = erase(message.id, (branch._tail for branch in self.branches))
         changed = [
-            branch for branch in self._branches if branch._drop_erased(message.id, segment_keys)
+            branch for branch in self.branches if branch._drop_erased(message.id, segment_keys)
         ]
-        self._messages._discard(message)
-        self._run_log.forget_message(message.id)
-        self._labels = {key: label for key, label in self._labels.items() if key[0] != message.id}
+        self.messages._discard(message)
         return changed
 
     def describe(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of the session."""
-        copied = plain_dict(metadata, "metadata")
-        with self.lock:
-            if self._repository is not None:
-                self._repository.write([DescribeSession(copied)])
-            self._metadata = MappingProxyType(copied)
+        self._describe(plain_dict(metadata, "metadata"))
 
     async def adescribe(self, metadata: Mapping[str, Any]) -> None:
         """`describe` for async callers."""
-        import asyncio  # slow to import; only async callers need it
+        await self._adescribe(await self.repository.read(lambda: plain_dict(metadata, "metadata")))
 
-        copied = await asyncio.to_thread(plain_dict, metadata, "metadata")
-
+    @planned
+    def _describe(self, metadata: dict[str, Any]) -> Plan[None]:
         def apply() -> None:
-            self._metadata = MappingProxyType(copied)
+            self._metadata = MappingProxyType(metadata)
 
-        await self._achange(DescribeSession(copied), apply)
+        return Plan(self, None, DescribeSession(metadata), on_written=apply)
+
+    _adescribe = async_method(_describe)
+    aremove_message = async_method(remove_message)
+    aremove_messages = async_method(remove_messages)
 
     def _import_conversations(self, conversations: Flow[Message, Any]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
                 f"conversations must be a Flow, got {short_repr(conversations)}."
             )
-        self.append_messages(list(Pile(conversations.items, item_type=Message)), [])
-        if isinstance(conversations, Conversations):
-            self._put_starts(conversations.starts())
+        self.add_messages(Pile(conversations.items, item_type=Message))
+        if isinstance(conversations, Conversations) and (starts := conversations.starts()):
+            self.repository.record(PutStarts(tuple(starts.items())))
         for progression in conversations.progressions:
-            name = self._free_name(progression.name, "branch")
-            tail = Segment(stored=self._repository is not None)
-            branch = self._create_branch(name, tail, None, UNFENCED, id=progression.id)
-            branch.extend(list(progression))
-
-    @overload
-    async def aremove_message(self, message: Ref) -> Message: ...
-    @overload
-    async def aremove_message(self, message: MessageGroup) -> MessageGroup: ...
-    async def aremove_message(self, message: Any) -> Message | MessageGroup:
-        """`remove_message` for async callers."""
-        import asyncio  # slow to import; only async callers need it
-
-        return await asyncio.to_thread(self.remove_message, message)
-
-    aremove_messages = async_method(remove_messages)
+            plan = BranchPlan(self, progression.name, id=progression.id)
+            self.repository.write(plan).extend(list(progression))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({len(self._messages)} messages, "
-            f"{len(self._branches)} branches, id={str(self._id)!r})"
+            f"{type(self).__name__}({len(self.messages)} messages, "
+            f"{len(self.branches)} branches, id={str(self._id)!r})"
         )
+
+
+class _RemovalPlan(Plan[None]):
+    """Messages to erase from all branches and the session."""
+
+    def __init__(self, session: SessionCore, removed: Sequence[Message]) -> None:
+        super().__init__(session, None, RemoveMessages(tuple(message.id for message in removed)))
+        self._removed = removed
+
+    def apply(self, heads: Sequence[BranchHead]) -> bool:  # noqa: ARG002
+        branches = self.session.branches
+        systems = {branch: branch.system_id for branch in branches}
+        for message in self._removed:
+            for branch in self.session.forget_message(message):
+                if branch.system_id == systems[branch]:
+                    branch.version += 1  # else the store may not have raised the version
+        # In other cases the new versions are only known to the store.
+        return len(self._removed) > 1 or any(
+            branch.system_id != old_system for branch, old_system in systems.items()
+        )
+
+
+def _length_through(branch: Branch, at: Ref | int | None) -> int:
+    """Return the number of messages up to and including `at`."""
+    if at is None:
+        return branch.tail.total
+    try:
+        index = branch._position(at) if type(at) is int else branch.index(cast("Ref", at))
+    except OutOfRangeError as error:
+        raise OutOfRangeError(f"Cannot fork branch {branch.name!r} there. {error}") from None
+    return index + (branch.system_id is None)
+
+
+def _fork_grants(
+    source: Branch,
+    resources: Resources | Literal[True] | None,
+    capabilities: Capabilities | Literal[True] | None,
+) -> Grants:
+    """Return the grants of a fork: True copies those of the source, None grants nothing.
+
+    A source that is not fenced makes a fork that is not fenced, unless names are passed.
+    """
+    if not source.fenced and resources in (None, True) and capabilities in (None, True):
+        return source.grants
+    return Grants(
+        source.resources if resources is True else resource_names(resources),
+        source.capabilities if capabilities is True else capability_names(capabilities),
+    )
 
 
 _REFS = (UUID, str, Element)

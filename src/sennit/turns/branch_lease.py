@@ -15,7 +15,6 @@ from asyncio import (
     ensure_future,
     get_running_loop,
     sleep,
-    to_thread,
 )
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -74,17 +73,7 @@ async def hold_lease(
 
     With `on_busy` the lease is waited for, and `on_busy` is awaited with the holder on each retry.
     """
-    if not runs.durable:
-        branch_lease = await _acquire_with_retries(
-            partial(_acquire_in_memory, runs, holder), on_busy
-        )
-        try:
-            yield branch_lease
-        finally:
-            if not branch_lease.released:
-                runs.release(branch_lease.lease)
-        return
-    branch_lease = await _acquire_with_retries(partial(_acquire_durable, runs, holder), on_busy)
+    branch_lease = await _acquire_with_retries(runs, holder, on_busy)
     beating = _Heartbeat(runs, branch_lease)
     try:
         yield branch_lease
@@ -95,13 +84,13 @@ async def hold_lease(
 
 
 async def _acquire_with_retries(
-    acquire: Callable[[], Awaitable[BranchLease]], on_busy: BusyHandler | None
+    runs: RunRepository, holder: str, on_busy: BusyHandler | None
 ) -> BranchLease:
     """Acquire a lease; raise ConflictError if a run holds it, or a brief holder for too long."""
     retries = 0
     while True:
         try:
-            return await acquire()
+            return await _acquire(runs, holder)
         except ConflictError as error:
             brief = error.holder.endswith(_BRIEF_SUFFIX) and retries < _BRIEF_RETRIES
             if not brief and (on_busy is None or not error.holder):
@@ -115,7 +104,7 @@ async def _acquire_with_retries(
 async def revoke_lease(runs: RunRepository, holder: str) -> None:
     """End the lease of a run in another process, unless that has released it."""
     with suppress(ConflictError):
-        await finish_uncancelled(to_thread(_revoke, runs, holder))
+        await finish_uncancelled(runs.read(partial(_revoke, runs, holder)))
 
 
 def _revoke(runs: RunRepository, holder: str) -> None:
@@ -123,36 +112,27 @@ def _revoke(runs: RunRepository, holder: str) -> None:
     runs.release(runs.acquire(holder, 1))
 
 
-async def _acquire_in_memory(runs: RunRepository, holder: str) -> BranchLease:
-    return _acquire_and_load(runs, holder)
-
-
-async def _acquire_durable(runs: RunRepository, holder: str) -> BranchLease:
+async def _acquire(runs: RunRepository, holder: str) -> BranchLease:
     """Acquire the lease in a group commit, which nearly always returns the whole branch state.
 
     If cancelled, release the lease once it is acquired.
     """
-    acquisition = runs.take(holder, _LEASE_TTL_US)
     try:
-        if acquisition.written is not None:
-            await _release_if_cancelled(
-                runs, acquisition.written, lambda _: acquisition.taken.lease
-            )
+        grant, as_known = await _release_if_cancelled(
+            runs, runs.take(holder, _LEASE_TTL_US), lambda acquisition: acquisition.grant.lease
+        )
     except ConflictError as error:
         if not is_dead(error.holder):
             raise
-        return await _acquire_in_thread(runs, partial(_acquire_and_load, runs, holder))
-    grant = acquisition.taken
-    if acquisition.as_known and (grant.run is None or grant.run.state == "ended"):
+        return await _load_in_thread(runs, partial(_take_over, runs, holder, error.holder))
+    if as_known and (grant.run is None or grant.run.state == "ended"):
         return BranchLease(grant.lease, grant.seq, None)
-    return await _acquire_in_thread(runs, partial(_load, runs, grant.lease))
+    return await _load_in_thread(runs, lambda: grant.lease)
 
 
-async def _acquire_in_thread(
-    runs: RunRepository, acquire: Callable[[], BranchLease]
-) -> BranchLease:
+async def _load_in_thread(runs: RunRepository, acquire: Callable[[], Lease]) -> BranchLease:
     return await _release_if_cancelled(
-        runs, to_thread(acquire), lambda branch_lease: branch_lease.lease
+        runs, runs.read(lambda: _load(runs, acquire())), lambda branch_lease: branch_lease.lease
     )
 
 
@@ -171,11 +151,7 @@ async def _release_if_cancelled(
 
 async def _release(runs: RunRepository, lease: Lease) -> None:
     with suppress(SennitError):  # then it expires
-        await get_running_loop().run_in_executor(None, runs.release, lease)
-
-
-def _acquire_and_load(runs: RunRepository, holder: str) -> BranchLease:
-    return _load(runs, _acquire(runs, holder))
+        await runs.read(partial(runs.release, lease))
 
 
 def _load(runs: RunRepository, lease: Lease) -> BranchLease:
@@ -187,15 +163,10 @@ def _load(runs: RunRepository, lease: Lease) -> BranchLease:
         raise
 
 
-def _acquire(runs: RunRepository, holder: str) -> Lease:
-    ttl = _LEASE_TTL_US if runs.durable else 1_000_000 * _LEASE_TTL_US
-    try:
-        return runs.acquire(holder, ttl)
-    except ConflictError as error:
-        if not is_dead(error.holder):
-            raise
-        _revoke(runs, error.holder)
-        return runs.acquire(holder, ttl)
+def _take_over(runs: RunRepository, holder: str, dead: str) -> Lease:
+    with suppress(ConflictError):
+        _revoke(runs, dead)
+    return runs.acquire(holder, _LEASE_TTL_US)
 
 
 def is_own(holder: str) -> bool:
@@ -228,7 +199,8 @@ class _Heartbeat:
     async def _renew(self) -> None:
         with suppress(SennitError):  # a lost lease fails the next write
             while True:
-                self._branch_lease.lease = await to_thread(
-                    self._runs.renew, self._branch_lease.lease, _LEASE_TTL_US
+                lease = self._branch_lease.lease
+                self._branch_lease.lease = await self._runs.read(
+                    partial(self._runs.renew, lease, _LEASE_TTL_US)
                 )
                 await sleep(_HEARTBEAT_SECONDS)

@@ -6,7 +6,7 @@ differ in nothing but what they show. One run at a time holds the branch, across
 
 from __future__ import annotations
 
-from asyncio import Task, to_thread
+from asyncio import Task
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -335,8 +335,8 @@ class ConversationSession:
         """
         if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A special turn is a SpecialTurn, got {short_repr(turn)}.")
-        if RunRepository(self._request.branch).durable:
-            await self._request.session.arefresh()
+        runs = RunRepository(self._request.branch)
+        await runs.read(runs.refresh)
         outcome = await run_special_turn(
             turn, self._request, hold_and_run, streaming=prefer_streaming
         )
@@ -417,7 +417,7 @@ class ConversationSession:
 
 
 async def _load_unfinished(runs: RunRepository) -> UnfinishedRun | None:
-    return await to_thread(find_unfinished_run, runs) if runs.durable else find_unfinished_run(runs)
+    return await runs.read(lambda: find_unfinished_run(runs))
 
 
 def _recorded_options(notes: dict[str, Any]) -> SessionOptions:

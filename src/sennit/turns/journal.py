@@ -1,8 +1,7 @@
 """The journal of a run: a write-ahead log whose events are durable before they are published.
 
 Events that arrive during a write are batched into the next one, so a fast model costs a few writes
-instead of one per token. Without a store, events are published at once. A rewrite of the branch is
-a batch of its own.
+instead of one per token. A rewrite of the branch is a batch of its own.
 
 The start of a tool call is claimed in the write that records it. If a run on another branch was
 faster, the store refuses the write; a warning replaces the event, and `refused` has the call.
@@ -10,8 +9,9 @@ faster, the store refuses the write; a warning replaces the event, and `refused`
 
 from __future__ import annotations
 
-from asyncio import Event, Task, create_task, to_thread
+from asyncio import Event, Task, create_task
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -53,7 +53,6 @@ class Journal:
 
     def __init__(self, runs: RunRepository, branch_lease: BranchLease, publish: Publish) -> None:
         self._runs, self._branch_lease, self._publish = runs, branch_lease, publish
-        self._durable = runs.durable
         self._batches: list[_Batch] = []
         self._writer: Task[None] | None = None
         self._changing_branch = False  # by the batch being written
@@ -76,9 +75,7 @@ class Journal:
         messages = [] if message is None or rewrite is not None else [message]
         starts = [] if start is None else [start]
         last = self._batches[-1] if self._batches else None
-        if not self._durable:
-            self._write_in_memory(_Batch(rewrite, messages, [event], starts))
-        elif last is None or not last.accepts(rewrite):
+        if last is None or not last.accepts(rewrite):
             self._enqueue(_Batch(rewrite, messages, [event], starts))
         else:
             last.rewrite = rewrite
@@ -92,9 +89,7 @@ class Journal:
         The record joins the last batch, or waits for the next one.
         """
         change = {run.id: PutRun(run, self._branch_lease.lease.token, release)}
-        if not self._durable:
-            self._write_in_memory(_Batch(records=change))
-        elif self._batches:
+        if self._batches:
             self._batches[-1].records.update(change)
         else:
             self._enqueue(_Batch(records=change))
@@ -112,18 +107,6 @@ class Journal:
             await self._idle.wait()
         if self._error is not None:
             raise self._error
-
-    def _write_in_memory(self, batch: _Batch) -> None:
-        try:
-            if batch.rewrite is None:
-                self._runs.note(batch.messages, self._changes(batch))
-            else:
-                self._runs.rewrite(batch.rewrite, self._changes(batch))
-        except ConflictError as error:
-            self._refuse(batch, error)
-            self._write_in_memory(batch)
-            return
-        self._publish(batch.events)
 
     def _refuse(self, batch: _Batch, error: ConflictError) -> None:
         """Drop the start of a call that another run has started; re-raise any other error."""
@@ -169,7 +152,7 @@ class Journal:
 
     async def _write_batch(self, batch: _Batch) -> None:
         if batch.rewrite is not None:
-            await to_thread(self._runs.rewrite, batch.rewrite, self._changes(batch))
+            await self._runs.read(partial(self._runs.rewrite, batch.rewrite, self._changes(batch)))
             return
         try:
             await self._runs.write(batch.messages, self._changes(batch))

@@ -121,7 +121,7 @@ def _refusal_notice(run: Run, branch_lease: BranchLease, resume: bool) -> Notice
     if run_input.at not in (None, tail.total) or run_input.last not in (None, last):
         return BRANCH_MOVED
     # Another process may have committed in the meantime.
-    reason = None if resume or not run.runs.durable else run.nothing_to_answer()
+    reason = None if resume else run.nothing_to_answer()
     return None if reason is None else Notice("error", "empty", reason)
 
 

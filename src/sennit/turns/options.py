@@ -116,6 +116,8 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True):
 
     say: tuple[Message, ...] = ()
     """Messages that are added to the branch at the start; a refused run adds none."""
+    prompted: bool = False
+    """The branch has the prompt of a special turn, which is not part of a conversation."""
     at: int | None = None
     """The number of messages, without the system message, that the branch must have at the start.
     """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -150,10 +150,8 @@ class Request:
         new_system, session = self.system, self.branch.session
         if new_system is Unset or _text_of(new_system) == _text_of(self.branch.system):
             return
-        if session.repository is not None:
-            await finish_uncancelled(to_thread(session.set_branch_system, self.branch, new_system))
-        else:
-            session.set_branch_system(self.branch, new_system)
+        set_system = partial(session.set_branch_system, self.branch, new_system)
+        await finish_uncancelled(session.repository.read(set_system))
 
     async def exec(self) -> Return:
         """Make one provider call: no tool is called and nothing is stored.

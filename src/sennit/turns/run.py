@@ -173,7 +173,9 @@ class Run:
     def nothing_to_answer(self) -> str | None:
         """Return the reason why this run has nothing to do, or None."""
         has_text = any(not message.content.empty for message in self.input.say)
-        return None if self.progress.greets or has_text else self.request.nothing_to_answer()
+        if self.progress.greets or self.input.prompted or has_text:
+            return None
+        return self.request.nothing_to_answer()
 
     @property
     def is_active(self) -> bool:

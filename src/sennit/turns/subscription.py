@@ -6,7 +6,7 @@ from the store. Either way there are no gaps: missing sequence numbers are read 
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Queue, get_running_loop, timeout, to_thread
+from asyncio import AbstractEventLoop, Queue, get_running_loop, timeout
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager, suppress
@@ -235,4 +235,4 @@ class Subscription:
         return []
 
     async def _read(self, read: Callable[[], _T]) -> _T:
-        return await to_thread(read) if self._runs.durable else read()
+        return await self._runs.read(read)

@@ -20,7 +20,7 @@ from sennit import (
 )
 from sennit.learning.export import stored_rows
 from sennit.learning.export.stored_rows import chat_from_rows
-from sennit.sessions.repository import message_record
+from sennit.sessions.records import message_record
 from sennit.stores.records.sessions import MessageRecord
 from tests.strategies import Analysis, histories
 

@@ -6,8 +6,8 @@ conversations at the same time.
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
@@ -75,13 +75,8 @@ class SessionState:
         return cls(TurnLog(options, used), options.lock)
 
     async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Run work that may block on the store in a worker thread, to its end despite cancellation.
-
-        Without a store it is called directly.
-        """
-        if not self.log.durable:
-            return work(*args, **kwargs)
-        return await finish_uncancelled(to_thread(work, *args, **kwargs))
+        """Run work that may wait for a store, to its end despite cancellation."""
+        return await finish_uncancelled(self.log.read(partial(work, *args, **kwargs)))
 
     @property
     def turns(self) -> list[Turn]:

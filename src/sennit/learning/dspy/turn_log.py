@@ -7,11 +7,11 @@ processes may write to the same branch: their turns are read before a call and b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 from threading import RLock
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sennit.learning.dspy.dspy_imports import History
 from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan, Turn
@@ -34,6 +34,8 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
+
+_R = TypeVar("_R")
 
 MAX_TRIES = 100  # of a write that conflicts with another writer
 _MAX_STALE_ENTRIES = 64  # history entries beyond max_stored_turns before they are dropped
@@ -102,10 +104,11 @@ class TurnLog:
         """True if the branch exists already."""
         return self._branch is not None
 
-    @property
-    def durable(self) -> bool:
-        """True if the branch is in a store, so access may block."""
-        return self._branch is not None and self._branch.session.repository is not None
+    async def read(self, work: Callable[[], _R]) -> _R:
+        """Return the result of work that may wait for a store."""
+        if self._branch is None:
+            return work()
+        return await self._branch.session.repository.read(work)
 
     @property
     def session(self) -> SessionCore:
@@ -173,8 +176,7 @@ class TurnLog:
         """Read the changes that other writers made to the branch."""
         with self._lock:
             if self._branch is not None:
-                if self._branch.session.repository is not None:
-                    self._branch.session.refresh()
+                self._branch.session.refresh()
                 if not self._is_synced(self._branch):
                     self._read_new_messages(self._branch)
 

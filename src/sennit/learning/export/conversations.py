@@ -25,7 +25,7 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import history_content, request_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
-from sennit.sessions.repository import merge_segments
+from sennit.sessions.records import merge_segments
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import LabelRecord, MessageRecord, Snapshot
 

@@ -42,7 +42,7 @@ def archive(
             return None
         pending = repository.store.uses_of(repository.owner, session.id, None)
         uses = tuple(use.id for use in uses_to_count(branch, commit.entries, pending))
-        repository.write([AddCommit(commit, uses)])
+        repository.record(AddCommit(commit, uses))
         session.add_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
 

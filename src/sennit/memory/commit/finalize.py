@@ -30,7 +30,7 @@ from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import archive_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.sessions.repository import message_from_record
+from sennit.sessions.records import message_from_record
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import (
     CommitRecord,

@@ -24,7 +24,7 @@ from sennit.memory.scope import MemoryScope
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
-from sennit.sessions.repository import message_from_record
+from sennit.sessions.records import message_from_record
 from sennit.stores.search.tokenizer import speaker
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged, is
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import validate_text
-from sennit.sessions.repository import message_from_record
+from sennit.sessions.records import message_from_record
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import CommitRecord, PutCommit, commit_not_found
 from sennit.stores.records.files import (

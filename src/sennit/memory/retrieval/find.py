@@ -31,7 +31,7 @@ from sennit.memory.retrieval.ranking import (
 from sennit.memory.scope import MemoryScope, is_merged
 from sennit.memory.uri import SCHEME, Uri, archive_name, branch_folder, session_name
 from sennit.messages.json_values import validate_text
-from sennit.services.models.limits.validators import count
+from sennit.numbers import count
 from sennit.stores.records.files import FileRecord
 from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
 from sennit.stores.records.sessions import Owner

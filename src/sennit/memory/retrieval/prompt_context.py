@@ -35,7 +35,7 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.json_values import validate_text as plain_text
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
-from sennit.services.models.limits.validators import count
+from sennit.numbers import count
 from sennit.services.models.usage import tokens_of_chars
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
@@ -259,12 +259,12 @@ def _record_uses(
 ) -> None:
     """Record the pieces as used, once for each head of the branch."""
     used = [(piece.uri, piece.source) for piece in pieces if piece.uri is not None]
-    if not used or session.repository is None:
+    if not used:
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
     with session.lock:
         records = recall_records(memory.scope, target, used)
-    session.repository.write([AddUses(records)])
+    session.repository.record(AddUses(records))
 
 
 class MemoryContext:

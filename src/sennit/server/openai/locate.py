@@ -45,6 +45,7 @@ from sennit.server.openai.translate import (
     system_message,
 )
 from sennit.sessions.branch import Branch
+from sennit.sessions.plan import BranchPlan
 from sennit.turns.branch_lease import first_lease
 from sennit.turns.tools.pending_calls import pending_calls
 
@@ -291,7 +292,9 @@ class Locator:
                 caller.hold(_session(branch))
                 return BranchLocation(branch, sent.messages, 0, system=system)
         try:
-            branch = await caller.hold(session).acreate_branch(system=system, lease=first_lease())
+            session = caller.hold(session)
+            plan = BranchPlan(session, None, system=system, lease=first_lease())
+            branch = await session.repository.submit(plan)
         except NotFoundError:  # deleted elsewhere
             caller.evict(session.id)
             return None

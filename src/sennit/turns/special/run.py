@@ -27,7 +27,7 @@ from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.session import SessionCore
 from sennit.turns.context import REPLACED_KEY, FixedContext
 from sennit.turns.events import AnyEvent
-from sennit.turns.options import StreamingOptions
+from sennit.turns.options import RunInput, StreamingOptions
 from sennit.turns.prompt_history import open_turn_start, prompt_messages
 from sennit.turns.request import Request
 from sennit.turns.result import SPECIAL_TURN_KEY, Body, Notice, Return
@@ -70,6 +70,7 @@ async def run_special_turn(
         replace(turn.options, summarize_at=None),
         StreamingOptions() if streaming else None,
         _ignore_events,
+        run_input=RunInput(prompted=True),
     )
     return _outcome_of(turn, special_prompt, await _run_with_timeout(turn, run, run_loop))
 

@@ -12,9 +12,9 @@ started takes over that result.
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -105,10 +105,8 @@ class ToolCallStates(msgspec.Struct):
     async def complete(self, runs: RunRepository, requests: Iterable[Message]) -> None:
         """Read the recorded state of the requests that are not known yet."""
         unknown = [request for request in requests if request.id not in self.starts]
-        if unknown and runs.durable:
-            await to_thread(self.complete_now, runs, unknown)
-        elif unknown:
-            self.complete_now(runs, unknown)
+        if unknown:
+            await runs.read(partial(self.complete_now, runs, unknown))
 
     def complete_now(self, runs: RunRepository, requests: Iterable[Message]) -> None:
         """Do the same as `complete` without an event loop."""
