@@ -68,7 +68,7 @@ class AuthMiddleware:
 
     def _admit(self, scope: HttpScope) -> None:
         """Store the caller in the scope; raise HTTPError if the request is not allowed."""
-        _check_framing(scope)
+        _check_version(scope)
         host, origin, site, bearer = _read_headers(scope)
         self._check_host(host)
         if origin is not None:
@@ -123,18 +123,8 @@ class AuthMiddleware:
         return self._server.callers.of_token(token)
 
 
-def _check_framing(scope: HttpScope) -> None:
-    """Raise HTTPError 400 and close the connection if the framing is ambiguous.
-
-    With two lengths, a reverse proxy and this server may disagree about where a request ends, which
-    allows request smuggling (RFC 9112, section 6.1).
-    """
-    names = {name for name, _ in scope["headers"]}
-    if b"transfer-encoding" in names and (
-        b"content-length" in names or scope["http_version"] == "1.0"
-    ):
-        message = "Send a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
-        raise HTTPError(400, "malformed", message, headers=_CLOSE)
+def _check_version(scope: HttpScope) -> None:
+    """Raise HTTPError 400 and close the connection for another HTTP version, or no path."""
     if scope["http_version"] not in ("1.0", "1.1"):
         message = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
         raise HTTPError(400, "malformed", message, headers=_CLOSE)
@@ -144,24 +134,33 @@ def _check_framing(scope: HttpScope) -> None:
 
 
 def _read_headers(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
-    """Return Host, Origin, Sec-Fetch-Site and bearer token; raise HTTPError 400 for duplicates."""
+    """Return Host, Origin, Sec-Fetch-Site and bearer token.
+
+    Raises HTTPError 400 for duplicates, and for ambiguous framing: with two lengths, a reverse
+    proxy and this server may disagree about where a request ends, which allows request smuggling
+    (RFC 9112, section 6.1).
+    """
     values: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in _SINGLE_HEADERS:
-            if name in values:
-                message = f"A request has one {_SINGLE_HEADERS[name]} header, got two; send one."
-                raise HTTPError(400, "malformed", message)
-            values[name] = value
-    host = values.get(b"host", b"").decode("latin-1").lower()
-    origin = values[b"origin"].decode("latin-1").lower() if b"origin" in values else None
-    site = values[b"sec-fetch-site"].lower() if b"sec-fetch-site" in values else None
+        if name in values and name in _SINGLE_HEADERS:
+            message = f"A request has one {_SINGLE_HEADERS[name]} header, got two; send one."
+            raise HTTPError(400, "malformed", message)
+        values[name] = value
+    if b"transfer-encoding" in values and (
+        b"content-length" in values or scope["http_version"] == "1.0"
+    ):
+        message = "Send a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
+        raise HTTPError(400, "malformed", message, headers=_CLOSE)
+    origin = values.get(b"origin")
+    site = values.get(b"sec-fetch-site")
     authorization = values.get(b"authorization", b"")
-    bearer = (
-        authorization[7:].decode("latin-1").strip()
-        if authorization[:7].lower() == b"bearer "
-        else None
+    is_bearer = authorization[:7].lower() == b"bearer "
+    return (
+        values.get(b"host", b"").decode("latin-1").lower(),
+        None if origin is None else origin.decode("latin-1").lower(),
+        None if site is None else site.lower(),
+        authorization[7:].decode("latin-1").strip() if is_bearer else None,
     )
-    return host, origin, site, bearer
 
 
 def _has_port(host: str) -> bool:

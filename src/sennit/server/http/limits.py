@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from asyncio import timeout
 from collections import Counter
-from collections.abc import Generator, Hashable
-from contextlib import contextmanager
+from collections.abc import Hashable
 from math import ceil
 from typing import Any
 
@@ -141,48 +140,47 @@ class LimitsMiddleware:
         if caller is None:
             await self._app(scope, receive, send)
             return
-        with self._admitted(caller) as share:
-            scope["state"]["share"] = share
-            if caller.token is None:
-                await self._app(scope, receive, send)
-                return
-            transferred = 0
-
-            async def counting_receive() -> Message:
-                nonlocal transferred
-                message = await receive()
-                transferred += len(message.get("body", b""))
-                return message
-
-            async def counting_send(message: Message) -> None:
-                nonlocal transferred
-                transferred += len(message.get("body", b""))
-                await send(message)
-
-            try:
-                await self._app(scope, counting_receive, counting_send)
-            finally:
-                self._bytes.take(caller, transferred)
-
-    @contextmanager
-    def _admitted(self, caller: Caller) -> Generator[CallerShare]:
-        """Count a request while it is active; raise HTTPError 429 or 503 at a limit."""
         limit = self._limits.requests
         if self._active >= limit:
             message = f"The server has {limit} active requests, the maximum; try again shortly."
             raise HTTPError(503, "full", message, headers=_RETRY_AFTER)
         self._check_rates(caller)
         self._active_requests.add(caller)
-        share = CallerShare(self, caller)
         self._active += 1
+        share = scope["state"]["share"] = CallerShare(self, caller)
         try:
-            yield share
+            await self._count_bytes(caller, scope, receive, send)
         finally:
             self._active -= 1
             self._active_requests.remove(caller)
             if share.streams:
                 self._streams.discard(share)
                 self._active_streams.remove(caller)
+
+    async def _count_bytes(
+        self, caller: Caller, scope: HttpScope, receive: Receive, send: Send
+    ) -> None:
+        """Run the app, and charge the bytes that it receives and sends to its token."""
+        if caller.token is None:
+            await self._app(scope, receive, send)
+            return
+        transferred = 0
+
+        async def counting_receive() -> Message:
+            nonlocal transferred
+            message = await receive()
+            transferred += len(message.get("body", b""))
+            return message
+
+        async def counting_send(message: Message) -> None:
+            nonlocal transferred
+            transferred += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, counting_receive, counting_send)
+        finally:
+            self._bytes.take(caller, transferred)
 
     def _check_rates(self, caller: Caller) -> None:
         if caller.token is None:

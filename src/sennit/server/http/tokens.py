@@ -26,6 +26,7 @@ except ImportError:  # not available on Windows
     fcntl = None
 
 from sennit import clock, settings
+from sennit.atomic_file import atomic_write
 from sennit.errors import NotFoundError, StoreError, ValidationError, short_repr
 from sennit.paths import make_private_folder
 from sennit.stores.records.sessions import owner_name
@@ -119,18 +120,11 @@ def read_tokens(path: Path) -> dict[str, Token]:
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
     """Replace the file atomically by one with these tokens, readable only by its owner."""
-    make_private_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
+    data = msgspec.json.encode(_File(list(tokens)), order="sorted")
+    with atomic_write(path, replace=True) as part:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(_File(list(tokens)), order="sorted"))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            file.write(data)
 
 
 def add_token(path: Path, line: Token) -> None:

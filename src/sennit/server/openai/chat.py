@@ -134,10 +134,6 @@ class Chunks:
         """Return the chunks of an event, encoded as server-sent events."""
         return map(sse_event, self.convert(event))
 
-    def encode_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
-        """Return the chunks of a complete answer, encoded as server-sent events."""
-        return map(sse_event, self.convert_answer(answer))
-
     def encode_error(self, problem: HTTPError) -> bytes:
         """Return the event that ends a failed answer."""
         return sse_event(problem.to_dict())
@@ -153,18 +149,6 @@ class Chunks:
         elif isinstance(event, RunEnded):
             result = raise_for_failure(event.result)
             yield from self._end(result.metrics.finish_reason, result.metrics.usage)
-
-    def convert_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
-        """Yield the chunks of a complete answer."""
-        for message in answer.messages:
-            part = ModelAnswer((message,))
-            if part.reasoning:
-                yield from self._delta(message.id.hex, {"reasoning_content": part.reasoning})
-            if part.text:
-                yield from self._delta(message.id.hex, {"content": part.text})
-            if part.calls:
-                yield from self._tool_call(message)
-        yield from self._end(answer.finish_reason, answer.usage)
 
     def _delta(self, message_id: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if self._completion_id is None:

@@ -19,6 +19,7 @@ from uuid import UUID
 import msgspec
 
 from sennit.errors import SennitError
+from sennit.ids import new_id
 from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, ok
@@ -38,8 +39,16 @@ from sennit.server.openai.stored_responses import StoredResponse, locate_stored,
 from sennit.server.openai.translate import ModelAnswer, client_tools, output_schema
 from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.events import AnyEvent
-from sennit.turns.result import Return
+from sennit.turns.events import (
+    AnyEvent,
+    MessageCompleted,
+    ReasoningAdded,
+    RunEnded,
+    RunStarted,
+    TextAdded,
+    ToolCalled,
+)
+from sennit.turns.result import Metrics, Return
 from sennit.turns.subscription import has_active_run
 
 _METADATA_KEYS = ("session", "branch", "history", "memory")
@@ -108,10 +117,6 @@ class AnswerFormat(Protocol):
         """Yield the encoded events for an event of the run; raise HTTPError if it failed."""
         ...
 
-    def encode_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
-        """Yield the encoded events of a complete answer."""
-        ...
-
     def encode_error(self, problem: HTTPError) -> bytes:
         """Return the encoded event that ends a failed answer."""
         ...
@@ -150,10 +155,8 @@ async def respond(
             headers["x-sennit-branch"] = str(location.branch.id)
         if answer is not None and not body.stream:
             return ok(format.whole(answer), headers={**PRIVATE, **headers})
-        if answer is None:
-            chunks = _encode_events(stream_turn(location, options), format)
-        else:
-            chunks = _encode_answer(answer, format)
+        events = stream_turn(location, options) if answer is None else _replay(answer)
+        chunks = _encode_events(events, format)
         return EventStream(chunks, request.limits, headers, resources=stack.pop_all())
 
 
@@ -177,8 +180,19 @@ def _answer_of(result: Return, location: BranchLocation) -> ModelAnswer:
     return ModelAnswer(tuple(interactions[start:]))
 
 
-async def _encode_answer(answer: ModelAnswer, format: AnswerFormat) -> AsyncGenerator[bytes]:
-    yield b"".join(format.encode_answer(answer)) + format.end
+async def _replay(answer: ModelAnswer) -> AsyncGenerator[AnyEvent]:
+    """Yield the events of a run with a complete answer."""
+    run: dict[str, Any] = {"run_id": new_id(), "seq": 0}
+    yield RunStarted(**run, model="")
+    for message in answer.messages:
+        part = ModelAnswer((message,))
+        if part.reasoning:
+            yield ReasoningAdded(**run, message_id=message.id, text=part.reasoning)
+        if part.text:
+            yield TextAdded(**run, message_id=message.id, text=part.text)
+        yield (ToolCalled if part.calls else MessageCompleted)(**run, message=message)
+    metrics = Metrics(usage=answer.usage, finish_reason=answer.finish_reason)
+    yield RunEnded(**run, result=Return(stop_reason="stable", metrics=metrics))
 
 
 async def _encode_events(

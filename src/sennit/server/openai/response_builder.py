@@ -20,7 +20,6 @@ from sennit.server.http.event_stream import sse_event
 from sennit.server.openai.item_schemas import (
     ResponsesRequest,
     call_item,
-    items_of,
     output_items,
     reasoning_item,
     text_item,
@@ -177,14 +176,7 @@ class ResponseEvents:
 
     def encode(self, event: AnyEvent) -> Iterator[bytes]:
         """Yield the events of one of ours, encoded as server-sent events."""
-        return self._encode_all(self.convert(event))
-
-    def encode_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
-        """Yield the events of a complete answer, encoded as server-sent events."""
-        return self._encode_all(self.convert_answer(answer))
-
-    def _encode_all(self, events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-        return (sse_event(event, event["type"]) for event in events)
+        return (sse_event(item, item["type"]) for item in self.convert(event))
 
     def encode_error(self, problem: HTTPError) -> bytes:
         """Return the encoded event that ends a failed response."""
@@ -211,20 +203,6 @@ class ResponseEvents:
             yield from self._close()
             metrics = raise_for_failure(event.result).metrics
             yield self._end(metrics.finish_reason, metrics.usage)
-
-    def convert_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
-        """Yield the events of a complete answer."""
-        yield from self._start()
-        for message in answer.messages:
-            self._last = message
-            for item in items_of(message):
-                if item["type"] == "function_call":
-                    yield from self._tool_call(message)
-                else:
-                    text = item["content"][0]["text"]
-                    yield from self._append_text(item["type"], message.id.hex, text)
-                    yield from self._close()
-        yield self._end(answer.finish_reason, answer.usage)
 
     def _start(self) -> Iterator[dict[str, Any]]:
         response = self._head.build("in_progress", [])

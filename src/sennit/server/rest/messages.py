@@ -1,4 +1,4 @@
-"""Messages of a branch: pages and appends."""
+"""Messages of a branch: pages, appends, locations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
+from sennit.api.session import Session
 from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
@@ -166,3 +167,35 @@ def _message_with_id(session: SessionCore, body: NewMessage) -> Message:
         return Message(content, sender=session.user, id=body.id)
     content = AssistantResponseContent(assistant_response=body.text)
     return Message(content, sender=session.agent, id=body.id)
+
+
+class LocationQuery(RequestModel):
+    """The branch to look on first, by id or name."""
+
+    branch: str | None = None
+
+
+class MessageLocation(ResponseModel):
+    """A branch that has the message, and its index there."""
+
+    branch_id: UUID
+    index: int
+
+
+@routes.get("/api/sessions/{session}/messages/{message}", scope="read")
+async def locate(request: HTTPRequest, query: LocationQuery) -> MessageLocation:
+    """Locate a message: its branch and index.
+
+    Raises NotFoundError if none has.
+    """
+    session = await request.session()
+    return await to_thread(_find, session, request.path["message"], query.branch)
+
+
+def _find(session: Session, message: str, first: str | None) -> MessageLocation:
+    preferred: list[Branch] = [] if first is None else [session.get_branch(first)]
+    with session.lock:
+        for branch in (*preferred, *session.branches):
+            if message in branch:
+                return MessageLocation(branch_id=branch.id, index=branch.index(message))
+    raise NotFoundError(f"No branch of this session has the message {message!r}.")
