@@ -53,6 +53,20 @@ def instruction_text(content: InstructionContent) -> str:
     return "\n\n".join(sections)
 
 
+def text_with_results(content: InstructionContent, results: list[str]) -> str:
+    """Render an earlier instruction with tool results after its context."""
+    lines = ["Context:"]
+    if content.context:
+        _items(content.context, "  ", lines)
+    _items(results, "  ", lines)
+    context = _strip_trailing_newlines("\n".join(lines))
+    return (
+        f"{instruction_section(content.instruction)}\n\n{context}"
+        if content.instruction
+        else context
+    )
+
+
 def instruction_section(instruction: str) -> str:
     """Render the section with the instruction itself."""
     section = f"Instruction: {instruction}"
@@ -93,6 +107,13 @@ def action_response_text(content: ActionResponseContent) -> str:
     elif content.result is not Unset:
         _field("result", content.result, "", lines)
     return _strip_trailing_newlines("\n".join(lines))
+
+
+def context_item(item: Any) -> str:
+    """Render one item of a `Context:` section, with its dash."""
+    lines: list[str] = []
+    _items([item], "  ", lines)
+    return "\n".join(lines)
 
 
 # `typescript` is slow to import, so it is imported only if there are schemas.

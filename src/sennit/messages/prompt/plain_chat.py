@@ -6,16 +6,16 @@ that is history loses its tools and response model. Later system messages are sk
 is lost, and no input is changed.
 
 The fold is incremental: contents and history are immutable, so the reader is cached with the branch
-and preparing it again costs time only for the messages since the newest instruction, plus the copy
-of the list. Parts that may still change (these messages, and a system text with the time) are added
-when the reader is rendered, and are never cached.
+and preparing it again costs time only for new messages, plus the copy of the list. Parts that may
+still change (the newest instruction, a system text with the time, unmerged results) are added when
+the reader is rendered, and are never cached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias, cast, overload
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from sennit.containers.element import Ref, uids_of
 from sennit.containers.pile import Pile
@@ -23,6 +23,7 @@ from sennit.containers.progression import Progression
 from sennit.errors import InvalidTypeError, short_repr
 from sennit.messages.content import (
     CONTENT_KINDS,
+    ActionRequestContent,
     ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
@@ -33,12 +34,14 @@ from sennit.messages.content import (
 from sennit.messages.content_registry import BUILT_IN
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
+from sennit.messages.render import context_item, text_with_results
 from sennit.messages.unset import Unset
 
 Messages: TypeAlias = Pile[Message] | Iterable[Message]
 Order: TypeAlias = Progression | Iterable[Ref]
 NewInstruction: TypeAlias = Message | InstructionContent
 
+_T = TypeVar("_T")
 _NOTHING = InstructionContent()
 _content = attrgetter("content")
 _ROLES = {CONTENT_KINDS[name]: CONTENT_KINDS[name].role.value for name in BUILT_IN}
@@ -128,117 +131,194 @@ def instruction_of(value: Any) -> InstructionContent:
 class _PlainChatReader:
     """A reader of the conversation so far.
 
-    Whatever precedes the newest instruction is settled: later messages cannot change it.
+    `_out` has the contents as history, `_texts` the rendered text of its first entries.
     """
 
-    __slots__ = ("_carrier", "_newest", "_rest", "_settled", "_system", "_texts")
+    __slots__ = (
+        "_empty_positions",
+        "_first",
+        "_lines",
+        "_merged",
+        "_newest",
+        "_out",
+        "_results",
+        "_results_at",
+        "_run",
+        "_system",
+        "_texts",
+        "_with_images",
+    )
 
     def __init__(self) -> None:
-        self._settled: list[MessageContent] = []
-        self._texts: list[Rendered] = []  # of settled contents, as far as they were rendered
+        self._out: list[MessageContent] = []
+        self._texts: list[Rendered] = []
+        # Positions in _out of contents with images, and of those that are empty as history.
+        self._with_images: list[int] = []
+        self._empty_positions: list[int] = []
+        # The system message, and the position of the first instruction, which includes it.
         self._system: SystemContent | None = None
-        self._carrier: int | None = None  # the settled instruction that includes the system text
-        self._newest: InstructionContent | None = None
-        self._rest: list[MessageContent] = []  # after the newest instruction
+        self._first: int | None = None
+        # Tool results by the position of the instruction that includes them, and a cache of the
+        # merged instructions.
+        self._results_at: dict[int, list[str]] = {}
+        self._merged: dict[int, InstructionContent] = {}
+        # The newest instruction, unchanged, until a text answers it.
+        self._newest: tuple[int, InstructionContent] | None = None
+        # Tool results not yet merged into an instruction, and a cache of their text.
+        self._results: list[str] = []
+        self._lines: list[str] = []
+        # Adjacent assistant texts; the first of them is the last entry of _out.
+        self._run: list[AssistantResponseContent] = []
 
     def feed(self, messages: Iterable[Message]) -> None:
         """Consume the next messages."""
+        out, run = self._out, self._run
         for content in map(_content, messages):
             if isinstance(content, InstructionContent):
                 self._add_instruction(content)
+            elif isinstance(content, AssistantResponseContent):
+                if content.assistant_response:
+                    if not run:
+                        out.append(content)
+                    run.append(content)
+                    self._newest = None
+            elif isinstance(content, ActionResponseContent):
+                self._results.append(content.rendered)
             elif isinstance(content, SystemContent):
-                if self._system is None and self._newest is None and not content.empty:
+                if self._system is None and self._first is None and not content.empty:
                     self._system = content
+            elif isinstance(content, ActionRequestContent):
+                self._close_run()
+                out.append(content)
             elif not content.empty:
-                self._rest.append(content)
+                self._close_run()
+                if content.from_assistant:
+                    self._newest = None
+                if not isinstance(content.rendered, str):
+                    self._with_images.append(len(out))
+                out.append(content)
 
     def _add_instruction(self, content: InstructionContent) -> None:
-        others, results, _ = _fold(self._rest)
-        if content.empty and not results:
+        at = len(self._out)
+        if self._results:
+            self._results_at[at] = self._results
+            self._results, self._lines = [], []
+        elif not content.instruction and content.empty:
             return
-        if self._newest is not None:
-            if self._system is not None and self._carrier is None:
-                self._carrier = len(self._settled)
-            history = as_history(self._newest)
-            if not history.empty or self._carrier == len(self._settled):
-                self._settled.append(history)
-        self._settled += others
-        self._newest, self._rest = _with_results(content, results), []
+        if self._run:
+            self._close_run()
+        if self._first is None:
+            self._first = at
+        self._newest = (at, content)
+        if content.tool_schemas is not Unset or content.response_model is not Unset:
+            content = as_history(content)
+            if content.empty and at not in self._results_at:
+                self._empty_positions.append(at)
+        if content.images is not Unset:
+            self._with_images.append(at)
+        self._out.append(content)
 
-    def contents(self, last: InstructionContent | None) -> list[MessageContent]:
-        """Return the contents of the conversation so far; `last` comes last."""
-        lead, tail = self._unsettled(last)
-        settled = list(self._settled)
-        if self._system is not None and self._carrier is not None:
-            settled[self._carrier] = _with_system(settled[self._carrier], self._system)
-        return [*lead, *settled, *tail]
+    def _close_run(self) -> None:
+        run = self._run
+        if len(run) > 1:
+            self._out[-1] = _join_texts(run)
+        run.clear()
 
-    def chat(self, last: InstructionContent | None) -> list[dict[str, Any]]:
+    def contents(self, newest: InstructionContent | None) -> list[MessageContent]:
+        """Return the contents of the conversation so far."""
+        changed, lead, tail = self._unsettled(newest)
+        out = list(self._out)
+        for at in self._results_at:
+            out[at] = self._content_at(at)
+        for at, content in changed.items():
+            out[at] = content
+        return [*lead, *self._drop_empty(out, changed), *tail]
+
+    def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
         """Return the same as chat messages that the caller may change."""
-        lead, tail = self._unsettled(last)
-        self._texts += [content.rendered for content in self._settled[len(self._texts) :]]
-        settled: list[dict[str, Any]] = [
-            # Image blocks are mutable, so they are created for each caller.
-            {
-                "role": _ROLES.get(type(content)) or content.chat_role,
-                "content": text if type(text) is str else content.rendered,
-            }
-            for content, text in zip(self._settled, self._texts, strict=True)
+        changed, lead, tail = self._unsettled(newest)
+        # Image blocks are mutable, so they are created for each caller.
+        changed |= {at: self._content_at(at) for at in self._with_images if at not in changed}
+        self._render(len(self._out) - bool(self._run))
+        chat: list[dict[str, Any]] = [
+            {"role": _ROLES.get(type(content)) or content.chat_role, "content": text}
+            for content, text in zip(self._out, self._texts, strict=False)
         ]
-        if self._system is not None and self._carrier is not None:
-            carrier = _with_system(self._settled[self._carrier], self._system)
-            settled[self._carrier] = _chat_message(carrier)
-        return [*map(_chat_message, lead), *settled, *map(_chat_message, tail)]
+        if self._run:
+            chat.append({})  # a placeholder: the open run is in `changed`
+        for at, content in changed.items():
+            chat[at] = _chat_message(content)
+        return [*_chat(lead), *self._drop_empty(chat, changed), *_chat(tail)]
+
+    def _render(self, stop: int) -> None:
+        """Render the texts of `_out` up to `stop`."""
+        start = len(self._texts)
+        self._texts += [  # most are assistant texts, which need no rendering
+            content.assistant_response or ""
+            if type(content) is AssistantResponseContent
+            else content.rendered
+            for content in self._out[start:stop]
+        ]
+        for at in reversed(self._results_at):
+            if at < start:
+                break
+            content = cast("InstructionContent", self._out[at])
+            self._texts[at] = text_with_results(content, self._results_at[at])
+
+    def _content_at(self, at: int) -> MessageContent:
+        """Return the content with the tool results collected for it."""
+        if at not in self._results_at:
+            return self._out[at]
+        merged = self._merged.get(at)
+        if merged is None:
+            content = cast("InstructionContent", self._out[at])
+            merged = self._merged[at] = _with_results(content, self._results_at[at])
+        return merged
+
+    def _drop_empty(self, prepared: list[_T], changed: dict[int, MessageContent]) -> list[_T]:
+        for at in reversed(self._empty_positions):
+            if at not in changed:
+                del prepared[at]
+        return prepared
 
     def _unsettled(
-        self, last: InstructionContent | None
-    ) -> tuple[list[MessageContent], list[MessageContent]]:
-        """Return the contents before and after the settled ones."""
-        others, results, is_answered = _fold(self._rest)
+        self, newest: InstructionContent | None
+    ) -> tuple[dict[int, MessageContent], list[MessageContent], list[MessageContent]]:
+        """Return the contents that may still change, by position, and those before and after."""
+        changed: dict[int, MessageContent] = {}
         lead: list[MessageContent] = []
         tail: list[MessageContent] = []
-        if self._newest is not None:
-            is_history = is_answered or last is not None
-            current = as_history(self._newest) if is_history else self._newest
-            if self._system is not None and self._carrier is None:
-                tail.append(_with_system(current, self._system))
-            elif not current.empty:
-                tail.append(current)
+        if self._run:
+            changed[len(self._out) - 1] = _join_texts(self._run)
+        if newest is not None:
+            newest = _with_results(newest, self._results)
+            if newest.empty:
+                newest = None
+        elif self._newest is not None:
+            at, instruction = self._newest
+            changed[at] = _with_results(instruction, self._results_at.get(at, []))
+        if self._system is not None and self._first is not None:
+            carrier = changed.get(self._first) or self._content_at(self._first)
+            changed[self._first] = _with_system(carrier, self._system)
+        elif self._system is not None and newest is not None:
+            newest = _with_system(newest, self._system)
         elif self._system is not None:
-            if last is not None and (results or not last.empty):
-                last = _with_system(last, self._system)
-            else:
-                lead.append(self._system)
-        last = _with_results(last or _NOTHING, results)
-        return lead, [*tail, *others, *([] if last.empty else [last])]
+            lead.append(self._system)
+        if newest is not None:
+            tail.append(newest)
+        elif self._results:
+            tail.append(self._results_alone())
+        return changed, lead, tail
+
+    def _results_alone(self) -> InstructionContent:
+        self._lines += [context_item(result) for result in self._results[len(self._lines) :]]
+        content = _NOTHING.replaced(context=list(self._results))
+        content.cache_text("\n".join(["Context:", *self._lines]))
+        return content
 
 
-def _fold(
-    contents: Iterable[MessageContent],
-) -> tuple[list[MessageContent], list[str], bool]:
-    """Join adjacent assistant texts and take out the tool results, rendered.
-
-    Returns the contents, the results, and whether the assistant has answered in text.
-    """
-    out: list[MessageContent] = []
-    results: list[str] = []
-    texts: list[AssistantResponseContent] = []
-    is_answered = False
-    for content in contents:
-        if isinstance(content, AssistantResponseContent):
-            texts.append(content)
-            continue
-        if isinstance(content, ActionResponseContent):
-            results.append(content.rendered)
-            continue
-        if texts:
-            out.append(_join_texts(texts))
-            texts, is_answered = [], True
-        out.append(content)
-        is_answered = is_answered or content.from_assistant
-    if texts:
-        out.append(_join_texts(texts))
-    return out, results, is_answered or bool(texts)
+def _chat(contents: list[MessageContent]) -> list[dict[str, Any]]:
+    return [_chat_message(content) for content in contents]
 
 
 def _chat_message(content: MessageContent) -> dict[str, Any]:
