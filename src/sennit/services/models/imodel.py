@@ -113,7 +113,7 @@ class iModel(AsyncClosing):
         self._meter = meter or Meter()
         self._retry = retry or _NO_RETRY
         self._circuit = Circuit(self.name, breaker or _NO_BREAKER)
-        self._limits = limits or RateLimit()
+        self._limits = limits
         self._timeout = timeout if isinstance(timeout, Timeout) else Timeout(seconds=timeout)
 
     @property
@@ -227,9 +227,12 @@ class iModel(AsyncClosing):
     @asynccontextmanager
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[_Attempt]:
         with self._circuit.call() as call:
+            deadline = self._timeout.deadline(self.name, request.params)
+            if self._limits is None:
+                yield _Attempt(call, deadline)
+                return
             async with self._limits.place(self._limits.estimate(request)) as record_usage:
-                deadline = self._timeout.deadline(self.name, request.params)
-                yield _Attempt(call, record_usage, deadline)
+                yield _Attempt(call, deadline, record_usage)
 
     async def _call_hook(self, when: str, hook: Callable[..., Any], *args: object) -> object:
         try:
@@ -268,8 +271,8 @@ class _Attempt:
     """One attempt of a call: the circuit breaker and the rate limit learn how it ended."""
 
     call: CircuitCall
-    record_usage: Callable[[Usage], None]
     deadline: Deadline
+    record_usage: Callable[[Usage], None] = lambda _: None
 
     async def within(self, awaitable: Awaitable[_T]) -> _T:
         try:
