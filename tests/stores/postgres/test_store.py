@@ -130,7 +130,7 @@ class Forgetful(Database):
     [
         check
         for check in conformance.CHECKS
-        if check.__module__.rpartition(".")[2] in ("histories", "branches", "refusals")
+        if check.__module__.rpartition(".")[2] in ("histories", "branches")
     ],
     ids=lambda check: check.__name__,
 )
