@@ -1,4 +1,4 @@
-"""Programs on terminals that begin at once: forks of a process that has imported what they need.
+"""Programs that begin at once: forks of a process that has imported what they need.
 
 Most of the time of a short chat goes into importing. What has to be a fresh interpreter, such as
 `python -m sennit`, is started as one; the scripted chat is the tests' own program, so it may be
@@ -16,11 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 
 ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 30.0  # seconds; a test that needs them has failed
 _IMPORTED = ("tests.cli.scripted_chat", "sennit.cli.chat.terminal", "sennit.stores.sqlite.store")
 
 
@@ -59,13 +62,29 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def fork(arguments: list[str], terminal: int, env: dict[str, str]) -> Forked:
-    """Start a program of Python on a terminal, in a session of its own."""
+def fork(arguments: list[str], streams: Sequence[int], env: dict[str, str]) -> Forked:
+    """Start a program of Python with these three standard streams, in a session of its own."""
     reading, writing = os.pipe()
     job = json.dumps([arguments, env]).encode()
-    socket.send_fds(_server(), [job], [terminal, writing])
+    socket.send_fds(_server(), [job], [*streams, writing])
     os.close(writing)
     return Forked(reading)
+
+
+def run_forked(
+    arguments: list[str], lines: str, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python with these lines as its input, like `subprocess.run`."""
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(lines.encode())
+        streams = (given, out, err)
+        given.seek(0)
+        code = fork(arguments, [one.fileno() for one in streams], env).wait(PATIENCE)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(
+            arguments, code, out.read().decode(), err.read().decode()
+        )
 
 
 @cache
@@ -92,34 +111,35 @@ def _serve(channel: socket.socket) -> list[str] | None:
     """Fork for each job until nobody can ask any more; gives the arguments, in a fork."""
     keepers: list[int] = []
     while True:
-        job, given, _, _ = socket.recv_fds(channel, 1_000_000, 2)
+        job, given, _, _ = socket.recv_fds(channel, 1_000_000, 4)
         if not job:
             return None
-        terminal, status = given
+        *streams, status = given
         keepers = [one for one in keepers if os.waitpid(one, os.WNOHANG) == (0, 0)]
         keeper = os.fork()
         if keeper == 0:
             channel.close()
-            return _keep(json.loads(job), terminal, status)
+            return _keep(json.loads(job), streams, status)
         keepers.append(keeper)
-        os.close(terminal)
-        os.close(status)
+        for number in given:
+            os.close(number)
 
 
-def _keep(job: tuple[list[str], dict[str, str]], terminal: int, status: int) -> list[str]:
+def _keep(job: tuple[list[str], dict[str, str]], streams: Sequence[int], status: int) -> list[str]:
     """Fork the program, and tell who it is and how it ends; only the program comes back."""
     child = os.fork()
     if child:
-        os.close(terminal)
+        for number in streams:
+            os.close(number)
         os.write(status, f"{child}\n".encode())
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.write(status, f"{code}\n".encode())
         os._exit(0)
     os.close(status)
     os.setsid()
-    for standard in range(3):
-        os.dup2(terminal, standard)
-    os.close(terminal)
+    for standard, number in enumerate(streams):
+        os.dup2(number, standard)
+        os.close(number)
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as it lives
         for number, mode in enumerate("rww")

@@ -16,10 +16,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli.forking import Forked, fork
+from tests.cli.forking import PATIENCE, Forked, fork
 
 SCRIPTED_CHAT = str(Path(__file__).parent / "scripted_chat.py")
-PATIENCE = 30.0  # seconds; a test that needs them has failed
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][AB0]|\x1b[=>78]")
 
 
@@ -91,7 +90,7 @@ def _started(
     arguments: list[str], slave: int, env: dict[str, str]
 ) -> subprocess.Popen[bytes] | Forked:
     if arguments[0] == SCRIPTED_CHAT:
-        return fork(arguments, slave, env)
+        return fork(arguments, [slave] * 3, env)
     return subprocess.Popen(
         [sys.executable, *arguments],
         stdin=slave,

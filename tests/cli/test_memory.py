@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import sennit
 from sennit import StoreError
 from sennit.cli.app import app
 from sennit.memory.commit.finalize import CommitFinalizer
+from tests.cli.forking import run_forked
 from tests.cli.talks import Desk
 from tests.cli.terminals import SCRIPTED_CHAT, environment
 
@@ -227,14 +226,8 @@ def test_what_is_shown_cannot_command_the_terminal(store: str) -> None:
 
 def piped(folder: Path, said: str, *arguments: str) -> tuple[str, str]:
     """What a chat in a pipe prints, and what it says beside that."""
-    ran = subprocess.run(
-        [sys.executable, SCRIPTED_CHAT, *arguments],
-        input=said,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(folder),
-    )
+    ran = run_forked([SCRIPTED_CHAT, *arguments], said, environment(folder))
+    ran.check_returncode()
     return ran.stdout, ran.stderr
 
 

@@ -159,8 +159,19 @@ def test_a_stranger_sees_and_changes_nothing(kind: str, data: st.DataObject) -> 
     _check(MemoryStore(), kind, data)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("store", "kind"),
+    [
+        *(("sqlite", kind) for kind in KINDS),
+        ("postgres", "the same agent"),
+        *(
+            pytest.param("postgres", kind, marks=pytest.mark.slow)
+            for kind in KINDS
+            if "agent" not in kind
+        ),
+    ],
+    indirect=["store"],
+)
 @settings(max_examples=6, suppress_health_check=_ONE_STORE)
 @given(data=st.data())
 def test_a_stranger_sees_and_changes_nothing_on_disk(

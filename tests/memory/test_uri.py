@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -146,8 +147,7 @@ def test_a_name_leads_one_step_down_or_nowhere(name: str) -> None:
     assert not top.is_within(below)
 
 
-@given(st.sampled_from(SCOPES), st.sampled_from(SCOPES))
-def test_scopes_do_not_meet(one: str, other: str) -> None:
-    assert Uri.parse(f"viking://{one}/x").is_within(Uri.parse(f"viking://{other}")) == (
-        one == other
-    )
+def test_scopes_do_not_meet() -> None:
+    for one, other in product(SCOPES, SCOPES):
+        below = Uri.parse(f"viking://{one}/x").is_within(Uri.parse(f"viking://{other}"))
+        assert below == (one == other)

@@ -98,7 +98,10 @@ def module_url(server: Server) -> Iterator[str]:
     server.drop(name)
 
 
-@pytest.fixture(scope="module", params=["closed", "shared", "postgres"])
+@pytest.fixture(
+    scope="module",
+    params=["closed", "shared", pytest.param("postgres", marks=pytest.mark.slow)],
+)
 def users(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Users]:

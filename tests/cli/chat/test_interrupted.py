@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.chat.test_terminal import notes, program, quit_, said
+from tests.cli.forking import run_forked
 from tests.cli.terminals import SCRIPTED_CHAT, environment, terminal
 
 NOT_KNOWN = 'note(text="rope") was running when the program ended: it may or may not have taken'
@@ -42,14 +43,7 @@ def killed_in_a_call(folder: Path, *given: str) -> None:
 
 
 def piped(folder: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        input=lines,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_forked([*arguments], lines, environment(folder))
 
 
 def test_words_that_were_shown_are_shown_again_and_resume_gives_the_answer_anew(

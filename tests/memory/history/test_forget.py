@@ -438,6 +438,7 @@ def test_forgetting_whoever_repeats_a_part_leaves_the_whole(client: Client) -> N
         ("I no longer like coffee.", "I hate coffee."),
     ],
 )
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
 def test_forgetting_one_session_leaves_all_that_another_has_said(
     client: Client, one: str, two: str
 ) -> None:
