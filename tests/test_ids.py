@@ -73,7 +73,7 @@ def test_seeding_random_does_not_make_ids_repeat(fresh_ids: None) -> None:
 _IN_PARENT_AND_CHILD = """
 import os
 from sennit import clock, ids
-with clock.using(lambda: 1_000_000):
+with clock.wall_clock_from(lambda: 1_000_000):
     ids.new_id()
     reader, writer = os.pipe()
     child = os.fork()

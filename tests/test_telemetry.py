@@ -163,7 +163,7 @@ def test_a_failure_is_told_by_its_kind(
 
 def test_a_cancelled_run_is_told_and_no_failure(spans: Spans) -> None:
     async def cancelled() -> None:
-        talk = Talk("A long answer.", chunk=2)
+        talk = Talk("A long answer. " * 50, chunk=2)
         conversation = talk.conversation()
         async with conversation.stream() as pieces:
             async for _ in pieces:

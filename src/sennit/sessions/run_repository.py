@@ -57,6 +57,11 @@ class RunRepository:
         # Ints hash faster than UUIDs.
         return self._repository.place, self._session.id.int, self._id.int
 
+    @property
+    def is_stored(self) -> bool:
+        """True if the session has a store."""
+        return self._repository.place is not None
+
     async def take(self, holder: str, ttl: int) -> LeaseAcquisition:
         """Acquire the lease in a group commit, or use the one the branch was created with.
 

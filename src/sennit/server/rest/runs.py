@@ -167,7 +167,7 @@ def _params(request: HTTPRequest, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """The validated request of a run."""
 
     model: Model
@@ -189,7 +189,7 @@ class Plan:
         return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
 
 
-def _plan(request: HTTPRequest, body: RunRequest) -> Plan:
+def _plan(request: HTTPRequest, body: RunRequest) -> RunPlan:
     """Validate a run request; raise HTTPError 422 for unknown names."""
     server = request.server
     server.runs.check(request.caller)  # before a fork is created for the run
@@ -200,7 +200,7 @@ def _plan(request: HTTPRequest, body: RunRequest) -> Plan:
     tools = [*server.tools.values()] if body.tools is UNSET else _tools(request, body.tools or [])
     use_memory = server.settings.memory if body.memory is UNSET else body.memory
     memory = request.caller.client.memory
-    return Plan(
+    return RunPlan(
         server.models[model],
         tools,
         [MemoryContext(memory, other_sessions=body.other_sessions)] if use_memory else [],
@@ -221,7 +221,9 @@ async def start(request: HTTPRequest, body: RunRequest) -> Started:
     return await _start(request, branch, _plan(request, body), _first_message(branch, body))
 
 
-async def _start(request: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
+async def _start(
+    request: HTTPRequest, branch: Branch, plan: RunPlan, say: Message | None
+) -> Started:
     conversation = await plan.conversation(branch)
     event = await request.server.runs.start(
         conversation, plan.options, plan.streaming, caller=request.caller, say=say
@@ -397,7 +399,7 @@ async def resume(request: HTTPRequest, body: RunRequest) -> Started:
 
 
 async def resume_run(
-    request: HTTPRequest, plan: Plan, conversation: ConversationSession
+    request: HTTPRequest, plan: RunPlan, conversation: ConversationSession
 ) -> Started:
     """Resume a run, as a plan says."""
     event = await request.server.runs.start(
@@ -406,7 +408,7 @@ async def resume_run(
     return _started(conversation.request.branch, event)
 
 
-async def plan_resume(request: HTTPRequest, branch: Branch, body: RunRequest) -> Plan:
+async def plan_resume(request: HTTPRequest, branch: Branch, body: RunRequest) -> RunPlan:
     """Return a plan with the options of the last run, as far as its model and tools still exist."""
     last = await to_thread(RunRepository(branch).last)
     notes: dict[str, Any] = {} if last is None else loads(last.body)

@@ -1,1 +1,1 @@
-"""What the two SQL stores share."""
+"""Code that the SQLite and PostgreSQL stores share."""

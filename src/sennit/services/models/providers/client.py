@@ -19,18 +19,8 @@ from json import JSONDecodeError
 from typing import Any, cast
 
 import pydantic
-from httpx2 import AsyncClient, TimeoutException, TransportError
-from pydantic_ai import exceptions, messages
-from pydantic_ai.models import (
-    Model,
-    ModelRequestParameters,
-    create_async_httpx2_client,
-    infer_model,
-)
-from pydantic_ai.providers import infer_provider_class
-from pydantic_ai.settings import ModelSettings
 
-from sennit.errors import ModelErrorKind, ValidationError
+from sennit.errors import MissingExtraError, ModelErrorKind, ValidationError
 from sennit.services.models.providers.translate import (
     deltas,
     has_image_url,
@@ -40,6 +30,20 @@ from sennit.services.models.providers.translate import (
 )
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
+
+try:
+    from httpx2 import AsyncClient, TimeoutException, TransportError
+    from pydantic_ai import exceptions, messages
+    from pydantic_ai.models import (
+        Model,
+        ModelRequestParameters,
+        create_async_httpx2_client,
+        infer_model,
+    )
+    from pydantic_ai.providers import infer_provider_class
+    from pydantic_ai.settings import ModelSettings
+except ImportError as error:
+    raise MissingExtraError.of("Asking a provider's model", "models") from error
 
 _SETTING_NAMES: Mapping[str, str] = {"stop": "stop_sequences"}
 _THINKING: Mapping[str, Any] = {"off": False}

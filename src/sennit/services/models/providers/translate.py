@@ -19,14 +19,7 @@ from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, cast
 
-from genai_prices import calc_price
-from pydantic_ai import messages as layer
-from pydantic_ai.models import ModelRequestParameters, StreamedResponse
-from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.usage import RequestUsage
-
-from sennit.errors import ModelError, ValidationError, short_repr
+from sennit.errors import MissingExtraError, ModelError, ValidationError, short_repr
 from sennit.services.models.reply import (
     CallDelta,
     Delta,
@@ -39,6 +32,16 @@ from sennit.services.models.reply import (
     Usage,
 )
 from sennit.services.models.request import ModelRequest
+
+try:
+    from genai_prices import calc_price
+    from pydantic_ai import messages as layer
+    from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+    from pydantic_ai.output import OutputObjectDefinition
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.usage import RequestUsage
+except ImportError as error:
+    raise MissingExtraError.of("Asking a provider's model", "models") from error
 
 _FINISH_REASONS: Mapping[layer.FinishReason, FinishReason] = {
     "stop": "stop",
