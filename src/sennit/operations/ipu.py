@@ -8,7 +8,6 @@ unrestricted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
@@ -29,15 +28,6 @@ Validator: TypeAlias = "Callable[[Operation], Awaitable[None] | None]"
 """Called with an operation before it runs; an exception stops it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    input: Model | None = None
-    output: Model | None = None
-
-
-_NO_SPEC = _Spec()
-
-
 class IPU:
     """A boundary that runs operations of registered sessions.
 
@@ -54,7 +44,8 @@ class IPU:
         count(concurrency, "concurrency")
         self._validator = validator
         self._sessions: WeakValueDictionary[UUID, SessionCore] = WeakValueDictionary()
-        self._specs: dict[str, _Spec] = {}
+        self._inputs: dict[str, Model | None] = {}
+        self._outputs: dict[str, Model | None] = {}
         self._slots = RateLimit(concurrency=concurrency)
 
     @property
@@ -87,10 +78,9 @@ class IPU:
 
         Each is a pydantic model class or a JSON schema, or None for no validation.
         """
-        self._specs[operation] = _Spec(
-            None if input is None else as_model(input, "input"),
-            None if output is None else as_model(output, "output"),
-        )
+        input_schema = None if input is None else as_model(input, "input")
+        self._outputs[operation] = None if output is None else as_model(output, "output")
+        self._inputs[operation] = input_schema
 
     async def execute(self, operation: Operation) -> Any:
         """Run an operation now; raises NotFoundError if its session is not registered."""
@@ -109,7 +99,7 @@ class IPU:
             outcome = self._validator(operation)
             if isawaitable(outcome):
                 await outcome
-        schema = self._specs.get(operation.name, _NO_SPEC).input
+        schema = self._inputs.get(operation.name)
         if schema is not None and (problems := problems_with(dict(operation.params), schema)):
             raise ValidationError(
                 f"The parameters of {operation.name!r} do not fit {model_name(schema)!r}: "
@@ -118,7 +108,7 @@ class IPU:
 
     def accept(self, operation: Operation, result: Any) -> None:
         """Raise OutputError unless a result fits its schema."""
-        schema = self._specs.get(operation.name, _NO_SPEC).output
+        schema = self._outputs.get(operation.name)
         if schema is not None and (problems := problems_with(result, schema)):
             raise OutputError(
                 f"The result of {operation.name!r} does not fit {model_name(schema)!r}: "

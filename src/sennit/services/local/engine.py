@@ -63,39 +63,35 @@ class EngineJob:
     body: Mapping[str, Any]
     on_event: Callable[[JobEvent], object]
     """Called with each chunk and the end, on the engine's thread; not after `stop`."""
-    _stopped: bool = field(default=False, init=False)
+    stopped: bool = field(default=False, init=False)
+    """True after `stop`."""
     _error: SennitError | None = field(default=None, init=False)
-
-    @property
-    def stopped(self) -> bool:
-        """True after `stop`."""
-        return self._stopped
 
     def stop(self) -> None:
         """Stop the job; from any thread, at any time."""
-        self._stopped = True
+        self.stopped = True
 
     def on_chunk(self, chunk: Any) -> bool:
         """Handle a chunk; return True to stop. Exceptions would be swallowed by xllamacpp."""
-        if self._stopped:
+        if self.stopped:
             return True
         error = chunk.get("error")
         if error is not None:
             self._error = error_of(error)
             return True
         self._emit(chunk)
-        return self._stopped
+        return self.stopped
 
     def end(self, error: SennitError | None) -> None:
         """Emit the end of the job."""
-        if not self._stopped:
+        if not self.stopped:
             self._emit(JobEnded(error or self._error))
 
     def _emit(self, event: JobEvent) -> None:
         try:
             self.on_event(event)
         except RuntimeError:  # the caller's event loop is closed
-            self._stopped = True
+            self.stopped = True
 
 
 @dataclass(frozen=True, slots=True)

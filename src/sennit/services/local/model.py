@@ -52,6 +52,9 @@ class LocalModel:
     `threads` and `context` are fixed by the first use of a file in the process.
     """
 
+    streams = True
+    supports_output_schema = True
+
     def __init__(
         self,
         path: str | Path | None = None,
@@ -61,17 +64,13 @@ class LocalModel:
         context: int | None = None,
     ) -> None:
         self._path = path
-        self._name = name
+        self.name = name
+        """The default name for registration."""
         for value, option in ((threads, "threads"), (context, "context")):
             if value is not None:
                 count(value, option)
         self._threads = threads
         self._context = context
-
-    @property
-    def name(self) -> str:
-        """The default name for registration."""
-        return self._name
 
     @property
     def window(self) -> int:
@@ -82,16 +81,6 @@ class LocalModel:
             return context_of(find(self._path)) or DEFAULT_CONTEXT_TOKENS
         except ModelError:  # raised again by the first call
             return DEFAULT_CONTEXT_TOKENS
-
-    @property
-    def streams(self) -> bool:
-        """True: it streams."""
-        return True
-
-    @property
-    def supports_output_schema(self) -> bool:
-        """True: it supports structured output."""
-        return True
 
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply.

@@ -14,23 +14,6 @@ from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
-PARAMS: Mapping[str, str] = {
-    "temperature": "how freely to choose, 0 for as little as possible",
-    "top_p": "choose among the likeliest tokens that make up this share",
-    "max_tokens": "the most tokens of an answer",
-    "stop": "texts at which to stop",
-    "seed": "a number to make choices repeatable where the provider can",
-    "presence_penalty": "against what was said before",
-    "frequency_penalty": "against what was said often",
-    "timeout": "seconds for the whole answer",
-    "parallel_tool_calls": "whether several tools may be called at once",
-    "tool_choice": "'required' to have a tool called first, or a list of those to choose from",
-    "reasoning": "how hard to think: 'off', 'low', 'medium' or 'high'",
-    "extra_body": "more fields of the provider's own, sent as they are",
-    "extra_headers": "more HTTP headers, sent as they are",
-}
-"""All parameters and their descriptions; other names raise InvalidTypeError."""
-
 REASONING = ("off", "low", "medium", "high")
 
 
@@ -48,7 +31,7 @@ def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
                 f"provider-specific fields in extra_body."
             )
     return {
-        name: _VALIDATORS[name](name, value) for name, value in params.items() if value is not None
+        name: _SPECS[name][0](name, value) for name, value in params.items() if value is not None
     }
 
 
@@ -138,18 +121,23 @@ def _type_error(name: str, expected: str, value: Any) -> ValidationError:
     return InvalidTypeError(f"{name} must be {expected}, got {short_repr(value)}.")
 
 
-_VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {
-    "temperature": _number,
-    "top_p": _number,
-    "max_tokens": _count,
-    "stop": _texts,
-    "seed": _integer,
-    "presence_penalty": _number,
-    "frequency_penalty": _number,
-    "timeout": _seconds,
-    "parallel_tool_calls": _boolean,
-    "tool_choice": _choice,
-    "reasoning": _reasoning,
-    "extra_body": _fields,
-    "extra_headers": _headers,
+_SPECS: Mapping[str, tuple[Callable[[str, Any], Any], str]] = {
+    "temperature": (_number, "the randomness of the reply, 0 for the least"),
+    "top_p": (_number, "sample from the likeliest tokens with this total probability"),
+    "max_tokens": (_count, "the maximum number of output tokens"),
+    "stop": (_texts, "texts at which to stop"),
+    "seed": (_integer, "a number that makes sampling repeatable, if the provider supports it"),
+    "presence_penalty": (_number, "the penalty for tokens that have occurred"),
+    "frequency_penalty": (_number, "the penalty for tokens that have occurred often"),
+    "timeout": (_seconds, "seconds for the whole reply"),
+    "parallel_tool_calls": (_boolean, "whether a reply may call several tools"),
+    "tool_choice": (
+        _choice,
+        "'required' to require a tool call, or a list of tools to call",
+    ),
+    "reasoning": (_reasoning, "the reasoning effort: 'off', 'low', 'medium' or 'high'"),
+    "extra_body": (_fields, "further fields of the request body, specific to the provider"),
+    "extra_headers": (_headers, "further HTTP headers"),
 }
+PARAMS: Mapping[str, str] = {name: description for name, (_, description) in _SPECS.items()}
+"""All parameters and their descriptions; other names raise InvalidTypeError."""

@@ -170,7 +170,8 @@ class ProviderModel(AsyncClosing):
     def __init__(
         self, name: str, endpoint: ModelEndpoint, api_key: str | None, window: int | None
     ) -> None:
-        self._name = name
+        self.name = name
+        """The name given to `connect`."""
         self._endpoint = endpoint
         self._lock = Lock()
         self._clients: dict[asyncio.AbstractEventLoop, ProviderClient] = {}
@@ -180,29 +181,16 @@ class ProviderModel(AsyncClosing):
         # The environment may change before the next loop needs the key.
         key_in_use = api_key or self._spare.key_in_use()
         self._key = lambda: key_in_use
-        self._window = window or self._spare.window
-        self._shapes_output = self._spare.supports_output_schema
+        self.window = window or self._spare.window
+        """The context window in tokens; None if unknown."""
+        self.supports_output_schema = self._spare.supports_output_schema
+        """True if it supports structured output."""
 
     def __repr__(self) -> str:
-        return f"<ProviderModel {self._name!r}>"
+        return f"<ProviderModel {self.name!r}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} holds an API key and cannot be pickled; connect again instead.")
-
-    @property
-    def name(self) -> str:
-        """The name given to `connect`."""
-        return self._name
-
-    @property
-    def window(self) -> int | None:
-        """The context window in tokens; None if unknown."""
-        return self._window
-
-    @property
-    def supports_output_schema(self) -> bool:
-        """True if it supports structured output."""
-        return self._shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError, or ValidationError if not supported."""
@@ -234,8 +222,8 @@ class ProviderModel(AsyncClosing):
         try:
             provider_request = client.prepare(request, params)
         except ValidationError as error:
-            raise type(error)(f"Model {self._name!r}: {error}") from None
-        return _Call(self._name, client, provider_request, params, self._key)
+            raise type(error)(f"Model {self.name!r}: {error}") from None
+        return _Call(self.name, client, provider_request, params, self._key)
 
     async def _loop_client(self) -> ProviderClient:
         loop = asyncio.get_running_loop()
@@ -258,10 +246,10 @@ class ProviderModel(AsyncClosing):
         except SennitError:
             raise
         except ImportError as error:
-            raise MissingExtraError.of(f"Model {self._name!r}", "models") from error
+            raise MissingExtraError.of(f"Model {self.name!r}", "models") from error
         except Exception as error:
             secrets = _secret_values(self._key, {})
-            model_error = _setup_error(self._name, failure_of(error).message, secrets)
+            model_error = _setup_error(self.name, failure_of(error).message, secrets)
             model_error.__cause__ = None if _quotes_secret(error, secrets) else error
         raise model_error
 
