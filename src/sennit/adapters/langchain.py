@@ -12,20 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from sennit.adapters.branch_handle import BranchHandle
-from sennit.adapters.message_mapping import (
-    MessageFormat,
-    answer,
-    call,
-    instruction,
-    result,
-    sender_of_role,
-)
-from sennit.api.client import Client
+from sennit.adapters.branch_history import BranchHistory
+from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
 from sennit.sessions.async_method import async_method
-from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -41,54 +32,6 @@ except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.langchain", "langchain") from error
 
 __all__ = ["SennitChatMessageHistory"]
-
-_ROLES = {"human": "user", "system": "system", "chat": "user"}
-
-
-class SennitChatMessageHistory(BaseChatMessageHistory):
-    """One branch of one session as a chat history."""
-
-    def __init__(self, client: Client, session_id: str, *, branch: str = DEFAULT_BRANCH) -> None:
-        """Address a session by key; it is created on first use."""
-        super().__init__()
-        self.session_id = session_id
-        self._handle = BranchHandle(client, session_id, branch)
-
-    @property
-    def branch(self) -> str:
-        """The name of the branch."""
-        return self._handle.branch
-
-    @property
-    def messages(self) -> list[BaseMessage]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The messages, in order."""
-        return _FORMAT.from_messages(self._handle.messages())
-
-    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages, all or none."""
-        new = [
-            ours for message in messages for ours in _FORMAT.to_messages(message, _sender(message))
-        ]
-        if new:
-            self._handle.add(new)
-
-    def clear(self) -> None:
-        """Remove all messages from the branch; `client.delete_session` erases them."""
-        self._handle.clear()
-
-    def fork(self, name: str | None = None) -> SennitChatMessageHistory:
-        """Fork the conversation onto a new branch that shares its history.
-
-        Raises ExistsError if the name is taken.
-        """
-        handle = self._handle.fork(name=name, at=None)
-        return SennitChatMessageHistory(handle.client, handle.session, branch=handle.branch)
-
-    afork = async_method(fork)
-
-
-def _sender(message: BaseMessage) -> Any:
-    return sender_of_role(_ROLES.get(message.type, ""))
 
 
 def _contents(message: BaseMessage) -> Iterator[MessageContent]:
@@ -123,6 +66,36 @@ def _from_chat(chat: list[dict[str, Any]]) -> list[BaseMessage]:
     )
 
 
-_FORMAT = MessageFormat[BaseMessage](
-    "langchain", write=message_to_dict, read=_from_dict, contents=_contents, from_chat=_from_chat
-)
+class SennitChatMessageHistory(BranchHistory[BaseMessage], BaseChatMessageHistory):
+    """One branch of one session as a chat history."""
+
+    _format = MessageFormat[BaseMessage](
+        "langchain",
+        write=message_to_dict,
+        read=_from_dict,
+        contents=_contents,
+        from_chat=_from_chat,
+        role=lambda message: message.type,
+    )
+
+    @property
+    def messages(self) -> list[BaseMessage]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The messages, in order."""
+        return self._read()
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages, all or none."""
+        self._append(messages)
+
+    def clear(self) -> None:
+        """Remove all messages from the branch; `client.delete_session` erases them."""
+        self._clear()
+
+    def fork(self, name: str | None = None) -> SennitChatMessageHistory:
+        """Fork the conversation onto a new branch that shares its history.
+
+        Raises ExistsError if the name is taken.
+        """
+        return self._fork(name)
+
+    afork = async_method(fork)

@@ -11,7 +11,7 @@ unmatched tool calls and results.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -25,8 +25,9 @@ from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.json_values import plain, replace_invalid
-from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.messages.unset import Unset
 
 _T = TypeVar("_T")
 _METADATA_KEY = "foreign"
@@ -46,11 +47,13 @@ class MessageFormat(Generic[_T]):
     """Converts a message to Sennit contents."""
     from_chat: Callable[[list[dict[str, Any]]], Iterable[_T]]
     """Converts chat API messages to messages of the framework."""
+    role: Callable[[_T], str] = lambda _: ""
+    """Returns the role of a message; the sender of system and developer messages is the system."""
 
-    def to_messages(
-        self, original: _T, sender: SenderRecipient | None = None, **metadata: Any
-    ) -> list[Message]:
+    def to_messages(self, original: _T, **metadata: Any) -> list[Message]:
         """Convert a foreign message to one or more messages; the first gets the metadata."""
+        is_system = self.role(original) in ("system", "developer")
+        sender = MessageRole.SYSTEM if is_system else None
         contents = list(self.contents(original)) or [AssistantResponseContent()]
         # JSON text escapes values that stores cannot hold: NUL, NaN and lone surrogates.
         original_json = json.dumps(self.write(original), default=str)
@@ -89,7 +92,7 @@ class MessageFormat(Generic[_T]):
                 originals += self.from_chat(to_model_messages(group))
         return originals
 
-    def _group(self, messages: Sequence[Message]) -> Iterable[str | list[Message]]:
+    def _group(self, messages: Sequence[Message]) -> Iterator[str | list[Message]]:
         """Yield the JSON of valid originals, and lists of the messages between them."""
         unmatched: list[Message] = []
         at = 0
@@ -97,11 +100,9 @@ class MessageFormat(Generic[_T]):
             original_json, count = self._original_at(messages, at)
             if original_json is None:
                 unmatched.append(messages[at])
-            elif unmatched:
-                yield unmatched
+            else:
+                yield from filter(None, (unmatched, original_json))
                 unmatched = []
-            if original_json is not None:
-                yield original_json
             at += count
         if unmatched:
             yield unmatched
@@ -141,12 +142,11 @@ def _has_orphan(messages: list[Message]) -> bool:
 def instruction(text: str, images: Iterable[str] = ()) -> InstructionContent:
     """Return a user's message as an instruction; only images with an HTTP URL are included."""
     urls = [url for url in images if url.startswith(("http://", "https://"))]
-    if not urls:
-        return InstructionContent(instruction=replace_invalid(text))
+    text = replace_invalid(text)
     try:
-        return InstructionContent(instruction=replace_invalid(text), images=urls)
+        return InstructionContent(instruction=text, images=urls or Unset)
     except ValidationError:  # a URL that is not safe to fetch; the original has it
-        return InstructionContent(instruction=replace_invalid(text))
+        return InstructionContent(instruction=text)
 
 
 def answer(text: str, reasoning: str = "") -> AssistantResponseContent:
@@ -187,8 +187,3 @@ def to_storable(value: Any) -> Any:
         return plain(value, "value")
     except ValidationError:
         return replace_invalid(json.dumps(value, default=str))
-
-
-def sender_of_role(role: str) -> SenderRecipient | None:
-    """Return the system sender for system and developer roles; None for all others."""
-    return MessageRole.SYSTEM if role in ("system", "developer") else None

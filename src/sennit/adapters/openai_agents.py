@@ -14,19 +14,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from sennit.adapters.branch_handle import BranchHandle
-from sennit.adapters.message_mapping import (
-    MessageFormat,
-    answer,
-    call,
-    instruction,
-    result,
-    sender_of_role,
-)
+from sennit.adapters.branch_history import BranchHistory
+from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
-from sennit.messages.message import Message
 from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
@@ -44,84 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["SennitSession"]
 
 _Item = dict[str, Any]
-
-
-class SennitSession:
-    """A `Session` of the Agents SDK on one branch of one session."""
-
-    def __init__(
-        self,
-        client: Client,
-        session_id: str,
-        *,
-        branch: str = DEFAULT_BRANCH,
-        session_settings: SessionSettings | dict[str, Any] | None = None,
-    ) -> None:
-        """Address a session by key; it is created on first use."""
-        self.session_id = session_id
-        settings = None if session_settings is None else coerce_session_settings(session_settings)
-        self.session_settings = settings
-        self._handle = BranchHandle(client, session_id, branch)
-
-    @property
-    def branch(self) -> str:
-        """The name of the branch."""
-        return self._handle.branch
-
-    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """Return the items in order; with a limit, the newest ones."""
-        max_items = resolve_session_limit(limit, self.session_settings)
-        if max_items is not None and max_items <= 0:
-            return []
-        items = _FORMAT.from_messages(await asyncio.to_thread(self._handle.messages, max_items))
-        return cast("list[TResponseInputItem]", items if max_items is None else items[-max_items:])
-
-    async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Append items, all or none."""
-        messages = [
-            message for item in cast("list[_Item]", items) for message in _to_messages(item)
-        ]
-        if messages:
-            await asyncio.to_thread(self._handle.add, messages)
-
-    async def pop_item(self) -> TResponseInputItem | None:
-        """Remove and return the newest item; forks of the branch keep it."""
-        return await asyncio.to_thread(self._handle.retry, self._pop)
-
-    def _pop(self) -> TResponseInputItem | None:
-        branch = self._handle.open()
-        with branch.session.lock:
-            while newest := self._handle.messages(1):
-                branch.pop()
-                # A call without a result is converted to two items, of which the call is first.
-                items = _FORMAT.from_messages(newest) or list(
-                    _FORMAT.from_chat([newest[0].chat_msg])
-                )
-                if items:
-                    return cast("TResponseInputItem", items[0])
-        return None
-
-    async def clear_session(self) -> None:
-        """Remove all items from the branch; `client.delete_session` erases them."""
-        await asyncio.to_thread(self._handle.clear)
-
-    async def fork(self, name: str | None = None, *, at: int | None = None) -> SennitSession:
-        """Fork the conversation up to and including item `at` onto a new branch.
-
-        The fork shares its history, so the cost does not depend on the length. Raises ExistsError
-        if the name is taken, OutOfRangeError if there is no such item.
-        """
-        handle = await asyncio.to_thread(self._handle.fork, name=name, at=at)
-        return SennitSession(
-            handle.client,
-            handle.session,
-            branch=handle.branch,
-            session_settings=self.session_settings,
-        )
-
-
-def _to_messages(item: _Item) -> list[Message]:
-    return _FORMAT.to_messages(item, sender_of_role(str(item.get("role"))))
 
 
 def _contents(item: _Item) -> Iterator[MessageContent]:
@@ -201,14 +115,69 @@ def _dump_model(value: Any) -> Any:
     return dump(mode="json", exclude_unset=True)
 
 
-def _from_json_data(item: Any) -> _Item:
-    return item
+class SennitSession(BranchHistory[_Item]):
+    """A `Session` of the Agents SDK on one branch of one session."""
 
+    _format = MessageFormat[_Item](
+        "openai_agents",
+        write=_to_json_data,
+        read=lambda item: item,
+        contents=_contents,
+        from_chat=_items_from_chat,
+        role=lambda item: str(item.get("role")),
+    )
 
-_FORMAT = MessageFormat[_Item](
-    "openai_agents",
-    write=_to_json_data,
-    read=_from_json_data,
-    contents=_contents,
-    from_chat=_items_from_chat,
-)
+    def __init__(
+        self,
+        client: Client,
+        session_id: str,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
+        """Address a session by key; it is created on first use."""
+        super().__init__(client, session_id, branch=branch)
+        settings = None if session_settings is None else coerce_session_settings(session_settings)
+        self.session_settings = settings
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """Return the items in order; with a limit, the newest ones."""
+        max_items = resolve_session_limit(limit, self.session_settings)
+        if max_items is not None and max_items <= 0:
+            return []
+        items = await asyncio.to_thread(self._read, max_items)
+        return cast("list[TResponseInputItem]", items if max_items is None else items[-max_items:])
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append items, all or none."""
+        await asyncio.to_thread(self._append, cast("list[_Item]", items))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove and return the newest item; forks of the branch keep it."""
+        return await asyncio.to_thread(self._retry, self._pop)
+
+    def _pop(self) -> TResponseInputItem | None:
+        branch = self._open()
+        with branch.session.lock:
+            while len(branch) > (branch.system is not None):
+                newest = branch.session.messages.get(branch[-1])
+                branch.pop()
+                # A call without a result is converted to two items, of which the call is first.
+                items = self._format.from_messages([newest]) or list(
+                    self._format.from_chat([newest.chat_msg])
+                )
+                if items:
+                    return cast("TResponseInputItem", items[0])
+        return None
+
+    async def clear_session(self) -> None:
+        """Remove all items from the branch; `client.delete_session` erases them."""
+        await asyncio.to_thread(self._clear)
+
+    async def fork(self, name: str | None = None, *, at: int | None = None) -> SennitSession:
+        """Fork the conversation up to and including item `at` onto a new branch.
+
+        The fork shares its history, so the cost does not depend on the length. Raises ExistsError
+        if the name is taken, OutOfRangeError if there is no such item.
+        """
+        return await asyncio.to_thread(self._fork, name, at, session_settings=self.session_settings)

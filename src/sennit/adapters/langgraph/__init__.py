@@ -15,14 +15,16 @@ and those that a serializer of your own allows.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, cast
 
-from sennit.adapters.branch_handle import LruCache, sessions_with_prefix
+from sennit.adapters.branch_history import LruCache, sessions_with_prefix
 from sennit.adapters.langgraph.checkpoints import CheckpointRecord, Packed, ThreadState, Version
-from sennit.adapters.langgraph.thread import OpenThread
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError, short_repr
 from sennit.sessions.async_method import async_method
@@ -59,16 +61,16 @@ class SennitSaver(BaseCheckpointSaver[str]):
         """
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self._client = client
-        self._cache = LruCache[str, OpenThread]()
+        self._cache = LruCache[str, ThreadState]()
 
-    def _thread(self, id: str, *, create: bool = False) -> OpenThread | None:
+    def _thread(self, id: str, *, create: bool = False) -> ThreadState | None:
         """Return a thread in its current state; None if it does not exist."""
         try:
             session = self._client.session(_KEY_PREFIX + id, create=create)
         except NotFoundError:
             self._cache.discard(id)
             return None
-        thread = self._cache.get(id, lambda: OpenThread(session))
+        thread = self._cache.get(id, lambda: ThreadState(session))
         thread.sync(session)
         return thread
 
@@ -93,7 +95,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         }
         thread = self._get_or_create_thread(thread_id)
         with thread.lock:
-            previous = thread.state.checkpoints.get(ns, {}).get(parent or "")
+            previous = thread.checkpoints.get(ns, {}).get(parent or "")
             values = checkpoint["channel_values"]
             record = {
                 "ns": ns,
@@ -105,14 +107,14 @@ class SennitSaver(BaseCheckpointSaver[str]):
                 "metadata": self._pack(full_metadata),
                 "deltas": sorted(full_metadata.get(_DELTA_COUNTERS) or ()),
                 "values": [
-                    [name, version, self._encode_value(thread.state, ns, name, previous, values)]
+                    [name, version, self._encode_value(thread, ns, name, previous, values)]
                     for name, version in new_versions.items()
                 ],
             }
             thread.write({"put": record})
         return _config(thread_id, ns, checkpoint["id"])
 
-    def _get_or_create_thread(self, thread_id: str) -> OpenThread:
+    def _get_or_create_thread(self, thread_id: str) -> ThreadState:
         thread = self._thread(thread_id, create=True)
         assert thread is not None
         return thread
@@ -158,10 +160,10 @@ class SennitSaver(BaseCheckpointSaver[str]):
         if thread is None:
             return None
         with thread.lock:
-            checkpoint_id = thread.state.latest(ns) if id is None else id
-            if checkpoint_id is None or checkpoint_id not in thread.state.checkpoints.get(ns, {}):
+            checkpoint_id = thread.latest(ns) if id is None else id
+            if checkpoint_id is None or checkpoint_id not in thread.checkpoints.get(ns, {}):
                 return None
-            return self._tuple(thread_id, thread.state, ns, checkpoint_id)
+            return self._tuple(thread_id, thread, ns, checkpoint_id)
 
     def _tuple(self, thread_id: str, thread: ThreadState, ns: str, id: str) -> CheckpointTuple:
         record = thread.checkpoints[ns][id]
@@ -204,14 +206,10 @@ class SennitSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first; those of all threads without a config."""
-        remaining = limit
-        for thread_id, ns, id in self._find_keys(config, before):
-            if remaining is not None and remaining <= 0:
-                return
-            checkpoint = self._load_matching(thread_id, ns, id, filter)
-            if checkpoint is not None:
-                remaining = None if remaining is None else remaining - 1
-                yield checkpoint
+        keys = self._find_keys(config, before)
+        loaded = (self._load_matching(*key, filter) for key in keys)
+        matching = (checkpoint for checkpoint in loaded if checkpoint is not None)
+        yield from islice(matching, None if limit is None else max(limit, 0))
 
     def _find_keys(self, config: Any, before: Any) -> list[tuple[str, str, str]]:
         """Return the keys of the checkpoints that match the config, newest first."""
@@ -239,14 +237,14 @@ class SennitSaver(BaseCheckpointSaver[str]):
         if thread is None:  # erased in the meantime
             return None
         with thread.lock:
-            record = thread.state.checkpoints.get(ns, {}).get(id)
+            record = thread.checkpoints.get(ns, {}).get(id)
             if record is None:
                 return None
             if filter:
                 metadata = self._unpack(record.metadata)
                 if any(metadata.get(name) != value for name, value in filter.items()):
                     return None
-            return self._tuple(thread_id, thread.state, ns, id)
+            return self._tuple(thread_id, thread, ns, id)
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread."""
@@ -259,7 +257,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         for thread_id in self._thread_ids():
             thread = self._thread(thread_id)
             if thread is not None:
-                thread.drop(lambda state: state.created_by_runs(runs))
+                thread.drop(partial(thread.created_by_runs, runs))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Append all records of one thread to another."""
@@ -283,7 +281,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
                 continue
             thread = self._thread(thread_id)
             if thread is not None:
-                thread.drop(lambda state: state.superseded())
+                thread.drop(thread.superseded)
 
     def get_next_version(self, current: Any, channel: None) -> str:  # noqa: ARG002 (LangGraph's)
         """Return the next version, with a random part so that concurrent runs never share one."""
@@ -307,8 +305,6 @@ class SennitSaver(BaseCheckpointSaver[str]):
     adelete_for_runs = async_method(delete_for_runs)
     acopy_thread = async_method(copy_thread)
     aprune = async_method(prune)
-    _afind_keys = async_method(_find_keys)
-    _aload_matching = async_method(_load_matching)
 
     async def alist(
         self,
@@ -319,14 +315,9 @@ class SennitSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield checkpoints like `list`, without blocking the event loop."""
-        remaining = limit
-        for thread_id, ns, id in await self._afind_keys(config, before):
-            if remaining is not None and remaining <= 0:
-                return
-            checkpoint = await self._aload_matching(thread_id, ns, id, filter)
-            if checkpoint is not None:
-                remaining = None if remaining is None else remaining - 1
-                yield checkpoint
+        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+        while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
+            yield checkpoint
 
 
 def _parse_config(config: Any) -> tuple[str, str, str | None]:

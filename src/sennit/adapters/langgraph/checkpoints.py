@@ -16,12 +16,14 @@ A record is one of: a checkpoint with its new values ("put"), the writes of task
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from sennit.adapters.record_log import RecordLog
 from sennit.ids import new_id
+from sennit.messages.message import Message
 
 Packed: TypeAlias = list[str]
 """Output of the serializer: the type, and the bytes in base64."""
@@ -68,31 +70,47 @@ class TaskWrite:
     value: Packed
 
 
-@dataclass(slots=True)
-class ThreadState:
+class ThreadState(RecordLog):
     """The checkpoints, channel values and writes of a thread."""
 
-    checkpoints: dict[str, dict[str, CheckpointRecord]] = field(
-        default_factory=dict[str, dict[str, CheckpointRecord]]
-    )
-    """By namespace and id."""
-    values: dict[ValueKey, ChannelValue] = field(default_factory=dict[ValueKey, ChannelValue])
-    writes: dict[CheckpointKey, dict[tuple[str, int], TaskWrite]] = field(
-        default_factory=dict[CheckpointKey, dict[tuple[str, int], TaskWrite]]
-    )
-    _lists: dict[str, ChannelValue] = field(default_factory=dict[str, ChannelValue])
-    """All lists by id, including those whose version was put again."""
-    _messages: dict[CheckpointKey, set[UUID]] = field(
-        default_factory=dict[CheckpointKey, set[UUID]]
-    )
-    """The messages that store a checkpoint and the writes after it, including superseded ones."""
-    _last_read: dict[tuple[str, str], tuple[str, list[Packed]]] = field(
-        default_factory=dict[tuple[str, str], tuple[str, list[Packed]]]
-    )
-    """A cache of the list that was last read: its id and items, by namespace and channel."""
+    name = "langgraph"
 
-    def apply(self, message: UUID, record: Mapping[str, Any]) -> None:
-        """Apply one record."""
+    def _reset(self) -> None:
+        self.checkpoints: dict[str, dict[str, CheckpointRecord]] = {}
+        """By namespace and id."""
+        self.values: dict[ValueKey, ChannelValue] = {}
+        self.writes: dict[CheckpointKey, dict[tuple[str, int], TaskWrite]] = {}
+        self._lists: dict[str, ChannelValue] = {}
+        """All lists by id, including those whose version was put again."""
+        self._messages: dict[CheckpointKey, set[UUID]] = {}
+        """The messages that store a checkpoint and the writes after it, with superseded ones."""
+        self._last_read: dict[tuple[str, str], tuple[str, list[Packed]]] = {}
+        """A cache of the list that was last read: its id and items, by namespace and channel."""
+
+    def write(self, *records: Mapping[str, Any]) -> None:
+        """Append records, all or none."""
+        self.append([self.new_record(record, _describe(record)) for record in records])
+
+    def records(self) -> list[Mapping[str, Any]]:
+        """Return all records of the log."""
+        records = (m.metadata.get(self.name) for m in self.session.get_branch(self.name).messages)
+        return [record for record in records if record is not None]
+
+    def drop(self, choose: Callable[[], Collection[CheckpointKey]]) -> None:
+        """Erase the chosen checkpoints, after copying the values that others still need."""
+        with self.lock:
+            if dropped := choose():
+                erased, values = self._plan_erasure(dropped)
+                if values:
+                    self.write({"values": [list(value) for value in values]})
+                self.session.remove_messages(erased)
+                self.sync(self.session)
+
+    def _apply(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._apply_record(message.id, message.metadata.get(self.name, {}))
+
+    def _apply_record(self, message: UUID, record: Mapping[str, Any]) -> None:
         match record:
             case {"put": put}:
                 self._messages.setdefault((put["ns"], put["id"]), set()).add(message)
@@ -189,9 +207,10 @@ class ThreadState:
         for task, index in sorted(writes, key=lambda key: (writes[key].path, *key)):
             yield task, writes[task, index]
 
-    def keys(self) -> Iterator[CheckpointKey]:
-        """Yield the keys of all checkpoints."""
-        return ((ns, id) for ns, checkpoints in self.checkpoints.items() for id in checkpoints)
+    def keys(self) -> list[CheckpointKey]:
+        """Return the keys of all checkpoints."""
+        with self.lock:
+            return [(ns, id) for ns, found in self.checkpoints.items() for id in found]
 
     def created_by_runs(self, runs: Collection[str]) -> list[CheckpointKey]:
         """Return the keys of the checkpoints that these runs created."""
@@ -223,7 +242,7 @@ class ThreadState:
         value = None if version is None else self.values.get((ns, channel, version))
         return value is not None and bool(value.data)
 
-    def plan_erasure(
+    def _plan_erasure(
         self, keys: Collection[CheckpointKey]
     ) -> tuple[set[UUID], list[tuple[str, str, Version, bool, Mapping[str, Any]]]]:
         """Return the messages to erase with checkpoints, and their values that others need."""
@@ -255,3 +274,14 @@ class ThreadState:
             value.message for values in (self.values, self._lists) for value in values.values()
         }
         return all_messages - referenced - still_needed - erased
+
+
+def _describe(record: Mapping[str, Any]) -> str:
+    """Return a description of a record for people."""
+    match record:
+        case {"put": {"id": id, "ns": ns}}:
+            return f"LangGraph checkpoint {id}{f' of {ns}' if ns else ''}"
+        case {"writes": {"id": id, "task": task}}:
+            return f"LangGraph writes of task {task} after checkpoint {id}"
+        case _:
+            return "LangGraph values"

@@ -9,10 +9,13 @@ all its forks are one session (see `conversations`): forks share entries, and ea
 also a branch, so search, memory and the studio can read it.
 """
 
+# The async methods match the base class, but pyright cannot tell from the type of async_method.
+# pyright: reportAssignmentType=false
+
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 from typing import Any, cast
 
@@ -37,7 +40,7 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.pydantic_ai", "pydantic-ai") from error
 
-from sennit.adapters.branch_handle import BranchHandle
+from sennit.adapters.branch_history import BranchHistory
 from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
 from sennit.adapters.pydantic_ai.conversations import (
     ConversationFamilies,
@@ -50,179 +53,10 @@ from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
 from sennit.services.models.providers.translate import layer_messages
 from sennit.sessions.async_method import async_method
-from sennit.sessions.branches import DEFAULT_BRANCH
 
 __all__ = ["SennitConversationStore", "SennitMessageHistory"]
 
 _RECORD_ADAPTER = TypeAdapter(ConversationRecord)
-
-
-class SennitMessageHistory:
-    """One branch of one session as a message history."""
-
-    def __init__(self, client: Client, session_id: str, *, branch: str = DEFAULT_BRANCH) -> None:
-        """Address a session by key; it is created on first use."""
-        self.session_id = session_id
-        self._handle = BranchHandle(client, session_id, branch)
-
-    @property
-    def branch(self) -> str:
-        """The name of the branch."""
-        return self._handle.branch
-
-    def messages(self) -> list[ModelMessage]:
-        """Return the messages in order, for `message_history=`."""
-        return _FORMAT.from_messages(self._handle.messages())
-
-    def add(self, messages: Sequence[ModelMessage]) -> None:
-        """Append messages, such as `result.new_messages()`, all or none."""
-        new = [ours for message in messages for ours in _FORMAT.to_messages(message)]
-        if new:
-            self._handle.add(new)
-
-    def fork(self, name: str | None = None) -> SennitMessageHistory:
-        """Fork the conversation onto a new branch that shares its history.
-
-        Raises ExistsError if the name is taken.
-        """
-        handle = self._handle.fork(name=name, at=None)
-        return SennitMessageHistory(handle.client, handle.session, branch=handle.branch)
-
-    amessages = async_method(messages)
-    aadd = async_method(add)
-    afork = async_method(fork)
-
-
-class SennitConversationStore(ConversationStore):
-    """A `ConversationStore` for the owner of a client; several processes may share it.
-
-    A record and its new entries are written in one transaction, and of two writes that expect the
-    same revision the second raises ConversationConflict. Deleting a conversation erases the entries
-    that no other conversation needs.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._families = ConversationFamilies(client)
-        self._lock = RLock()
-
-    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the record of a conversation; None if there is none."""
-        return await asyncio.to_thread(self._read_record_now, conversation_id)
-
-    def _read_record_now(self, conversation_id: str) -> ConversationRecord | None:
-        with self._lock:
-            family = self._families.find(conversation_id)
-            text = None if family is None else family.record(conversation_id)
-        return None if text is None else _RECORD_ADAPTER.validate_json(text)
-
-    async def read_records(
-        self, *, scope: str | None = None, limit: int | None = None
-    ) -> Sequence[ConversationRecord]:
-        """Return the records, newest first; without a limit, all sessions are read."""
-        return await asyncio.to_thread(self._read_records_now, scope, limit)
-
-    def _read_records_now(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
-        records: list[ConversationRecord] = []
-        with self._lock:
-            for updated_at, family in self._families.all():
-                if limit is not None and len(records) >= limit:
-                    records = _newest(records, limit)
-                    if not records or records[-1].updated_at >= updated_at:
-                        break  # all other families were changed earlier
-                decoded = map(_RECORD_ADAPTER.validate_json, family.records())
-                records += [record for record in decoded if scope is None or record.scope == scope]
-        return _newest(records, limit)
-
-    async def write_record(
-        self,
-        record: ConversationRecord,
-        *,
-        new_entries: Sequence[ConversationEntry] = (),
-        expected_revision: str | None,
-    ) -> None:
-        """Store a record and its new entries; raises ConversationConflict."""
-        await asyncio.to_thread(self._write_now, record, new_entries, expected_revision)
-
-    def _write_now(
-        self,
-        record: ConversationRecord,
-        new_entries: Sequence[ConversationEntry],
-        expected_revision: str | None,
-    ) -> None:
-        update = RecordUpdate(
-            conversation=record.conversation_id,
-            head=record.head_id,
-            revision=record.revision,
-            record=_RECORD_ADAPTER.dump_json(record).decode(),
-            entries=[
-                StoredEntry(
-                    entry.id,
-                    entry.parent_id,
-                    _FORMAT.to_messages(
-                        entry.message,
-                        **ConversationFamily.entry_metadata(entry.id, entry.parent_id),
-                    ),
-                )
-                for entry in new_entries
-            ],
-        )
-        is_new = expected_revision is None
-        with self._lock, _translate_conflicts(record.conversation_id):
-            family = self._families.find_or_create(
-                record.conversation_id, record.forked_from if is_new else None
-            )
-            family.save(update, expected_revision)
-
-    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Erase a conversation and the entries that no other needs; raises ConversationConflict."""
-        await asyncio.to_thread(self._delete_now, conversation_id, expected_revision)
-
-    def _delete_now(self, conversation_id: str, expected_revision: str) -> None:
-        with self._lock:
-            family = self._families.find(conversation_id)
-            if family is None:
-                raise ConversationConflict(conversation_id)
-            with _translate_conflicts(conversation_id):
-                self._families.delete(family, conversation_id, expected_revision)
-
-    async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """Return an entry; raises NotFoundError, which is a LookupError."""
-        return (await self.read_history(entry_id, limit=1))[-1]
-
-    async def read_history(
-        self, head_id: str | None, *, limit: int | None = None
-    ) -> list[ConversationEntry]:
-        """Return the entries up to `head_id`, at most the last `limit`; raises NotFoundError."""
-        if head_id is None or limit == 0:
-            return []
-        return await asyncio.to_thread(self._read_history_now, head_id, limit)
-
-    def _read_history_now(self, head: str, limit: int | None) -> list[ConversationEntry]:
-        with self._lock:
-            entries = self._families.find_by_entry(head).chain(head, limit)
-        return [
-            ConversationEntry(
-                id=entry.id, parent_id=entry.parent, message=_FORMAT.original(entry.messages[0])
-            )
-            for entry in entries
-        ]
-
-
-class _translate_conflicts:
-    """A context manager that raises Sennit's conflicts as ConversationConflict."""
-
-    def __init__(self, conversation: str) -> None:
-        self._conversation = conversation
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (ConflictError, NotFoundError)):
-            raise ConversationConflict(self._conversation) from error
-
-
-def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:
-    return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
 
 def _contents(message: ModelMessage) -> Iterator[MessageContent]:
@@ -278,3 +112,142 @@ _FORMAT = MessageFormat[ModelMessage](
     contents=_contents,
     from_chat=layer_messages,
 )
+
+
+class SennitMessageHistory(BranchHistory[ModelMessage]):
+    """One branch of one session as a message history."""
+
+    _format = _FORMAT
+
+    def messages(self) -> list[ModelMessage]:
+        """Return the messages in order, for `message_history=`."""
+        return self._read()
+
+    def add(self, messages: Sequence[ModelMessage]) -> None:
+        """Append messages, such as `result.new_messages()`, all or none."""
+        self._append(messages)
+
+    def fork(self, name: str | None = None) -> SennitMessageHistory:
+        """Fork the conversation onto a new branch that shares its history.
+
+        Raises ExistsError if the name is taken.
+        """
+        return self._fork(name)
+
+    amessages = async_method(messages)
+    aadd = async_method(add)
+    afork = async_method(fork)
+
+
+class SennitConversationStore(ConversationStore):
+    """A `ConversationStore` for the owner of a client; several processes may share it.
+
+    A record and its new entries are written in one transaction, and of two writes that expect the
+    same revision the second raises ConversationConflict. Deleting a conversation erases the entries
+    that no other conversation needs.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._families = ConversationFamilies(client)
+        self._lock = RLock()
+
+    def _record_now(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the record of a conversation; None if there is none."""
+        with self._lock:
+            family = self._families.find(conversation_id)
+            text = None if family is None else family.record(conversation_id)
+        return None if text is None else _RECORD_ADAPTER.validate_json(text)
+
+    def _records_now(
+        self, *, scope: str | None = None, limit: int | None = None
+    ) -> Sequence[ConversationRecord]:
+        """Return the records, newest first; without a limit, all sessions are read."""
+        records: list[ConversationRecord] = []
+        with self._lock:
+            for updated_at, family in self._families.all():
+                if limit is not None and len(records) >= limit:
+                    records = _newest(records, limit)
+                    if not records or records[-1].updated_at >= updated_at:
+                        break  # all other families were changed earlier
+                decoded = map(_RECORD_ADAPTER.validate_json, family.records())
+                records += [record for record in decoded if scope is None or record.scope == scope]
+        return _newest(records, limit)
+
+    def _write_now(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Store a record and its new entries; raises ConversationConflict."""
+        update = RecordUpdate(
+            conversation=record.conversation_id,
+            head=record.head_id,
+            revision=record.revision,
+            record=_RECORD_ADAPTER.dump_json(record).decode(),
+            entries=[
+                StoredEntry(
+                    entry.id,
+                    entry.parent_id,
+                    _FORMAT.to_messages(
+                        entry.message,
+                        **ConversationFamily.entry_metadata(entry.id, entry.parent_id),
+                    ),
+                )
+                for entry in new_entries
+            ],
+        )
+        is_new = expected_revision is None
+        with self._lock, _translate_conflicts(record.conversation_id):
+            family = self._families.find_or_create(
+                record.conversation_id, record.forked_from if is_new else None
+            )
+            family.save(update, expected_revision)
+
+    def _delete_now(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Erase a conversation and the entries that no other needs; raises ConversationConflict."""
+        with self._lock:
+            family = self._families.find(conversation_id)
+            if family is None:
+                raise ConversationConflict(conversation_id)
+            with _translate_conflicts(conversation_id):
+                self._families.delete(family, conversation_id, expected_revision)
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return an entry; raises NotFoundError, which is a LookupError."""
+        return (await self.read_history(entry_id, limit=1))[-1]
+
+    def _history_now(
+        self, head_id: str | None, *, limit: int | None = None
+    ) -> list[ConversationEntry]:
+        """Return the entries up to `head_id`, at most the last `limit`; raises NotFoundError."""
+        if head_id is None or limit == 0:
+            return []
+        with self._lock:
+            entries = self._families.find_by_entry(head_id).chain(head_id, limit)
+        return [
+            ConversationEntry(
+                id=entry.id, parent_id=entry.parent, message=_FORMAT.original(entry.messages[0])
+            )
+            for entry in entries
+        ]
+
+    read_record = async_method(_record_now)
+    read_records = async_method(_records_now)
+    write_record = async_method(_write_now)
+    delete_record = async_method(_delete_now)
+    read_history = async_method(_history_now)
+
+
+@contextmanager
+def _translate_conflicts(conversation: str) -> Generator[None]:
+    """Raise Sennit's conflicts as ConversationConflict."""
+    try:
+        yield
+    except (ConflictError, NotFoundError) as error:
+        raise ConversationConflict(conversation) from error
+
+
+def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:
+    return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]

@@ -18,10 +18,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from sennit.adapters.branch_handle import LruCache, get_or_create_branch, sessions_with_prefix
+from sennit.adapters.branch_history import LruCache, get_or_create_branch, sessions_with_prefix
 from sennit.adapters.record_log import RecordLog
 from sennit.api.client import Client
-from sennit.api.session import Session
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, short_repr
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -63,12 +62,12 @@ class _Record:
     text: str | None
 
 
-class ConversationFamily:
+class ConversationFamily(RecordLog):
     """A conversation and its forks, read from the record log of one session."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self._log = RecordLog(_LOG_NAME)
+    name = _LOG_NAME
+
+    def _reset(self) -> None:
         self._entries: dict[str, StoredEntry] = {}
         self._records: dict[str, _Record] = {}
 
@@ -77,12 +76,7 @@ class ConversationFamily:
         """Return the metadata of the first message of an entry."""
         return {_LOG_NAME: {"entry": id, "parent": parent}}
 
-    def sync(self, session: Session) -> None:
-        """Apply the log messages that were appended since the last sync."""
-        self.session = session
-        is_reset, messages = self._log.read_new(session)
-        if is_reset:
-            self._entries, self._records = {}, {}
+    def _apply(self, messages: Sequence[Message]) -> None:
         open_entry: StoredEntry | None = None
         for message in messages:
             match message.metadata.get(_LOG_NAME):
@@ -152,10 +146,9 @@ class ConversationFamily:
         id = uuid5(self.session.id, f"{name}\n{previous_id}")
         try:
             description = f"Pydantic AI's record of {name}"
-            self._log.add(self.session, [*messages, self._log.new_record(data, description, id)])
+            self.append([*messages, self.new_record(data, description, id)])
         except ExistsError as error:
             raise _changed(name) from error
-        self.sync(self.session)
 
     def _sync_branch(self, conversation: str) -> None:
         """Update the branch of a conversation to the head of its record."""

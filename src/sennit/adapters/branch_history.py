@@ -1,4 +1,4 @@
-"""A handle to a branch by name, which adapters read and write.
+"""The conversation of another framework, stored on one branch of one session.
 
 The session and the branch are created on first use and looked up again on every call, so several
 processes can work on the same branch.
@@ -7,75 +7,82 @@ processes can work on the same branch.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from sennit.adapters.message_mapping import MessageFormat
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError
-from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 
 _Key = TypeVar("_Key", bound=Hashable)
+_R = TypeVar("_R")
 _T = TypeVar("_T")
 _MAX_CACHED = 64
 _PAGE_SIZE = 200
 _MAX_TRIES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class BranchHandle:
-    """A branch of a session, addressed by session key and branch name."""
+class BranchHistory(Generic[_T]):
+    """The messages of a framework on a branch, addressed by session key and branch name."""
 
-    client: Client
-    session: str
-    branch: str = DEFAULT_BRANCH
+    _format: ClassVar[MessageFormat[Any]]
 
-    def open(self) -> Branch:
+    def __init__(self, client: Client, session_id: str, *, branch: str = DEFAULT_BRANCH) -> None:
+        """Address a session by key; it is created on first use."""
+        super().__init__()
+        self._client = client
+        self.session_id, self.branch = session_id, branch
+
+    def _open(self) -> Branch:
         """Return the branch in its current state; create session and branch on first use."""
-        return get_or_create_branch(self.client.session(self.session), self.branch)
+        return get_or_create_branch(self._client.session(self.session_id), self.branch)
 
-    def messages(self, last: int | None = None) -> list[Message]:
-        """Return the messages without the system message; only the newest `last` if given."""
-        branch = self.open()
+    def _read(self, last: int | None = None) -> list[_T]:
+        """Return the messages but the system message; only those of the newest `last` if given."""
+        branch = self._open()
         with branch.session.lock:
-            first = first_message_index(branch)
+            first = _first_message_index(branch)
             start = first if last is None else max(first, len(branch) - last)
-            return branch.messages_from(branch.session.messages, start)
+            return self._format.from_messages(branch.messages_from(branch.session.messages, start))
 
-    def add(self, messages: Sequence[Message]) -> None:
+    def _append(self, originals: Iterable[_T]) -> None:
         """Append messages to the branch, all or none."""
-        branch = self.open()
-        branch.session.add_messages(messages, branches=branch)
+        messages = [
+            message for original in originals for message in self._format.to_messages(original)
+        ]
+        if messages:
+            branch = self._open()
+            branch.session.add_messages(messages, branches=branch)
 
-    def retry(self, work: Callable[[], _T]) -> _T:
+    def _clear(self) -> None:
+        """Remove all messages but the system message; other branches keep theirs."""
+        self._retry(self._clear_once)
+
+    def _clear_once(self) -> None:
+        branch = self._open()
+        with branch.session.lock:
+            del branch[_first_message_index(branch) :]
+
+    def _retry(self, work: Callable[[], _R]) -> _R:
         """Call `work`, and call it again when another process changed the branch first."""
         return retry_on_conflict(work, f"the branch {self.branch!r}", tries=_MAX_TRIES)
 
-    def clear(self) -> None:
-        """Remove all messages but the system message; other branches keep theirs."""
-        self.retry(self._clear)
-
-    def _clear(self) -> None:
-        branch = self.open()
+    def _fork(self, name: str | None, at: int | None = None, **options: Any) -> Self:
+        """Fork the branch up to and including message `at`; `options` are the constructor's."""
+        branch = self._open()
         with branch.session.lock:
-            del branch[first_message_index(branch) :]
-
-    def fork(self, *, name: str | None, at: int | None) -> BranchHandle:
-        """Fork the branch up to and including message `at`, and return the fork's handle."""
-        branch = self.open()
-        with branch.session.lock:
-            index = None if at is None else at + (first_message_index(branch) if at >= 0 else 0)
+            index = None if at is None else at + (_first_message_index(branch) if at >= 0 else 0)
             forked = branch.session.fork(branch, at=index, name=name, system=True)
-        return BranchHandle(self.client, self.session, forked.name)
+        return type(self)(self._client, self.session_id, branch=forked.name, **options)
 
 
-def first_message_index(branch: Branch) -> int:
+def _first_message_index(branch: Branch) -> int:
     """Return the index of the first message after the system message."""
     return int(branch.system is not None)
 
