@@ -92,6 +92,6 @@ if __name__ == "__main__":
 
     with faults.arm("memory.commit: thought", wait), sennit.open(store) as client:
         tool = Tool(note, needs_approval=not given.yes, replay=given.replay)
-        partner = ChatOptions(model=model, tools=() if given.no_tools else (tool,))
-        memory = not given.no_memory
-        sys.exit(start(client, partner, name=given.session, memory=memory, commit=given.commit))
+        tools = () if given.no_tools else (tool,)
+        partner = ChatOptions(model=model, tools=tools, use_memory=not given.no_memory)
+        sys.exit(start(client, partner, name=given.session, commit=given.commit))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sennit import ExistsError, InvalidTypeError, NotFoundError, ValidationError
-from sennit.cli.load_tools import load_tools, load_tools_from
+from sennit.cli.load import load_tools, load_tools_from
 
 MINE = """
 from os.path import join

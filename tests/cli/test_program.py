@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import AssistantResponseContent, Message
 from sennit.cli.app import app
-from sennit.cli.load_tools import load_tools_from
+from sennit.cli.load import load_tools_from
 
 pytest_plugins = ("tests.postgres",)
 

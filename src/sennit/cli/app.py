@@ -24,15 +24,11 @@ from sennit.cli import (
     label,
     memory,
     models,
-    score,
+    serve,
     sessions,
     token,
 )
 from sennit.cli.chat import chat
-from sennit.cli.find import find
-from sennit.cli.mcp import mcp
-from sennit.cli.purge import purge
-from sennit.cli.serve import serve
 from sennit.cli.text import clean
 from sennit.cli.worker import worker
 from sennit.errors import MissingExtraError, SennitError
@@ -88,19 +84,19 @@ app.command("tree")(sessions.tree)
 app.command("fork")(branches.fork)
 app.command("rename")(branches.rename)
 app.command("diff")(branches.diff)
-app.command("find")(find)
+app.command("find")(sessions.find)
 app.command("commit")(memory.commit)
 app.add_typer(memory.app, name="memory")
 app.add_typer(fs.app, name="fs")
 app.command("export")(export.export)
 app.command("import")(export.import_)
-app.command("purge")(purge)
+app.command("purge")(sessions.purge)
 app.command("label")(label.label)
-app.command("score")(score.score)
-app.command()(serve)
+app.command("score")(label.score)
+app.command("serve")(serve.serve)
 app.command("worker")(worker)
 app.add_typer(token.app, name="token")
-app.command("mcp")(mcp)
+app.command("mcp")(serve.mcp)
 app.add_typer(models.app, name="models")
 app.command("doctor")(doctor.doctor)
 

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from shlex import quote
 from textwrap import indent
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from sennit.cli.completion import branch_names
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.targets import (
+    BranchArgument,
+    BranchOption,
     JsonOption,
+    SessionArgument,
     StoreOption,
     find_branch,
     find_branch_or_latest,
     find_session,
     open_store,
 )
-from sennit.cli.text import clean, message_text, pluralize
+from sennit.cli.text import emit, message_text, note, pluralize
 from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 
-_BranchArgument = Annotated[
-    str,
-    typer.Argument(metavar="BRANCH", help="Name or id of the branch.", autocompletion=branch_names),
-]
-
 
 def diff(
     name: SessionArgument,
-    a: _BranchArgument,
-    b: _BranchArgument,
+    a: BranchArgument,
+    b: BranchArgument,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -40,22 +36,25 @@ def diff(
     with open_store(store) as client:
         session = find_session(client, name)
         result = session.diff(find_branch(session, a), find_branch(session, b))
-        sides = [(result.a.name, result.since_a), (result.b.name, result.since_b)]
-        ancestor = None if result.ancestor is None else result.ancestor.to_dict()
-        added = [{"branch": branch, "since": _dicts(since)} for branch, since in sides]
-    if as_json:
-        shared = {"common": result.common, "ancestor": ancestor, "same_system": result.same_system}
-        print_json({"session": name, **shared, "a": added[0], "b": added[1]})
-        return
-    typer.echo(f"{clean(sides[0][0])} and {clean(sides[1][0])} share {_messages(result.common)}.")
+    sides = [(result.a.name, result.since_a), (result.b.name, result.since_b)]
+    lines = [f"{result.a.name} and {result.b.name} share {_messages(result.common)}."]
     if result.ancestor is not None:
-        _print(result.ancestor)
+        lines.append(_indented(result.ancestor))
     if not result.same_system:
-        typer.echo("Their system messages differ.")
-    for branch, since in sides:
-        typer.echo(f"{clean(branch)} has {_messages(len(since))} since{':' if since else '.'}")
-        for message in since:
-            _print(message)
+        lines.append("Their system messages differ.")
+    for branch_name, since in sides:
+        lines.append(f"{branch_name} has {_messages(len(since))} since{':' if since else '.'}")
+        lines += map(_indented, since)
+    added = [{"branch": side, "since": [m.to_dict() for m in since]} for side, since in sides]
+    value = {
+        "session": name,
+        "common": result.common,
+        "ancestor": None if result.ancestor is None else result.ancestor.to_dict(),
+        "same_system": result.same_system,
+        "a": added[0],
+        "b": added[1],
+    }
+    emit(as_json, value, lines)
 
 
 def fork(
@@ -82,26 +81,22 @@ def fork(
             at=None if at is None else _fork_point(source, at), name=new_name, system=True
         )
         count = len(forked)
-    if as_json:
-        print_json(
-            {
-                "session": name,
-                "branch": forked.name,
-                "id": str(forked.id),
-                "forked_from": source.name,
-                "messages": count,
-            }
-        )
-        return
-    typer.echo(clean(forked.name))
-    options = f"--session {quote(clean(name))} --branch {quote(clean(forked.name))}"
-    hint = f"{_messages(count)} of {clean(source.name)}; continue with: sennit chat {options}"
-    typer.echo(hint, err=True)
+    value = {
+        "session": name,
+        "branch": forked.name,
+        "id": forked.id,
+        "forked_from": source.name,
+        "messages": count,
+    }
+    emit(as_json, value, [forked.name])
+    if not as_json:
+        options = f"--session {quote(name)} --branch {quote(forked.name)}"
+        note(f"{_messages(count)} of {source.name}; continue with: sennit chat {options}")
 
 
 def rename(
     name: SessionArgument,
-    branch: _BranchArgument,
+    branch: BranchArgument,
     new_name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -114,10 +109,8 @@ def rename(
         target = find_branch(find_session(client, name), branch)
         old = target.name
         target.rename(new_name)
-    if as_json:
-        print_json({"session": name, "branch": target.name, "id": str(target.id), "was": old})
-        return
-    typer.echo(f"{clean(old)} is now {clean(target.name)}.")
+    value = {"session": name, "branch": target.name, "id": target.id, "was": old}
+    emit(as_json, value, [f"{old} is now {target.name}."])
 
 
 def _fork_point(branch: Branch, at: str) -> int | str:
@@ -134,14 +127,9 @@ def _fork_point(branch: Branch, at: str) -> int | str:
     return number - 1
 
 
-def _print(message: Message) -> None:
-    """Print a message, all of its lines indented."""
-    typer.echo(indent(f"{message.role.value}: {message_text(message)}", "  "))
+def _indented(message: Message) -> str:
+    return indent(f"{message.role.value}: {message_text(message)}", "  ")
 
 
 def _messages(number: int) -> str:
     return pluralize(number, "message")
-
-
-def _dicts(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    return [message.to_dict() for message in messages]

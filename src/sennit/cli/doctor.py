@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,9 +14,8 @@ import typer
 from sennit import settings
 from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
-from sennit.cli.sessions import print_json
 from sennit.cli.targets import JsonOption, StoreOption, is_missing
-from sennit.cli.text import clean
+from sennit.cli.text import emit
 from sennit.errors import SennitError
 from sennit.stores.database_url import redact_url
 
@@ -60,11 +60,9 @@ def doctor(
         "local model": _local_model(),
         "store": f"{redact_url(address)} ({store_report.status})",
     }
-    if as_json:
-        findings = [asdict(finding) for finding in store_report.findings]
-        print_json(report | {"notes": store_report.notes, "findings": findings})
-    else:
-        _print(report, store_report)
+    findings = [asdict(finding) for finding in store_report.findings]
+    value = report | {"notes": store_report.notes, "findings": findings}
+    emit(as_json, value, _lines(report, store_report))
     if not store_report.healthy:
         raise typer.Exit(1)
 
@@ -95,13 +93,9 @@ def _local_model() -> str:
         return str(error)
 
 
-def _print(report: dict[str, str], store_report: _StoreReport) -> None:
-    for name, value in report.items():
-        typer.echo(f"{name:<12} {clean(value)}")
-    for note in store_report.notes:
-        typer.echo(f"{'note':<12} {clean(note)}")
+def _lines(report: dict[str, str], store_report: _StoreReport) -> Iterator[str]:
+    notes = (("note", note) for note in store_report.notes)
+    yield from (f"{name:<12} {value}" for name, value in (*report.items(), *notes))
     for finding in store_report.findings:
         suffix = "" if finding.repairable else " (cannot be repaired)"
-        typer.echo(
-            f"- {clean(finding.said)} {finding.count}×: {clean(', '.join(finding.rows))}{suffix}"
-        )
+        yield f"- {finding.said} {finding.count}×: {', '.join(finding.rows)}{suffix}"

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sennit.api.open import open as open_client
-from sennit.cli.sessions import print_json
-from sennit.cli.targets import JsonOption, StoreOption, find_session, open_store
-from sennit.cli.text import clean, pluralize
+from sennit.cli.targets import JsonOption, SessionsArgument, StoreOption, find_session, open_store
+from sennit.cli.text import clean, emit, note, pluralize, progress_bar
 from sennit.errors import ValidationError
 from sennit.learning.examples import Filter
 from sennit.learning.export import ExportOptions
 from sennit.learning.export.formats import FORMATS
 
 ARCHIVE = "archive"
-
-_COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TimeRemainingColumn(),
-)
 
 
 def export(
@@ -37,10 +25,7 @@ def export(
             help="A new file (.zip; .jsonl or .parquet with --format), or a new folder."
         ),
     ],
-    sessions: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[SESSION]...", help="Sessions to export (default: all)."),
-    ] = None,
+    sessions: SessionsArgument = None,
     format: Annotated[
         str, typer.Option(help=f"{ARCHIVE} (for `sennit import`), or: {', '.join(FORMATS)}.")
     ] = ARCHIVE,
@@ -63,7 +48,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export sessions to an archive or to training files."""
-    with open_store(store) as client, _progress_bar("sessions") as progress:
+    with open_store(store) as client, progress_bar("sessions") as progress:
         session_ids = [find_session(client, name).id for name in sessions] if sessions else None
         if format == ARCHIVE:
             if min_score is not None or strict or by or split:
@@ -76,30 +61,24 @@ def export(
                     f"files, use --format."
                 )
             archived = client.export(path, session_ids, progress)
-            files, counts = {"all": archived.path}, {"all": archived.messages}
-            session_count, unit, left_out = archived.sessions, "message", None
+            files, counts, unit = {"all": archived.path}, {"all": archived.messages}, "message"
+            session_count, left_out = archived.sessions, {}
         else:
             keep = Filter(min_score=min_score, strict_trajectory=strict, by=by)
             options = ExportOptions(format=format, keep=keep, split=_parse_split(split))
             written = client.export_training(path, options, session_ids, progress)
-            files, counts, session_count, unit = (
-                written.files,
-                written.rows,
-                written.sessions,
-                "row",
-            )
-            left_out = written.left_out
-    if as_json:
-        listed = {name: {"path": str(files[name]), f"{unit}s": counts[name]} for name in files}
-        more = {} if left_out is None else {"left_out": dict(left_out)}
-        print_json({"sessions": session_count, "files": listed, **more})
-        return
-    for name, file in files.items():
-        typer.echo(
-            f"{file}  {pluralize(counts[name], unit)} of {pluralize(session_count, 'session')}"
-        )
-    for reason, count in (left_out or {}).items():
-        typer.echo(f"skipped: {count} ({reason})", err=True)
+            files, counts, unit = written.files, written.rows, "row"
+            session_count, left_out = written.sessions, dict(written.left_out)
+    listed = {name: {"path": files[name], f"{unit}s": counts[name]} for name in files}
+    more = {} if format == ARCHIVE else {"left_out": left_out}
+    lines = (
+        f"{file}  {pluralize(counts[name], unit)} of {pluralize(session_count, 'session')}"
+        for name, file in files.items()
+    )
+    emit(as_json, {"sessions": session_count, "files": listed, **more}, lines)
+    for reason, count in left_out.items():
+        if not as_json:
+            note(f"skipped: {count} ({reason})")
 
 
 def import_(
@@ -108,30 +87,15 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Import an archive; importing it again changes nothing."""
-    with open_client(store) as client, _progress_bar("sessions") as progress:
+    with open_client(store) as client, progress_bar("sessions") as progress:
         result = client.import_(path, progress)
-    if as_json:
-        print_json(
-            {
-                "sessions": result.sessions,
-                "new_sessions": result.new_sessions,
-                "new_messages": result.new_messages,
-            }
-        )
-        return
+    value = {
+        "sessions": result.sessions,
+        "new_sessions": result.new_sessions,
+        "new_messages": result.new_messages,
+    }
     new = f"{result.new_sessions} new, {pluralize(result.new_messages, 'new message')}"
-    typer.echo(f"{pluralize(result.sessions, 'session')}: {new}")
-
-
-@contextmanager
-def _progress_bar(what: str) -> Generator[Callable[[int, int], None]]:
-    """Show a progress bar if stderr is a terminal."""
-    console = Console(stderr=True)
-    with Progress(
-        *_COLUMNS, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    emit(as_json, value, [f"{pluralize(result.sessions, 'session')}: {new}"])
 
 
 def _parse_split(split: str | None) -> dict[str, float] | None:

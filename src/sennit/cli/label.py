@@ -1,30 +1,35 @@
-"""`sennit label`: label an answer, or list labels."""
+"""`sennit label` and `score`: label an answer, list labels, run a metric over stored answers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
+from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.load import load_function
 from sennit.cli.targets import (
+    BranchOption,
     JsonOption,
+    SessionArgument,
+    SessionsArgument,
     StoreOption,
     find_branch_or_latest,
     find_session,
     open_store,
 )
-from sennit.cli.text import clean, message_text, one_line
-from sennit.clock import from_datetime, to_iso
-from sennit.errors import NotFoundError, ValidationError, short_repr
+from sennit.cli.text import clean, emit, message_text, note, one_line, pluralize
+from sennit.errors import NotFoundError, SennitError, ValidationError, short_repr
 from sennit.learning.labels import Label
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 
 _DEFAULT_JUDGE = "user"
+_PAGE_SIZE = 200
 
 
 def label(
@@ -54,29 +59,18 @@ def label(
         target_branch = find_branch_or_latest(session, branch)
         chosen = None if message is None else _find_message(session, message)
         if verdict is None:
-            _list(session, target_branch, chosen, by, as_json)
+            messages = {item.id: item for item in ([chosen] if chosen else target_branch.messages)}
+            labels = [label for label in session.labels(by=by) if label.message in messages]
+            rows = [_to_dict(label, messages[label.message]) for label in labels]
+            lines = (f"{row['score']:g}  {row['by']}  {one_line(row['said'])}" for row in rows)
+            emit(as_json, rows, lines)
             return
         answer = chosen or _last_answer(target_branch)
         judge = _DEFAULT_JUDGE if by is None else by
         new_label = _set_label(session, answer, verdict, judge)
-    if as_json:
-        print_json(None if new_label is None else _to_dict(new_label, answer))
-    else:
-        score = "no label" if new_label is None else f"{new_label.score:g}"
-        typer.echo(f"{score} by {clean(judge)}: {one_line(message_text(answer))}")
-
-
-def _list(
-    session: Session, branch: Branch, message: Message | None, by: str | None, as_json: bool
-) -> None:
-    messages = {item.id: item for item in ([message] if message else branch.messages)}
-    labels = [label for label in session.labels(by=by) if label.message in messages]
-    if as_json:
-        print_json([_to_dict(label, messages[label.message]) for label in labels])
-        return
-    for label in labels:
-        text = one_line(message_text(messages[label.message]))
-        typer.echo(f"{label.score:g}  {clean(label.by)}  {text}")
+    value = None if new_label is None else _to_dict(new_label, answer)
+    score = "no label" if new_label is None else f"{new_label.score:g}"
+    emit(as_json, value, [f"{score} by {judge}: {one_line(message_text(answer))}"])
 
 
 def _set_label(session: Session, message: Message, verdict: str, by: str) -> Label | None:
@@ -121,9 +115,67 @@ def _last_answer(branch: Branch) -> Message:
 
 def _to_dict(label: Label, message: Message) -> dict[str, Any]:
     return {
-        "message": str(label.message),
+        "message": label.message,
         "score": label.score,
         "by": label.by,
-        "created_at": to_iso(from_datetime(label.created_at)),
+        "created_at": label.created_at,
         "said": message_text(message),
     }
+
+
+def score(
+    metric: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="A function from an example (asked, answered, history, …) to a number.",
+        ),
+    ],
+    sessions: SessionsArgument = None,
+    by: Annotated[
+        str | None, typer.Option(help="Name of the judge (default: the function's name).")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a metric on every answer and store the results as labels; this runs the file's code."""
+    with open_store(store) as client:
+        named = ((name, find_session(client, name)) for name in sessions or ())
+        chosen = list(named) if sessions else _all_sessions(client)
+        if (where := metric.rpartition(":")[0]) != "":
+            note(f"Running the code in {where}.")
+        judge = load_function(metric, "metric")
+        results = [_score_session(name, session, judge, by) for name, session in chosen]
+    emit(as_json, results, map(_score_line, results))
+
+
+def _score_line(result: dict[str, Any]) -> str:
+    mean = "" if result["mean"] is None else f", mean score {result['mean']:.3g}"
+    return f"{result['session']}  {pluralize(result['answers'], 'answer')}{mean}"
+
+
+def _all_sessions(client: Client) -> Iterator[tuple[str, Session]]:
+    """Yield every session; all are listed first, because a label changes the order."""
+    listed = client.sessions(limit=_PAGE_SIZE)
+    while listed and (more := client.sessions(before=listed[-1], limit=_PAGE_SIZE)):
+        listed += more
+    for session in listed:
+        try:
+            yield session.key or str(session.id), client.session(session.id, create=False)
+        except NotFoundError:  # deleted in the meantime
+            continue
+
+
+def _score_session(
+    name: str, session: Session, judge: Callable[..., Any], by: str | None
+) -> dict[str, Any]:
+    try:
+        examples = session.score(judge, by=by)
+    except SennitError:
+        raise
+    except Exception as error:  # the user's own code may do anything
+        message = f"The metric failed on session {name!r}: {type(error).__name__}: {error}"
+        raise ValidationError(message) from error
+    scores = [example.score for example in examples if example.score is not None]
+    mean = sum(scores) / len(scores) if scores else None
+    return {"session": name, "answers": len(scores), "mean": mean}

@@ -5,7 +5,7 @@ Every memory is printed with its evidence. The chat prints memories in the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.status import Status
 
 from sennit.api.local_models import check_model
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.targets import (
     AtOption,
+    BranchOption,
     JsonOption,
+    SessionArgument,
     StoreOption,
     find_branch,
     find_session,
@@ -26,7 +27,7 @@ from sennit.cli.targets import (
     open_store,
     to_utc,
 )
-from sennit.cli.text import clean, one_line, pluralize, suggestion
+from sennit.cli.text import clean, emit, one_line, pluralize, suggestion
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 
@@ -73,7 +74,7 @@ def commit(
         session = find_session(client, name)
         target_branch = latest_branch(session) if branch is None else find_branch(session, branch)
         _use_model(client, model)
-        with _spinner():
+        with _status():
             result = session.commit(branch=target_branch, keep_recent=keep_recent)
         _print_result(client, result, as_json)
 
@@ -88,7 +89,7 @@ def retry(
     """Retry a commit that failed."""
     with open_store(store) as client:
         _use_model(client, model)
-        with _spinner():
+        with _status():
             result = client.retry_task(commit_id)
         _print_result(client, result, as_json)
 
@@ -109,15 +110,13 @@ def ls(
         memory = client.memory
         records = memory.all(wanted) if moment is None else memory.at(moment, wanted)
         evidence = client.memory.evidence(records)
-    if as_json:
-        print_json([_to_dict(record, evidence) for record in records])
-        return
-    for record in records:
-        _print(memory_lines(record, evidence))
-    if not records and at is not None:
-        typer.echo("No memory was valid at that time.", err=True)
-    elif not records:
-        typer.echo("No memories yet; sennit commit SESSION extracts them.", err=True)
+    empty = "No memories yet; sennit commit SESSION extracts them."
+    emit(
+        as_json,
+        [_to_dict(record, evidence) for record in records],
+        (line for record in records for line in memory_lines(record, evidence)),
+        empty if at is None else "No memory was valid at that time.",
+    )
 
 
 @app.command("show")
@@ -126,13 +125,8 @@ def show(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = Fals
     with open_store(store) as client:
         record = _find_memory(client, uri)
         evidence = client.memory.evidence([record])
-    if as_json:
-        print_json(_to_dict(record, evidence))
-        return
-    typer.echo(clean(record.text.rstrip()))
-    typer.echo("")
-    _print(_detail_lines(record))
-    _print(evidence_lines(record, evidence, indent=""))
+    details = [*_detail_lines(record), *evidence_lines(record, evidence, indent="")]
+    emit(as_json, _to_dict(record, evidence), [record.text.rstrip(), "", *details])
 
 
 @app.command("history")
@@ -142,15 +136,8 @@ def history(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = F
         _find_memory(client, uri)
         versions = client.memory.history(uri)
         evidence = client.memory.evidence(versions)
-    if as_json:
-        print_json([_to_dict(record, evidence) for record in versions])
-        return
-    for record in versions:
-        typer.echo(f"{record.version}. {record.learnt_at.astimezone():%Y-%m-%d %H:%M} {record.did}")
-        _print(f"   {line}" for line in clean(record.text.rstrip()).splitlines())
-        _print(evidence_lines(record, evidence, indent="   "))
-        if record.commit_id is not None:
-            typer.echo(f"   commit {record.commit_id}")
+    lines = (line for record in versions for line in _version_lines(record, evidence))
+    emit(as_json, [_to_dict(record, evidence) for record in versions], lines)
 
 
 @app.command("undo")
@@ -162,12 +149,8 @@ def undo(
     """Revert what a commit wrote to memory; its archive stays."""
     with open_store(store) as client:
         undone = asdict(client.undo_commit(commit_id))
-    if as_json:
-        print_json(undone)
-        return
-    _print(f"{did}: {clean(uri)}" for did, uris in undone.items() for uri in uris)
-    if not any(undone.values()):
-        typer.echo("There was nothing to revert.", err=True)
+    lines = (f"{did}: {uri}" for did, uris in undone.items() for uri in uris)
+    emit(as_json, undone, lines, "There was nothing to revert.")
 
 
 @app.command("forget")
@@ -195,11 +178,8 @@ def forget(
             )
             typer.confirm(question, abort=True, err=True)
         forgotten: ForgetResult = client.forget(uri=uri, session=session)
-    if as_json:
-        print_json(asdict(forgotten))
-        return
     counts = pluralize(forgotten.sessions, "session"), pluralize(forgotten.files, "file")
-    typer.echo(f"Forgotten: {' and '.join(counts)}.")
+    emit(as_json, asdict(forgotten), [f"Forgotten: {' and '.join(counts)}."])
 
 
 def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
@@ -257,6 +237,16 @@ def evidence_lines(
         yield f"{indent}← {record.did or 'written'} by hand"
 
 
+def _version_lines(
+    record: MemoryRecord, evidence: Mapping[EvidenceSource, QuotedMessage]
+) -> Iterator[str]:
+    yield f"{record.version}. {record.learnt_at.astimezone():%Y-%m-%d %H:%M} {record.did}"
+    yield from (f"   {line}" for line in record.text.rstrip().splitlines())
+    yield from evidence_lines(record, evidence, indent="   ")
+    if record.commit_id is not None:
+        yield f"   commit {record.commit_id}"
+
+
 def _detail_lines(record: MemoryRecord) -> Iterator[str]:
     until = f" until {record.valid_to.astimezone():%Y-%m-%d}" if record.valid_to else ""
     since = f"{record.valid_from.astimezone():%Y-%m-%d}"
@@ -306,20 +296,12 @@ def _use_model(client: Client, model: str | None) -> None:
         check_model(model)
 
 
-def _spinner() -> Status:
+def _status() -> Status:
     """Return a spinner for the terminal while a commit runs."""
     return Console(stderr=True).status("Extracting memories…")
 
 
 def _print_result(client: Client, result: CommitResult, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        _print(commit_lines(client.memory, result))
+    emit(as_json, result, commit_lines(client.memory, result))
     if result.status == "failed":
         raise typer.Exit(1)
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        typer.echo(line)

@@ -1,7 +1,8 @@
-"""`sennit serve`: start the server with the options given."""
+"""`sennit serve` and `mcp`: the HTTP server, and an MCP server over stdio."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from os.path import expanduser
 from pathlib import Path
@@ -10,9 +11,19 @@ from typing import Annotated
 import typer
 
 from sennit.api.local_models import check_model
+from sennit.api.open import open as open_client
 from sennit.cli.chat import BETTER, TINY
-from sennit.cli.load_tools import load_tools, mcp_servers
-from sennit.cli.targets import StoreOption
+from sennit.cli.load import load_tools, mcp_servers
+from sennit.cli.targets import (
+    AskOption,
+    BaseUrlOption,
+    McpOption,
+    MemoryOption,
+    StoreOption,
+    ToolOption,
+)
+from sennit.cli.text import note
+from sennit.errors import MissingExtraError
 from sennit.services.models.imodel import iModel
 
 
@@ -31,23 +42,6 @@ TokensOption = Annotated[
     ),
 ]
 
-LimitOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="Set another limit, such as token_streams=500; 'none' removes it. Repeatable.",
-    ),
-]
-RetentionOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=36_500,
-        help="Erase removed messages after this many days; 0 erases them at once "
-        "(default: SENNIT_RETENTION_DAYS, or 30).",
-    ),
-]
-
 
 def serve(
     host: Annotated[
@@ -60,29 +54,11 @@ def serve(
         list[str] | None,
         typer.Option(help="Model, as for sennit chat; the first is the default. Repeatable."),
     ] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="Base URL of an API-compatible server.")
-    ] = None,
-    tool: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE.py[:FUNCTION]",
-            help="Functions that models may call, or: time, calculator. Repeatable.",
-        ),
-    ] = None,
-    mcp: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMMAND|URL", help="MCP server whose tools models may call. Repeatable."
-        ),
-    ] = None,
-    ask: Annotated[
-        bool | None,
-        typer.Option("--ask/--yes", help="Require approval of all tool calls, or none."),
-    ] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Add memories to prompts.")
-    ] = True,
+    base_url: BaseUrlOption = None,
+    tool: ToolOption = None,
+    mcp: McpOption = None,
+    ask: AskOption = None,
+    memory: MemoryOption = True,
     tokens: TokensOption = None,
     allow_host: Annotated[
         list[str] | None,
@@ -95,8 +71,22 @@ def serve(
     rate: Annotated[
         float | None, typer.Option(min=0, help="Requests per second and token; 0 for no limit.")
     ] = 100,
-    limit: LimitOption = None,
-    retention_days: RetentionOption = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Set another limit, such as token_streams=500; 'none' removes it. Repeatable.",
+        ),
+    ] = None,
+    retention_days: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=36_500,
+            help="Erase removed messages after this many days; 0 erases them at once "
+            "(default: SENNIT_RETENTION_DAYS, or 30).",
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Start the HTTP server: REST API, event streams, OpenAI-compatible API, MCP, web page."""
@@ -124,7 +114,35 @@ def serve(
         check_model(name)
     listener = listen(settings)
     url_host = f"[{host}]" if ":" in host else host
-    typer.echo(f"Sennit is listening on http://{url_host}:{listener.getsockname()[1]}", err=True)
+    note(f"Sennit is listening on http://{url_host}:{listener.getsockname()[1]}")
     if names == ["local"]:
-        typer.echo(f"{TINY} {BETTER.replace('make chat', 'make serve')}", err=True)
+        note(f"{TINY} {BETTER.replace('make chat', 'make serve')}")
     run(settings, listener)
+
+
+def mcp(
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model that answers continue_session, as for sennit chat."),
+    ] = None,
+    base_url: BaseUrlOption = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Serve sessions and memories as MCP tools on stdin and stdout.
+
+    Add it to the settings of an assistant that supports MCP servers: {"command": "sennit", "args":
+    ["mcp"]}. Over HTTP, sennit serve offers the same at /mcp.
+    """
+    try:
+        from sennit.server.http.tokens import SCOPES, Scope
+        from sennit.server.mcp.server import serve_stdio
+        from sennit.server.mcp.tools import McpScope
+    except ImportError as error:
+        raise MissingExtraError.of("sennit mcp", "mcp") from error
+    chat_model = None if model is None else iModel(model, base_url=base_url)
+    if model is not None:
+        check_model(model)
+    allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
+    with open_client(store) as client:
+        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), chat_model)))

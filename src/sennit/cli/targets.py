@@ -1,7 +1,13 @@
-"""Options shared by commands: the store, the session and the branch to work on."""
+"""Options shared by commands, with shell completion, and the sessions and branches they name.
+
+An error would be printed into the line being typed, so a completion that fails (no store yet, a
+server that does not answer) offers nothing; the command itself reports the error.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from os.path import exists
 from typing import Annotated
@@ -14,8 +20,10 @@ from sennit.api.open import open as open_client
 from sennit.api.session import Session
 from sennit.api.store_url import file_at
 from sennit.cli.text import suggestion
-from sennit.errors import NotFoundError
+from sennit.errors import NotFoundError, SennitError
 from sennit.sessions.branch import Branch
+
+_MAX_SUGGESTIONS = 50
 
 StoreOption = Annotated[
     str | None,
@@ -31,6 +39,33 @@ AtOption = Annotated[
     datetime | None, typer.Option(formats=TIME_FORMATS, help="What was valid at this time.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BaseUrlOption = Annotated[str | None, typer.Option(help="Base URL of an API-compatible server.")]
+ToolOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE.py[:FUNCTION]",
+        help="Functions that the model may call, or: time, calculator. Repeatable.",
+    ),
+]
+McpOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COMMAND|URL",
+        help="MCP server whose tools the model may call after your approval. Repeatable.",
+    ),
+]
+AskOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--ask/--yes", help="Ask before each tool call, or never (default: as each tool says)."
+    ),
+]
+MemoryOption = Annotated[
+    bool, typer.Option("--memory/--no-memory", help="Add memories to the prompt.")
+]
+SessionsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[SESSION]...", help="Sessions (default: all).")
+]
 
 
 def open_store(store: str | None) -> Client:
@@ -95,3 +130,45 @@ def latest_branch(session: Session) -> Branch | None:
         return session.messages.get(branch[-1]).created_at.timestamp(), created
 
     return max(branches, key=last_used)
+
+
+def session_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the sessions whose name has this prefix, most recently changed first."""
+    with suppress(SennitError), open_store(ctx.params.get("store")) as client:
+        sessions = client.sessions(contains=incomplete or None, limit=4 * _MAX_SUGGESTIONS)
+        return _with_prefix((session.key or "" for session in sessions), incomplete)
+    return []
+
+
+def branch_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the branches with this prefix in the session named on the command line."""
+    # While an option has no value yet, the preceding arguments are not parsed into params.
+    candidates = (ctx.params.get("name"), ctx.params.get("session"), *ctx.args)
+    name = next(filter(None, candidates), None)
+    if name is not None:
+        with suppress(SennitError), open_store(ctx.params.get("store")) as client:
+            branches = client.session(name, create=False).branches
+            return _with_prefix((branch.name for branch in branches), incomplete)
+    return []
+
+
+def _with_prefix(names: Iterable[str], prefix: str) -> list[str]:
+    return [name for name in names if name and name.startswith(prefix)][:_MAX_SUGGESTIONS]
+
+
+SessionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SESSION", help="Name or id of the session.", autocompletion=session_names
+    ),
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--branch", help="Branch (default: the one used last).", autocompletion=branch_names
+    ),
+]
+BranchArgument = Annotated[
+    str,
+    typer.Argument(metavar="BRANCH", help="Name or id of the branch.", autocompletion=branch_names),
+]

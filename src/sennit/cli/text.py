@@ -1,4 +1,4 @@
-"""Terminal text: untrusted output escaped and shortened.
+"""Output of commands: JSON, or text without control sequences.
 
 A model's text may contain control sequences that rewrite the screen, the window title or the
 clipboard. They are removed from everything written to a terminal.
@@ -8,9 +8,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from sennit.clock import from_datetime, to_iso
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -27,6 +42,54 @@ _INVISIBLE = re.compile(
     r"\U000e0000-\U000e007f]"
 )
 LINE_WIDTH = 72
+
+
+def emit(as_json: bool, value: Any, lines: Iterable[str], empty: str = "") -> None:
+    """Print a value as a JSON document, or lines of text; `empty` is a note if there are none."""
+    if as_json:
+        typer.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_to_plain))
+        return
+    for line in lines:
+        typer.echo(clean(line))
+        empty = ""
+    if empty:
+        note(empty)
+
+
+def note(text: str) -> None:
+    """Print a line that is not part of the result, to stderr."""
+    typer.echo(clean(text), err=True)
+
+
+def _to_plain(value: Any) -> str:
+    return to_iso(from_datetime(value)) if isinstance(value, datetime) else str(value)
+
+
+@contextmanager
+def progress_bar(
+    what: str, *columns: ProgressColumn
+) -> Generator[Callable[[int, int | None], None]]:
+    """Show a progress bar from its first update on, if stderr is a terminal."""
+    console = Console(stderr=True)
+    columns = columns or (MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task(what, total=None)
+
+    def update(done: int, total: int | None = None) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        bar.stop()
 
 
 def clean(text: str) -> str:

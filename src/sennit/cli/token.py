@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sennit.api.own_store import DEFAULT
 from sennit.cli.serve import TokensOption
-from sennit.cli.sessions import print_json
 from sennit.cli.targets import JsonOption
-from sennit.cli.text import clean
+from sennit.cli.text import emit, note
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke access tokens of the server.")
 
@@ -33,7 +32,7 @@ def create(
             help="read, write, run, or admin for all (default: all but admin). Repeatable."
         ),
     ] = None,
-    note: Annotated[str, typer.Option(help="A note to recognize the token by.")] = "",
+    comment: Annotated[str, typer.Option("--note", help="A note to recognize the token by.")] = "",
     tokens: TokensOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,18 +40,16 @@ def create(
     from sennit.server.http.tokens import DEFAULT_SCOPES, add_token, new_token
 
     secret, entry = new_token(
-        user=user, tenant=tenant, agent=agent, scopes=scope or DEFAULT_SCOPES, note=note
+        user=user, tenant=tenant, agent=agent, scopes=scope or DEFAULT_SCOPES, note=comment
     )
     path = _token_file(tokens)
     first = not path.exists()
     add_token(path, entry)
-    if as_json:
-        print_json({"id": entry.id, "token": secret})
-        return
-    typer.echo(secret)
-    typer.echo(f"Token id: {entry.id}. Store the token now; it is not shown again.", err=True)
-    if first:
-        typer.echo("This is the first token: from now on, the server requires one.", err=True)
+    emit(as_json, {"id": entry.id, "token": secret}, [secret])
+    if not as_json:
+        note(f"Token id: {entry.id}. Store the token now; it is not shown again.")
+        if first:
+            note("This is the first token: from now on, the server requires one.")
 
 
 @app.command("ls")
@@ -62,21 +59,16 @@ def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> Non
 
     path = _token_file(tokens)
     entries = read_tokens(path).values() if path.exists() else ()
-    if as_json:
-        fields = ("id", "tenant", "user", "agent", "note", "created_at")
-        rows = [{name: getattr(entry, name) for name in fields} for entry in entries]
-        for row, entry in zip(rows, entries, strict=True):
-            row["scopes"] = [scope for scope in SCOPES if scope in entry.scopes]
-        print_json(rows)
-        return
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
     for entry in entries:
+        scopes = [scope for scope in SCOPES if scope in entry.scopes]
+        fields = ("id", "tenant", "user", "agent", "note", "created_at")
+        rows.append({**{name: getattr(entry, name) for name in fields}, "scopes": scopes})
         owner = "/".join(DEFAULT if name is None else name for name in (entry.tenant, entry.user))
-        scopes = ",".join(scope for scope in SCOPES if scope in entry.scopes)
-        typer.echo(
-            clean(f"{entry.id}  {entry.created_at}  {owner}  {scopes}  {entry.note}").rstrip()
-        )
-    if not entries:
-        typer.echo("No tokens.", err=True)
+        row = f"{entry.id}  {entry.created_at}  {owner}  {','.join(scopes)}  {entry.note}"
+        lines.append(row.rstrip())
+    emit(as_json, rows, lines, "No tokens.")
 
 
 @app.command()
@@ -88,7 +80,7 @@ def revoke(
     from sennit.server.http.tokens import revoke_token
 
     revoke_token(_token_file(tokens), public)
-    typer.echo(f"Token {public} is no longer valid.", err=True)
+    note(f"Token {public} is no longer valid.")
 
 
 def _token_file(path: Path | None) -> Path:

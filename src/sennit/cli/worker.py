@@ -19,7 +19,7 @@ import typer
 from sennit.api.worker import run_worker
 from sennit.cli.memory import ModelOption
 from sennit.cli.targets import JsonOption, StoreOption
-from sennit.cli.text import clean, pluralize
+from sennit.cli.text import clean, note, pluralize
 from sennit.services.models.imodel import iModel
 from sennit.stores.job_queue import WorkerOptions
 
@@ -42,11 +42,11 @@ def worker(
         WorkerOptions(concurrency=concurrency, drain=drain),
         model=None if model is None else partial(iModel, model),
         on_result=done,
-        on_start=lambda: typer.echo(
-            f"Worker started, {concurrency} at a time; stop it with SIGTERM or Ctrl-C.", err=True
+        on_start=lambda: note(
+            f"Worker started, {concurrency} at a time; stop it with SIGTERM or Ctrl-C."
         ),
     )
-    typer.echo(f"Done: {pluralize(done.count, 'commit')}.", err=True)
+    note(f"Done: {pluralize(done.count, 'commit')}.")
 
 
 class _CommitPrinter:
@@ -58,16 +58,11 @@ class _CommitPrinter:
 
     def __call__(self, result: CommitResult) -> None:
         """Print a result; called from worker threads."""
+        line = f"{datetime.now().astimezone():%H:%M:%S} {_line(result)}"
         with self._lock:
-            self._print(result)
-
-    def _print(self, result: CommitResult) -> None:
-        self.count += result.status != "pending"
-        if self._as_json:
-            typer.echo(json.dumps(result, ensure_ascii=False))
-        else:
-            typer.echo(f"{datetime.now().astimezone():%H:%M:%S} {_line(result)}")
-        sys.stdout.flush()
+            self.count += result.status != "pending"
+            typer.echo(json.dumps(result, ensure_ascii=False) if self._as_json else line)
+            sys.stdout.flush()
 
 
 def _line(result: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ import sennit
 from sennit import ExistsError, ModelError, Tool, ToolError
 from sennit.cli.chat import pipe as piped
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
-from sennit.cli.load_tools import mcp_servers
+from sennit.cli.load import mcp_servers
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 

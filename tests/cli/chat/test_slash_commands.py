@@ -290,7 +290,7 @@ def test_what_was_taken_back_reaches_no_provider(
         desk.client.close()
         later = Desk([], store=store)
         later.talk = ChatSession(
-            later.client.session("other"), ChatOptions(model=model), other_sessions=True
+            later.client.session("other"), ChatOptions(model=model, other_sessions=True)
         )
         later.type(ASKED)
         sent = str(provider.body)

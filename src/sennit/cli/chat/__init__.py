@@ -21,10 +21,18 @@ from sennit.cli.chat import pipe, terminal
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.chat.slash_commands import show_last_exchange
-from sennit.cli.completion import branch_names, session_names
-from sennit.cli.load_tools import load_tools, mcp_servers
+from sennit.cli.load import load_tools, mcp_servers
 from sennit.cli.memory import commit_lines
-from sennit.cli.targets import StoreOption
+from sennit.cli.targets import (
+    AskOption,
+    BaseUrlOption,
+    BranchOption,
+    McpOption,
+    MemoryOption,
+    StoreOption,
+    ToolOption,
+    session_names,
+)
 from sennit.cli.text import pluralize
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
@@ -47,37 +55,13 @@ def chat(
     model: Annotated[
         str, typer.Option(help="local, local:FILE.gguf, or provider:model such as openai:gpt-5.")
     ] = "local",
-    base_url: Annotated[
-        str | None, typer.Option(help="Base URL of an API-compatible server.")
-    ] = None,
+    base_url: BaseUrlOption = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    branch: Annotated[
-        str | None,
-        typer.Option(help="Branch (default: the one used last).", autocompletion=branch_names),
-    ] = None,
-    tool: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE.py[:FUNCTION]",
-            help="Functions that the model may call, or: time, calculator. Repeatable.",
-        ),
-    ] = None,
-    mcp: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMMAND|URL",
-            help="MCP server whose tools the model may call after your approval. Repeatable.",
-        ),
-    ] = None,
-    ask: Annotated[
-        bool | None,
-        typer.Option(
-            "--ask/--yes", help="Ask before each tool call, or never (default: as each tool says)."
-        ),
-    ] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Add memories to the prompt.")
-    ] = True,
+    branch: BranchOption = None,
+    tool: ToolOption = None,
+    mcp: McpOption = None,
+    ask: AskOption = None,
+    memory: MemoryOption = True,
     other_sessions: Annotated[
         bool,
         typer.Option(
@@ -104,19 +88,13 @@ def chat(
         tools=load_tools(tool or (), ask),
         params={name: value for name, value in params.items() if value is not None},
         servers=mcp_servers(mcp or (), ask),
+        use_memory=memory,
+        other_sessions=other_sessions,
     )
     check_model(model)
     with open_client(store) as client:
         code = start(
-            client,
-            options,
-            name=session,
-            branch=branch,
-            system=system,
-            as_json=as_json,
-            memory=memory,
-            other_sessions=other_sessions,
-            commit=commit,
+            client, options, session, branch, system=system, as_json=as_json, commit=commit
         )
     raise typer.Exit(code)
 
@@ -124,13 +102,11 @@ def chat(
 def start(
     client: Client,
     options: ChatOptions,
-    *,
     name: str = "chat",
     branch: str | None = None,
+    *,
     system: str | None = None,
     as_json: bool = False,
-    memory: bool = True,
-    other_sessions: bool = False,
     commit: bool = False,
 ) -> int:
     """Open the session and chat on the terminal or through the pipe; return the exit code."""
@@ -142,9 +118,7 @@ def start(
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork creates one."
         )
-    chat = ChatSession(
-        client.session(name), options, branch, use_memory=memory, other_sessions=other_sessions
-    )
+    chat = ChatSession(client.session(name), options, branch)
     if system is not None and system != chat.system_text:
         chat.set_system(system or None)
     if on_terminal:

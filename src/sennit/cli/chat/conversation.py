@@ -16,9 +16,7 @@ from sennit.api.session import Session
 from sennit.cli.chat.interrupted import (
     InterruptedAnswer,
     interrupted_answer,
-    started_calls,
     tool_call,
-    was_started_before,
 )
 from sennit.cli.targets import find_branch, latest_branch
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
@@ -57,6 +55,10 @@ class ChatOptions:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     servers: tuple[MCPServer, ...] = ()
     """Servers whose tools are offered too, from `ChatSession.open` on."""
+    use_memory: bool = True
+    """True to add memories to prompts."""
+    other_sessions: bool = False
+    """True to add relevant messages of other sessions to prompts too."""
 
     @property
     def tools_summary(self) -> str:
@@ -68,24 +70,11 @@ class ChatOptions:
 class ChatSession:
     """The state of one chat; every change is durable when a method returns."""
 
-    def __init__(
-        self,
-        session: Session,
-        options: ChatOptions,
-        branch: str | None = None,
-        *,
-        use_memory: bool = True,
-        other_sessions: bool = False,
-    ) -> None:
-        """Open a branch, by default the one used last.
-
-        `use_memory` adds memories to prompts; `other_sessions` also adds relevant messages of
-        other sessions.
-        """
-        self.session, self.options, self.use_memory = session, options, use_memory
+    def __init__(self, session: Session, options: ChatOptions, branch: str | None = None) -> None:
+        """Open a branch, by default the one used last."""
+        self.session, self.options = session, options
         self.removed_committed: list[Message] = []
         """The messages removed by the last `undo` that had been committed before."""
-        self._other_sessions = other_sessions
         self.branch = self._find_branch(branch)
         self._running = _Running(None)
 
@@ -133,14 +122,6 @@ class ChatSession:
         """Return whether the tool of a call is offered in this chat."""
         return any(tool.name == tool_call(call).function for tool in self.options.tools)
 
-    def started_since(self, question: Message) -> list[str]:
-        """Return the started tool calls after a question."""
-        return started_calls(self.branch, self.branch.messages[self.branch.index(question) + 1 :])
-
-    def started_before(self, call: Message) -> bool:
-        """Return whether a call, or one with the same arguments, was started before."""
-        return was_started_before(self.branch, call)
-
     async def decide(self, call: Message, reason: str | None) -> None:
         """Approve a pending call if `reason` is None, else deny it with that reason."""
         conversation, call_id = self._conversation(), tool_call(call).call_id or str(call.id)
@@ -153,8 +134,8 @@ class ChatSession:
         model, tools = self.options.model, self.options.tools
         if self.branch.fenced:  # the user has chosen the model and the tools
             self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
-        memory = MemoryContext(self.session.memory, other_sessions=self._other_sessions)
-        contexts = [memory] if self.use_memory else []
+        memory = MemoryContext(self.session.memory, other_sessions=self.options.other_sessions)
+        contexts = [memory] if self.options.use_memory else []
         return self.session.conversation(
             self.branch, model=model, tools=tools, contexts=contexts, **self.options.params
         )

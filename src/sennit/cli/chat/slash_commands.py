@@ -12,6 +12,7 @@ from shlex import quote
 from typing import TypeAlias
 
 from sennit.cli.chat.conversation import ChatSession
+from sennit.cli.chat.interrupted import started_calls
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.memory import memory_lines
 from sennit.cli.text import message_text, one_line, pluralize, suggestion
@@ -173,7 +174,8 @@ def _edit(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
 
 def _warn_of_repetition(chat: ChatSession, output: ChatOutput, question: Message) -> None:
     """Warn of started tool calls in an answer that is about to be regenerated."""
-    for call in chat.started_since(question):
+    since = chat.branch.messages[chat.number(question) :]
+    for call in started_calls(chat.branch, since):
         output.note(
             f"{call} was started in the answer above and may have taken effect; if the model calls "
             f"it again, it may happen twice."
@@ -260,7 +262,7 @@ def _memory(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
             output.line(line)
     if not memories:
         output.note("No memories yet; /commit extracts them from this chat.")
-    if not chat.use_memory:
+    if not chat.options.use_memory:
         output.note("This chat does not use them (--no-memory).")
 
 

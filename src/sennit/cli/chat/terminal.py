@@ -28,7 +28,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from sennit import settings
 from sennit.cli.chat.background_commits import BackgroundCommits
 from sennit.cli.chat.conversation import ChatSession
-from sennit.cli.chat.interrupted import tool_call
+from sennit.cli.chat.interrupted import tool_call, was_started_before
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.chat.slash_commands import (
     COMMANDS,
@@ -106,7 +106,7 @@ async def resolve_approvals(chat: ChatSession, output: ChatOutput, lines: LineEd
                 if not chat.has_tool_of(call):
                     output.note(f"{text} waits for your approval. {_MISSING_TOOL_HINT}")
                     return
-                if chat.started_before(call):
+                if was_started_before(chat.branch, call):
                     output.note(f"{text} was started before. {_REPEAT_WARNING}")
                 decision = await lines.decide(output, full_call_text(tool_call(call)))
                 if decision is None:
