@@ -306,8 +306,7 @@ def test_examples_of_all_branches_are_those_of_each_branch(steps):
 
     def told(examples):
         return {
-            (*(m.id for m in one.history), one.instruction.id, *one.exchange.answer_ids)
-            for one in examples
+            (*(m.id for m in one.history), one.instruction.id, *one.answer_ids) for one in examples
         }
 
     together = session.to_examples(branches)

@@ -379,9 +379,9 @@ class Session(SessionCore, Closing, AsyncClosing):
         self, branches: BranchSelection = None, *, by: str | None = None, min_margin: float = 0.0
     ) -> list[Preference]:
         """Return pairs of the best reply to each prompt and each reply scored lower."""
-        from sennit.learning.preferences import preferences
+        from sennit.learning.preferences import compare
 
-        return preferences(self, branches, by=by, min_margin=min_margin)
+        return compare(self, branches, by=by, min_margin=min_margin).pairs
 
     alabel = async_method(label)
     aunlabel = async_method(unlabel)

@@ -1,30 +1,37 @@
 """Training examples: one per answered instruction of a branch.
 
-An example is a prompt (the history and the instruction) and its answer. Messages are read lazily:
-a list of ten thousand examples of a long conversation holds ids, not ten thousand histories.
+An example is a prompt (the history and the instruction) and its answer. It copies no messages: it
+holds message ids and the segment of its instruction, and pins that segment, so a later rewrite
+creates a new one; its history is read from there lazily.
+
+Forks share history, so iterating over all branches goes back from the end of each branch only to
+the first position that was already visited: a chain of ten thousand forks costs its distinct
+messages, not the sum of its branches.
+
+A predictor of a DSPy program may have turns of its own, on a separate branch. They repeat the turns
+of the program, so they are used only if their branch is selected by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from sennit.errors import ValidationError, short_repr
-from sennit.learning.exchanges import (
-    Exchange,
-    branch_exchanges,
-    distinct_exchanges,
-    leaves,
-    program_branches,
-)
 from sennit.learning.labels import Label, average_score, finite_score, label_many, labels_by_message
-from sennit.messages.content import AssistantResponseContent, InstructionContent
+from sennit.messages.content import AssistantResponseContent, InstructionContent, MessageRole
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.sessions.branch import Branch
+from sennit.sessions.segments import Segment
 from sennit.sessions.session import BranchRef, SessionCore
+
+METADATA_KEY = "dspy"
+"""The message metadata key of DSPy sessions."""
+NODE_FIELD = "node"
+"""The field of that metadata that names the predictor of a turn."""
 
 BranchSelection: TypeAlias = BranchRef | Iterable[BranchRef] | None
 """Branches to learn from: one, several, or (None) all leaves.
@@ -37,29 +44,40 @@ All leaves excludes branches with the turns of single predictors of a DSPy progr
 class Example:
     """An instruction with its history, answer and labels."""
 
-    exchange: Exchange = field(repr=False)
+    session: SessionCore = field(repr=False)
+    branch: str
+    """The name of the branch it was read from; other branches may share it."""
+    system_id: UUID | None = field(repr=False)
+    segment: Segment = field(repr=False)
+    """The segment that contains the instruction."""
+    instruction_id: UUID = field(repr=False)
+    answer_ids: tuple[UUID, ...] = field(repr=False)
     labels: tuple[Label, ...] = ()
     """The scores that people and metrics gave the answer."""
 
     @property
-    def branch(self) -> str:
-        """The name of the branch it was read from; other branches may share it."""
-        return self.exchange.branch
+    def prompt_key(self) -> tuple[UUID | None, UUID, UUID]:
+        """A key that is equal for all examples with the same prompt."""
+        return self.system_id, self.segment.id, self.instruction_id
 
     @property
     def history(self) -> list[Message]:
         """The messages before the instruction, system message first; read on each access."""
-        return self.exchange.before()
+        with self.session.lock:
+            position = self.segment.position(self.instruction_id)
+            earlier = [] if position is None else self.segment.between(0, position)
+            system = [] if self.system_id is None else [self.system_id]
+            return self.session.messages.pick([*system, *earlier])
 
     @property
     def instruction(self) -> Message:
-        """The instruction."""
-        return self.exchange.instruction()
+        """The instruction; raises NotFoundError if it was erased."""
+        return self.session.messages.get(self.instruction_id)
 
     @property
     def answer(self) -> list[Message]:
-        """The answer: texts, tool calls and their results, in order."""
-        return self.exchange.answer()
+        """The answer: texts, tool calls and their results, in order; raises NotFoundError."""
+        return self.session.messages.pick(self.answer_ids)
 
     @property
     def messages(self) -> list[Message]:
@@ -130,7 +148,7 @@ def examples(
     selected = resolve_branches(session, branches)
     if keep.strict_trajectory:
         return _until_first_rejected(selected, labels, keep)
-    labelled = (_with_labels(exchange, labels) for exchange in distinct_exchanges(selected))
+    labelled = (_with_labels(example, labels) for example in _distinct_examples(selected))
     return list(filter(keep.keeps, labelled))
 
 
@@ -140,18 +158,17 @@ def _until_first_rejected(
     """Return the examples of each branch before the first rejected one, without duplicates."""
     distinct: dict[tuple[Any, ...], Example] = {}
     for branch in branches:
-        for exchange in branch_exchanges(branch):
-            example = _with_labels(exchange, labels)
+        for unlabelled in _examples_from(branch, 0):
+            example = _with_labels(unlabelled, labels)
             if not keep.keeps(example):
                 break
-            distinct.setdefault((*exchange.prompt_key, exchange.answer_ids), example)
+            distinct.setdefault((*example.prompt_key, example.answer_ids), example)
     return list(distinct.values())
 
 
-def _with_labels(exchange: Exchange, labels: dict[Any, list[Label]]) -> Example:
-    if not labels:
-        return Example(exchange)
-    return Example(exchange, tuple(x for uid in exchange.answer_ids for x in labels.get(uid, ())))
+def _with_labels(example: Example, labels: dict[Any, list[Label]]) -> Example:
+    found = tuple(label for uid in example.answer_ids for label in labels.get(uid, ()))
+    return replace(example, labels=found) if found else example
 
 
 def resolve_branches(session: SessionCore, which: BranchSelection) -> list[Branch]:
@@ -176,7 +193,7 @@ def score(
     scored = [(example, metric(example)) for example in unscored]
     label_many(
         session,
-        [Label.of(example.exchange.answer_ids[-1], value, by=name) for example, value in scored],
+        [Label.of(example.answer_ids[-1], value, by=name) for example, value in scored],
     )
     return examples(session, branches, Filter(by=name))
 
@@ -190,7 +207,130 @@ def merge_examples(*groups: Iterable[Example]) -> list[Example]:
                 raise ValidationError(
                     f"merge_examples takes lists of Example, got {short_repr(example)}."
                 )
-            exchange = example.exchange
-            key = (exchange.session.id, *exchange.prompt_key, exchange.answer_ids)
+            key = (example.session.id, *example.prompt_key, example.answer_ids)
             merged.setdefault(key, example)
     return list(merged.values())
+
+
+def is_predictor_turn(metadata: Mapping[str, Any]) -> bool:
+    """Return whether message metadata belongs to a turn of a single predictor."""
+    dspy_metadata = metadata.get(METADATA_KEY)
+    return isinstance(dspy_metadata, Mapping) and NODE_FIELD in dspy_metadata
+
+
+def program_branches(branches: Iterable[Branch]) -> list[Branch]:
+    """Return the branches whose last message is not a turn of a single predictor."""
+    return [
+        branch
+        for branch in branches
+        if not branch.tail.total
+        or not is_predictor_turn(
+            branch.session.messages.get(branch.tail.id_at(branch.tail.total - 1)).metadata
+        )
+    ]
+
+
+def _distinct_examples(branches: Iterable[Branch]) -> Iterator[Example]:
+    """Yield the answered instructions of several branches, without shared duplicates."""
+    visited: dict[UUID, int] = {}
+    for branch in branches:
+        first = _visit(branch.tail, visited)
+        if first < branch.tail.total:
+            yield from _examples_from(branch, first)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBranch:
+    """A branch as stored."""
+
+    tail: Segment
+    system: UUID | None
+
+
+_Branch = TypeVar("_Branch", Branch, StoredBranch)
+
+
+def leaves(branches: Iterable[_Branch]) -> list[_Branch]:
+    """Return the branches that no other one extends; of equal ones, the first."""
+    ends: dict[tuple[UUID, int, Message | UUID | None], _Branch] = {}
+    longest: dict[UUID, int] = {}
+    built_on: dict[UUID, int] = {}
+    for branch in branches:
+        last, total = _last_segment(branch.tail)
+        ends.setdefault((last.id, total, branch.system), branch)
+        longest[last.id] = max(longest.get(last.id, 0), total)
+        _record_bases(last, built_on)
+    return [
+        branch
+        for (last, total, _), branch in ends.items()
+        if total == longest[last] and total > built_on.get(last, -1)
+    ]
+
+
+def _last_segment(tail: Segment) -> tuple[Segment, int]:
+    """Return the segment with the last message of a history, and the history's length."""
+    return (tail.segment_at(tail.total - 1) if tail.total else tail), tail.total
+
+
+def _record_bases(segment: Segment, built_on: dict[UUID, int]) -> None:
+    """Record up to which position the base segments of a segment are extended."""
+    while (base := segment.base) is not None and built_on.get(base.id, -1) < segment.offset:
+        built_on[base.id] = segment.offset
+        segment = base
+
+
+def _visit(tail: Segment, visited: dict[UUID, int]) -> int:
+    """Mark a history as visited; return the first position that was not visited before."""
+    segment: Segment | None = tail
+    limit = tail.total
+    while segment is not None:
+        visited_length = visited.get(segment.id, segment.offset)
+        visited[segment.id] = max(visited_length, limit)
+        if visited_length > segment.offset:
+            return min(visited_length, limit)
+        segment, limit = segment.base, segment.offset
+    return 0
+
+
+def _examples_from(branch: Branch, first: int) -> Iterator[Example]:
+    """Yield the examples that end after a position, including one that starts before it."""
+    session, tail = branch.session, branch.tail
+    with session.lock:
+        start = _instruction_at_or_before(branch, first)
+        ids = tail.between(start, tail.total)
+        messages = session.messages.pick(ids)
+        system = branch.system
+    system_id = None if system is None else system.id
+    for begin, end in _spans(messages):
+        if start + end > first:
+            segment = tail.segment_at(start + begin)
+            segment.mark_shared(start + begin + 1)
+            yield Example(
+                session, branch.name, system_id, segment, ids[begin], tuple(ids[begin + 1 : end])
+            )
+
+
+def _instruction_at_or_before(branch: Branch, position: int) -> int:
+    messages = branch.session.messages
+    while position > 0 and not _is_instruction(messages.get(branch.tail.id_at(position))):
+        position -= 1
+    return position
+
+
+def _is_instruction(message: Message) -> bool:
+    return message.content.from_user and not message.content.empty
+
+
+def _spans(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each answered instruction."""
+    begin: int | None = None
+    answered = False
+    for index, message in enumerate(messages):
+        if _is_instruction(message):
+            if begin is not None and answered:
+                yield begin, index
+            begin, answered = index, False
+        elif message.role is MessageRole.ASSISTANT:
+            answered = True
+    if begin is not None and answered:
+        yield begin, len(messages)

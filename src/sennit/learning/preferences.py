@@ -18,8 +18,13 @@ from typing import Any
 from uuid import UUID
 
 from sennit.errors import ValidationError, short_repr
-from sennit.learning.examples import BranchSelection, Example, Filter, examples
-from sennit.learning.exchanges import Exchange, program_branches
+from sennit.learning.examples import (
+    BranchSelection,
+    Example,
+    Filter,
+    examples,
+    program_branches,
+)
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.segments import Segment
@@ -65,21 +70,6 @@ class AnswerComparison:
     """The number of answers in no pair, by reason."""
 
 
-def preferences(
-    session: SessionCore,
-    branches: BranchSelection = None,
-    *,
-    by: str | None = None,
-    min_margin: float = 0.0,
-) -> list[Preference]:
-    """Return pairs of the best answer to a prompt and each one scored lower by > `min_margin`.
-
-    By default all branches are compared; `by` selects the labels of one judge. Raises
-    ValidationError for a margin below 0.
-    """
-    return compare(session, branches, by=by, min_margin=min_margin).pairs
-
-
 def compare(
     session: SessionCore,
     branches: BranchSelection = None,
@@ -87,7 +77,11 @@ def compare(
     by: str | None = None,
     min_margin: float = 0.0,
 ) -> AnswerComparison:
-    """Pair the answers as `preferences` does, and count those without a pair."""
+    """Pair the best answer to a prompt with each one scored lower by more than `min_margin`.
+
+    By default all branches are compared; `by` selects the labels of one judge. Raises
+    ValidationError for a margin below 0.
+    """
     if not min_margin >= 0:
         raise ValidationError(f"min_margin must be at least 0, got {short_repr(min_margin)}.")
     selected = program_branches(session.branches) if branches is None else branches
@@ -97,7 +91,7 @@ def compare(
     digests = _PromptDigests(session)
     answers_by_prompt: dict[bytes, list[Example]] = {}
     for example in scored:
-        key = digests.digest(example.exchange) if len(scored) > 1 else b""
+        key = digests.digest(example) if len(scored) > 1 else b""
         answers_by_prompt.setdefault(key, []).append(example)
     for group in answers_by_prompt.values():
         _add_pairs(group, min_margin, comparison)
@@ -125,13 +119,13 @@ class _PromptDigests:
         self._digests: dict[UUID, list[bytes]] = {}
         """By segment: the digest of the history before it, then up to each of its entries."""
 
-    def digest(self, exchange: Exchange) -> bytes:
-        """Return the digest of the history of an exchange, including its instruction."""
+    def digest(self, example: Example) -> bytes:
+        """Return the digest of the history of an example, including its instruction."""
         with self._lock:
-            position = exchange.segment.position(exchange.instruction_id)
+            position = example.segment.position(example.instruction_id)
             if position is None:  # erased since
-                return exchange.instruction_id.bytes
-            return self._history_digest(exchange.segment, position + 1)
+                return example.instruction_id.bytes
+            return self._history_digest(example.segment, position + 1)
 
     def _history_digest(self, last_segment: Segment, length: int) -> bytes:
         """Return the digest of the first `length` messages of a history."""

@@ -24,7 +24,7 @@ from sennit.ids import new_id
 from sennit.learning.dspy.history import Fields, HistoryEntry, Turn
 from sennit.learning.dspy.options import Consolidator, MemoryPlan, Options
 from sennit.learning.dspy.turn_log import MAX_TRIES, TurnLog
-from sennit.learning.exchanges import METADATA_KEY
+from sennit.learning.examples import METADATA_KEY
 from sennit.sessions.branch import Branch
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 

@@ -27,7 +27,7 @@ from sennit.learning.dspy.turn_messages import (
     stored_history,
     turn_messages,
 )
-from sennit.learning.exchanges import METADATA_KEY
+from sennit.learning.examples import METADATA_KEY
 from sennit.learning.labels import labels_by_message
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message

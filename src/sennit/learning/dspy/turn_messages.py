@@ -21,7 +21,7 @@ from sennit.learning.dspy.plain_values import (
     plain_fields,
     without_blocks,
 )
-from sennit.learning.exchanges import METADATA_KEY, NODE_FIELD
+from sennit.learning.examples import METADATA_KEY, NODE_FIELD
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset

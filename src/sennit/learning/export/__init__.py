@@ -17,16 +17,21 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, short_repr
 from sennit.learning.examples import Filter, examples
 from sennit.learning.export.conversations import NOT_GOOD_ENOUGH, conversations, tool_definitions
-from sennit.learning.export.formats import Format, LeftOut, Row, Unit, get_format
+from sennit.learning.export.formats import LeftOut, Row, get_format
 from sennit.learning.export.redaction import Redact, redact_row
-from sennit.learning.export.writers import RowWriter, json_line, open_writer
-from sennit.learning.preferences import Preference, compare
+from sennit.learning.export.writers import (
+    JsonLinesWriter,
+    ParquetWriter,
+    json_line,
+    open_writer,
+)
+from sennit.learning.preferences import compare
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.sessions import LabelRecord, Snapshot
@@ -113,89 +118,86 @@ def export(
     ExistsError if a file exists already, ValidationError for any other suffix.
     """
     paths = _paths(path, options)
-    format = get_format(options.format)
-    units = _Units(source, format.unit, options.keep)
-    left_out: Counter[str] = Counter()
+    training = _TrainingRows(source, options)
     session_count = 0
     with ExitStack() as stack:
-        writers = {name: open_writer(target, format, stack) for name, target in paths.items()}
+        writers = {
+            name: open_writer(target, training.format, stack) for name, target in paths.items()
+        }
         for done, uid in enumerate(sessions, 1):
             with suppress(NotFoundError):  # deleted in the meantime
-                session_units = units.of(uid)
+                rows = training.of(uid)
                 session_count += 1
-                rows = (_row(unit, format, options.redact) for unit in session_units)
-                _write(rows, writers[_split_of(uid, options.split)], left_out)
+                _write(rows, writers[_split_of(uid, options.split)])
             if progress is not None:
                 progress(done, len(sessions))
     counts = {name: row_writer.count for name, row_writer in writers.items()}
+    left_out = dict(training.left_out)
     if left_out and not any(counts.values()):
         reasons = ", ".join(f"{count} ({reason})" for reason, count in left_out.items())
         _log.warning("No row was written to %s; left out: %s.", path, reasons)
-    return ExportResult(paths, counts, session_count, dict(left_out))
+    return ExportResult(paths, counts, session_count, left_out)
+
+
+def _write(rows: Iterator[Row], row_writer: JsonLinesWriter | ParquetWriter) -> None:
+    """Write the rows of a session; no row of it is held when this returns."""
+    for row in rows:
+        row_writer.write(row)
 
 
 class TrainingLines(Iterator[bytes]):
     """An iterator of rows as lines of JSON, each with its newline."""
 
-    def __init__(self, rows: Iterable[Row | LeftOut]) -> None:
-        self._rows = iter(rows)
-        self.left_out: Counter[str] = Counter()
+    def __init__(self, rows: Iterator[Row], left_out: Counter[str]) -> None:
+        self._rows = rows
+        self.left_out = left_out
         """The number of items left out so far, by reason."""
 
-    def __iter__(self) -> Self:
-        return self
-
     def __next__(self) -> bytes:
-        for row in self._rows:
-            if not isinstance(row, LeftOut):
-                return json_line(row) + b"\n"
-            self.left_out[row.reason] += 1
-        raise StopIteration
+        return json_line(next(self._rows)) + b"\n"
 
 
 def lines(session: UUID, source: SessionSource, options: ExportOptions) -> TrainingLines:
     """Return one session as lines of JSON; raises NotFoundError."""
-    format = get_format(options.format)
-    units = _Units(source, format.unit, options.keep).of(session)
-    return TrainingLines(_row(unit, format, options.redact) for unit in units)
+    training = _TrainingRows(source, options)
+    return TrainingLines(training.of(session), training.left_out)
 
 
-def _write(rows: Iterable[Row | LeftOut], row_writer: RowWriter, left_out: Counter[str]) -> None:
-    for row in rows:
-        if isinstance(row, LeftOut):
-            left_out[row.reason] += 1
-        else:
-            row_writer.write(row)
+class _TrainingRows:
+    """The rows of sessions in one format; all that is in no row is counted by reason."""
 
-
-def _row(unit: Any, format: Format, redact: Redact | None) -> Row | LeftOut:
-    row = unit if isinstance(unit, LeftOut) else format.row(unit)
-    return row if redact is None or isinstance(row, LeftOut) else redact_row(row, redact)
-
-
-class _Units:
-    """The conversations, examples or preference pairs of sessions."""
-
-    def __init__(self, source: SessionSource, unit: Unit, keep: Filter) -> None:
-        self._source, self._unit, self._keep = source, unit, keep
+    def __init__(self, source: SessionSource, options: ExportOptions) -> None:
+        self.format = get_format(options.format)
+        self.left_out: Counter[str] = Counter()
+        self._source, self._options = source, options
         self._tools = tool_definitions(source.services)
 
-    def of(self, session: UUID) -> Iterable[Any]:
-        """Return the units of a session; raises NotFoundError if it was deleted."""
-        keep, source = self._keep, self._source
-        if self._unit == "conversation":
+    def of(self, session: UUID) -> Iterator[Row]:
+        """Return the rows of a session; raises NotFoundError if it was deleted."""
+        return self._rows(self._units(session))
+
+    def _rows(self, units: Iterable[Any]) -> Iterator[Row]:
+        to_row, redact = self.format.row, self._options.redact
+        for unit in units:
+            row = unit if isinstance(unit, LeftOut) else to_row(unit)
+            if isinstance(row, LeftOut):
+                self.left_out[row.reason] += 1
+            else:
+                yield row if redact is None else redact_row(row, redact)
+
+    def _units(self, session: UUID) -> Iterable[Any]:
+        """Return the conversations, examples or pairs of a session, and what is left out."""
+        keep, source = self._options.keep, self._source
+        if self.format.unit == "conversation":
             labels = () if keep.min_score is None else source.labels(session)
             return conversations(source.kept(session), labels, keep, self._tools)
         opened = source.opened(session)
-        if self._unit == "example":
+        if self.format.unit == "example":
             return examples(opened, None, keep)
         comparison = compare(opened, by=keep.by)
         unpaired = map(LeftOut, comparison.left_out.elements())
-        return chain(unpaired, (_good_enough(pair, keep) for pair in comparison.pairs))
-
-
-def _good_enough(pair: Preference, keep: Filter) -> Preference | LeftOut:
-    return pair if keep.keeps(pair.chosen) else NOT_GOOD_ENOUGH
+        kept = (p if keep.keeps(p.chosen) else NOT_GOOD_ENOUGH for p in comparison.pairs)
+        return chain(unpaired, kept)
 
 
 def _paths(path: Path, options: ExportOptions) -> dict[str, Path]:

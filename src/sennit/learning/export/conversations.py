@@ -11,12 +11,10 @@ as long as its conversation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from uuid import UUID
 
-from sennit.learning.examples import Filter
-from sennit.learning.exchanges import is_predictor_turn, leaves
+from sennit.learning.examples import Filter, StoredBranch, is_predictor_turn, leaves
 from sennit.learning.export.formats import Chat, ChatConversation, LeftOut, Row, called_tools
 from sennit.learning.export.stored_rows import chat_from_rows
 from sennit.learning.labels import Label, average_score, group_labels
@@ -33,14 +31,6 @@ NO_ANSWER = LeftOut("has no answer")
 NOT_GOOD_ENOUGH = LeftOut("has no answer that is scored high enough")
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredBranch:
-    """A branch as stored."""
-
-    tail: Segment
-    system: UUID | None
-
-
 def conversations(
     snapshot: Snapshot, label_records: Iterable[LabelRecord], keep: Filter, tools: Mapping[str, Row]
 ) -> Iterator[ChatConversation | LeftOut]:
@@ -50,7 +40,7 @@ def conversations(
     segments: dict[UUID, Segment] = {}
     merge_segments(snapshot.segments, segments)
     branches = [
-        _StoredBranch(segments[record.segment], record.system) for record in snapshot.branches
+        StoredBranch(segments[record.segment], record.system) for record in snapshot.branches
     ]
     for branch in leaves(branches):
         ids = branch.tail.between(0, branch.tail.total)

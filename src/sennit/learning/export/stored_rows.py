@@ -9,8 +9,7 @@ Message objects, which is half the time of an export (`make bench`, "export of 2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, cast
-from uuid import UUID
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -29,29 +28,11 @@ from sennit.messages.prompt.tool_chat import (
     tool_message,
 )
 from sennit.messages.unset import Unset
+from sennit.stores.records.sessions import MessageRecord
 
 _UNSET: Any = Unset
 
 Chat: TypeAlias = list[dict[str, Any]]
-
-
-class StoredMessageRow(Protocol):
-    """A message as stored."""
-
-    @property
-    def id(self) -> UUID:
-        """The message id."""
-        ...
-
-    @property
-    def created(self) -> int:
-        """The creation time in microseconds."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """The JSON of all other fields."""
-        ...
 
 
 class _InstructionFields(msgspec.Struct, gc=False):
@@ -112,7 +93,7 @@ _Body: TypeAlias = _System | _Instruction | _Answer | _Request | _Result
 _decode: Callable[[bytes], _Body] = reader(cast("type[_Body]", _Body))
 
 
-def chat_from_rows(rows: Sequence[StoredMessageRow]) -> Chat:
+def chat_from_rows(rows: Sequence[MessageRecord]) -> Chat:
     """Return `to_model_messages` of stored rows; the caller owns the result.
 
     Raises CodecError for a row that cannot be decoded.

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -31,17 +30,7 @@ SUFFIXES = (".jsonl", PARQUET)
 """The file suffixes of training files."""
 
 
-class RowWriter(Protocol):
-    """A writer of rows."""
-
-    count: int
-
-    def write(self, row: Row) -> None:
-        """Write one row."""
-        ...
-
-
-def open_writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
+def open_writer(path: Path, format: Format, stack: ExitStack) -> JsonLinesWriter | ParquetWriter:
     """Open a new file, with a writer by its suffix; closing `stack` completes the file.
 
     Raises ValidationError for an unknown suffix.
@@ -53,11 +42,11 @@ def open_writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
             f"A training file must end in {' or '.join(SUFFIXES)}, got {str(path)!r}."
         )
     if path.suffix.lower() == PARQUET:
-        return stack.enter_context(_Parquet(temporary, format.columns))
-    return _JsonLines(stack.enter_context(temporary.open("wb", buffering=1 << 20)))
+        return stack.enter_context(ParquetWriter(temporary, format.columns))
+    return JsonLinesWriter(stack.enter_context(temporary.open("wb", buffering=1 << 20)))
 
 
-class _JsonLines:
+class JsonLinesWriter:
     """A writer of one line of JSON per row."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -65,6 +54,7 @@ class _JsonLines:
         self.count = 0
 
     def write(self, row: Row) -> None:
+        """Write one row."""
         self._file.write(json_line(row))
         self._file.write(b"\n")
         self.count += 1
@@ -78,7 +68,7 @@ def json_line(row: Row) -> bytes:
     return line
 
 
-class _Parquet:
+class ParquetWriter:
     """A writer of one column per field: scores are floats, texts are strings, all else is JSON.
 
     So every file of a format has the same schema, whatever its rows contain, and only one batch of
@@ -102,6 +92,7 @@ class _Parquet:
         self.count = 0
 
     def write(self, row: Row) -> None:
+        """Write one row, with the others of its batch."""
         self._buffer.append({name: _to_cell(value) for name, value in row.items()})
         self.count += 1
         if len(self._buffer) >= _BATCH_ROWS:
@@ -114,13 +105,8 @@ class _Parquet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None and self._buffer:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._buffer:
             self._flush()
         self._file.close()
 
