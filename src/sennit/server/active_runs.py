@@ -7,6 +7,7 @@ reconnects reads on. At shutdown each run is suspended, and any process can resu
 from __future__ import annotations
 
 import logging
+import sys
 from asyncio import (
     Future,
     Task,
@@ -23,7 +24,7 @@ from typing import Any, TypedDict
 
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError, log_unexpected
+from sennit.server.http.errors import HTTPError, log_unexpected, stopping
 from sennit.server.http.limits import ActiveCounts
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
@@ -43,15 +44,14 @@ class ActiveRuns:
 
     def __init__(self, counts: ActiveCounts | None = None) -> None:
         """Start without runs; `counts` limits those of each token and user."""
-        self._counts = counts
+        self._counts = counts or ActiveCounts("runs", sys.maxsize, 1)
         self._tasks: dict[Task[Any], ConversationSession] = {}
         self._by_branch: dict[Hashable, ConversationSession] = {}
         self._stopping = False
 
     def check(self, caller: Caller) -> None:
         """Raise HTTPError 429 if the caller has as many runs as are allowed."""
-        if self._counts is not None:
-            self._counts.check(caller)
+        self._counts.check(caller)
 
     def on(self, branch: Branch) -> ConversationSession | None:
         """Return the conversation that is running on a branch; None if none is, in this process."""
@@ -73,16 +73,13 @@ class ActiveRuns:
         streams = await to_thread(lambda: model.streams)
         started: Future[AnyEvent] = get_running_loop().create_future()
         if self._stopping:  # may be set since the request was accepted
-            raise _stopping()
+            raise stopping()
         arguments: dict[str, Any] = {"say": say, "resume": resume, "pieces": streams}
-        if self._counts is not None:
-            self._counts.add(caller)
+        self._counts.add(caller)
         task = create_task(self._run(conversation, started, options, streaming, arguments))
         self._tasks[task] = conversation
         task.add_done_callback(self._tasks.pop)
-        if self._counts is not None:
-            counts = self._counts
-            task.add_done_callback(lambda _: counts.remove(caller))
+        task.add_done_callback(lambda _: self._counts.remove(caller))
         event = await shield(started)  # the run continues if the request is cancelled
         if isinstance(event, RunEnded):
             raise _rejection(event)
@@ -152,14 +149,10 @@ class ActiveRuns:
 def _rejection(event: RunEnded) -> HTTPError:
     notice = event.result.messages[0]
     if event.result.stop_reason == "cancelled":
-        return _stopping()
+        return stopping()
     if event.result.stop_reason == "error":
         return HTTPError(503, notice.code, notice.text)
     return HTTPError(_REJECTION_STATUSES.get(notice.code, 422), notice.code, notice.text)
-
-
-def _stopping() -> HTTPError:
-    return HTTPError(503, "stopping", "The server is shutting down; try again in a moment.")
 
 
 class MemoryOptions(TypedDict):

@@ -18,13 +18,13 @@ from sennit.api.store_url import open_store
 from sennit.errors import ExistsError
 from sennit.server.active_runs import ActiveRuns
 from sennit.server.http.caches import BranchCache
-from sennit.server.http.callers import Caller, CallerResolver
+from sennit.server.http.callers import CallerResolver
 from sennit.server.http.event_stream import EventStream
 from sennit.server.http.limits import ActiveCounts
 from sennit.server.http.quotas import Quotas
 from sennit.server.http.threads import FairThreadPool
 from sennit.server.http.tokens import TokenFile
-from sennit.server.settings import Limits, ServerSettings
+from sennit.server.settings import ServerSettings
 from sennit.services.models.protocol import Model
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
@@ -44,7 +44,6 @@ class ServerState:
         self.settings = settings
         self.tokens = TokenFile(settings.tokens)
         limits = settings.limits
-        self._local_limits = limits.for_local_user()
         self.runs = ActiveRuns(
             ActiveCounts("runs under way", limits.token_runs, limits.owner_factor)
         )
@@ -62,11 +61,6 @@ class ServerState:
         """The models by name, the default first."""
         self.tools: dict[str, Tool] = {}
         """The tools that models may call, by name."""
-
-    def limits_of(self, caller: Caller | None) -> Limits:
-        """Return the limits per request of a caller; those of the local user for None."""
-        local = caller is None or caller.token is None
-        return self._local_limits if local else self.settings.limits
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -101,7 +95,7 @@ class ServerState:
             stack.push_async_callback(to_thread, self.clients.close)
             await stack.enter_async_context(_purging(self.clients))
             stack.push_async_callback(to_thread, self.work.close)
-            self.callers = CallerResolver(self.clients)
+            self.callers = CallerResolver(self.clients, self.settings.limits)
             stack.push_async_callback(self.drain)
             self._stack, self._open = stack.pop_all(), True
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sennit.errors import SennitError
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError, response_for
+from sennit.server.http.errors import HTTPError, response_for, stopping
 from sennit.server.http.limits import LimitsMiddleware
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _CLOSE = {"connection": "close"}
-_RETRY_AFTER = {"retry-after": "2"}
 _CHALLENGE = {"www-authenticate": 'Bearer realm="sennit"'}
 _API_PREFIXES = ("/api/", "/v1/", "/mcp", "/openapi.json")
 _SAME_SITE = (None, b"same-origin", b"none")
@@ -55,8 +54,12 @@ class AuthMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
 
+        started = False
+
         async def answer(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message["headers"] = [*message["headers"], _RESOURCE_POLICY]
             await send(message)
 
@@ -64,6 +67,8 @@ class AuthMiddleware:
             self._admit(scope)
             await self.limiter(scope, receive, answer)
         except (HTTPError, SennitError) as error:
+            if started:
+                raise
             await response_for(error, scope["method"])(scope, receive, answer)
 
     def _admit(self, scope: HttpScope) -> None:
@@ -77,8 +82,7 @@ class AuthMiddleware:
             message = "Cross-site requests to this server are not allowed."
             raise HTTPError(403, "origin", message)
         if self._server.draining:
-            message = "The server is shutting down; try again in a moment."
-            raise HTTPError(503, "stopping", message, headers=_RETRY_AFTER)
+            raise stopping()
         caller = None
         if not self._is_public(scope["path"]):
             self.check_tokens()

@@ -84,6 +84,8 @@ class BranchCache:
         self._branches = FairCache[tuple[str, bytes], BranchKey](_MAX_ENTRIES)
         self._requests = FairCache[tuple[str, UUID], tuple[UUID, str]](_MAX_ENTRIES)
         self._last_derived = FairCache[UUID, int](_MAX_ENTRIES)
+        self.claims: WeakValueDictionary[UUID, object] = WeakValueDictionary()
+        """The request that runs on a branch, by the branch's id: others fork it at once."""
         self._locks: WeakValueDictionary[UUID, AsyncLock] = WeakValueDictionary()
 
     def find(self, client: Client, turns: Sequence[HistoryTurn]) -> BranchKey | None:

@@ -15,6 +15,7 @@ from sennit.api.session import Session
 from sennit.server.http.caches import FairCache
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.tokens import SCOPES, Scope, Token
+from sennit.server.settings import Limits
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 
@@ -31,6 +32,8 @@ class Caller:
     scopes: frozenset[Scope]
     name: str
     """The key of the caller's limits: the public id of the token."""
+    limits: Limits
+    """The limits per request."""
     sessions: FairCache[UUID, Session]
     """The recently used sessions of all tenants, kept open for the next request."""
     token: Token | None = None
@@ -81,18 +84,19 @@ class Caller:
 class CallerResolver:
     """Maps tokens to callers."""
 
-    def __init__(self, clients: ClientPool) -> None:
-        self._clients = clients
+    def __init__(self, clients: ClientPool, limits: Limits) -> None:
+        self._clients, self._limits = clients, limits
         self._sessions = FairCache[UUID, Session](_MAX_OPEN_SESSIONS)
         self._local: Caller | None = None
 
     def local(self) -> Caller:
         """Return the local user: the same owner as on the command line."""
         if self._local is None:
-            self._local = Caller(self._clients.of(), _ALL_SCOPES, "local", self._sessions)
+            client, limits = self._clients.of(), self._limits.for_local_user()
+            self._local = Caller(client, _ALL_SCOPES, "local", limits, self._sessions)
         return self._local
 
     def of_token(self, token: Token) -> Caller:
         """Return the caller with a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        return Caller(client, token.scopes, token.id, self._sessions, token)
+        return Caller(client, token.scopes, token.id, self._limits, self._sessions, token)

@@ -84,7 +84,7 @@ class HTTPRequest:
     @property
     def limits(self) -> Limits:
         """The limits per request of the caller."""
-        return self.server.limits_of(self.caller)
+        return self.caller.limits
 
     @property
     def is_large(self) -> bool:

@@ -106,6 +106,12 @@ def error_for(error: SennitError) -> HTTPError:
     return HTTPError(500, "internal", str(error))
 
 
+def stopping() -> HTTPError:
+    """Return the HTTPError for a request that comes while the server shuts down."""
+    message = "The server is shutting down; try again in a moment."
+    return HTTPError(503, "stopping", message, headers={"retry-after": "2"})
+
+
 def response_for(error: Exception, where: str) -> Response:
     """Return the response to a request that failed; log an unexpected exception."""
     if isinstance(error, HTTPError):

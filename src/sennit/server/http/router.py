@@ -97,7 +97,7 @@ class Router:
             arguments.append(decode_query(_query(scope), endpoint.query))
         headers = dict(reversed(list(scope["headers"])))
         if endpoint.body is not None:
-            data = await read_body(headers, receive, self._server.limits_of(caller))
+            data = await read_body(headers, receive, caller.limits)
             if data:
                 _check_type(headers)
             if endpoint.adds:
@@ -118,12 +118,11 @@ class Router:
             return await endpoint.handle(request, *arguments)
 
     async def _decode_body(
-        self, data: bytes, endpoint: Endpoint, kind: type[RequestModel], caller: Caller | None
+        self, data: bytes, endpoint: Endpoint, kind: type[RequestModel], caller: Caller
     ) -> RequestModel:
         if len(data) <= MAX_INLINE_BYTES:
             return decode_json(data, kind, endpoint.validation_status)
-        values = self._server.limits_of(caller).values
-        run = self._server.work.run
+        run, values = self._server.work.run, caller.limits.values
         return await run(caller, decode_large, data, kind, endpoint.validation_status, values)
 
 

@@ -178,7 +178,7 @@ class McpApp:
             message = f"{scope['method']} is not allowed here; use POST."
             raise HTTPError(405, "method", message, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
-        limits = self._server.limits_of(caller)
+        limits = caller.limits
         body = await read_body(dict(scope["headers"]), receive, limits)
         scope["state"]["body_bytes"] = len(body)
         if len(body) > MAX_INLINE_BYTES:
@@ -206,7 +206,7 @@ class McpApp:
             server,
             json_response=True,
             stateless=True,
-            max_request_body_size=self._server.limits_of(None).body_bytes,
+            max_request_body_size=self._server.settings.limits.for_local_user().body_bytes,
         )
 
     async def _run_manager(

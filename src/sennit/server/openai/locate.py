@@ -153,10 +153,13 @@ class Locator:
             return replace(await self.locate(), may_be_stale=False)
         fork = await fork_location(location)
         self._cache.add(self._caller.client, self._turns[-1:], fork.branch)
+        self._cache.claims[fork.branch.id] = self
         return fork
 
     def record(self, branch: Branch, answer: Sequence[Message]) -> None:
-        """Cache the turn of an answer, by which the next request finds the conversation."""
+        """Release the branch, and cache the answer, by which the next request finds it."""
+        if self._cache.claims.get(branch.id) is self:
+            del self._cache.claims[branch.id]
         if answer and self._named is None:
             self._hasher.feed(answer)
             self._cache.add(self._caller.client, self._hasher.turns[-1:], branch)
@@ -183,6 +186,7 @@ class Locator:
         if location is None:
             location, shared = await self._find_or_begin(target)
         self._cache.add(self._caller.client, turns[shared:], location.branch)
+        self._cache.claims[location.branch.id] = self
         return replace(location, may_be_stale=True)
 
     def _read_turns(self) -> list[HistoryTurn]:
@@ -216,7 +220,7 @@ class Locator:
             return location, 0
         new = self._sent.messages[match.message_count :]
         location = BranchLocation(match.branch, new, match.at, last=match.last)
-        return await continue_or_fork(location, self._sent.system), match.turns
+        return await continue_or_fork(location, self._sent.system, self._cache), match.turns
 
     async def _fork_conversation(self, target: Sequence[HistoryTurn]) -> BranchLocation | None:
         """Fork the conversation whose items are all these turns; None if there is none.
@@ -374,10 +378,13 @@ def _locate_at_end(branch: Branch, sent: ClientMessages) -> BranchLocation:
     return BranchLocation(branch, sent.messages, None, system=system)
 
 
-async def continue_or_fork(location: BranchLocation, system: str | None) -> BranchLocation:
-    """Continue a branch with this system message; fork it if it has more messages."""
+async def continue_or_fork(
+    location: BranchLocation, system: str | None, cache: BranchCache
+) -> BranchLocation:
+    """Continue a branch with this system message; fork it if it is busy or has more messages."""
     branch, location = location.branch, replace(location, system=_optional_system(system))
-    if location.at != branch.tail.total or is_main_of_conversation(branch):
+    busy = branch.id in cache.claims or is_main_of_conversation(branch)
+    if location.at != branch.tail.total or busy:
         return await fork_at(location, _reuse_system(branch, system))
     return location
 

@@ -38,6 +38,7 @@ from sennit.turns.events import (
     ToolCalled,
 )
 
+_INCOMPLETE_REASONS = {"length": "max_output_tokens", "refusal": "content_filter"}
 _DEFAULTS: dict[str, Any] = {
     "background": False,
     "instructions": None,
@@ -124,11 +125,8 @@ class ResponseHead:
     ) -> dict[str, Any]:
         """Return the response after the model has stopped, completed at its last message."""
         tokens = usage(used)
-        if finish == "length":
-            details = {"reason": "max_output_tokens"}
-            return self.build("incomplete", output, incomplete_details=details, usage=tokens)
-        if finish == "refusal":
-            details = {"reason": "content_filter"}
+        if finish in _INCOMPLETE_REASONS:
+            details = {"reason": _INCOMPLETE_REASONS[finish]}
             return self.build("incomplete", output, incomplete_details=details, usage=tokens)
         if finish in ("cancelled", "interrupted"):
             return self.build("cancelled", output, usage=tokens)

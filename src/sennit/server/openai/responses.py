@@ -99,7 +99,7 @@ async def _prepare(
         async def locate() -> BranchLocation:
             if previous is None:
                 return await locator.locate()
-            return with_first_id(await locate_next(previous, sent), uid, notes)
+            return with_first_id(await locate_next(previous, sent, cache), uid, notes)
 
         location, stored = await locate_once(idempotent, locator, locate)
     if stored is not None:

@@ -21,6 +21,7 @@ from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.message import Message
+from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller
 from sennit.server.openai.derived_sessions import SOURCE
 from sennit.server.openai.locate import BranchLocation, begin_unstored, continue_or_fork
@@ -172,11 +173,13 @@ def locate_stored(stored: StoredResponse) -> BranchLocation:
     return BranchLocation(branch, (), at, last=stored.input_messages[-1].id, resumes=resumes)
 
 
-async def locate_next(stored: StoredResponse, sent: ClientMessages) -> BranchLocation:
+async def locate_next(
+    stored: StoredResponse, sent: ClientMessages, cache: BranchCache
+) -> BranchLocation:
     """Return where a response is continued; raise HTTPError 400 for calls without results."""
     check_calls(sent.messages, [call.id for call in stored.answer.calls])
     location = BranchLocation(stored.branch, sent.messages, stored.end)
-    return await continue_or_fork(location, sent.system)
+    return await continue_or_fork(location, sent.system, cache)
 
 
 def copy_branch(
