@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from ipaddress import ip_address
 from os import PathLike
@@ -94,15 +94,13 @@ class Limits:
 
         A limit that was set to another value than its default is the same for everyone.
         """
+        defaults = {limit.name: limit.default for limit in fields(self)}
         raised = {
-            limit.name: _LOCAL_USER_LIMITS[limit.name]
-            for limit in fields(self)
-            if self._has_default(limit)
+            name: value
+            for name, value in _LOCAL_USER_LIMITS.items()
+            if getattr(self, name) == defaults[name]
         }
         return replace(self, **raised)
-
-    def _has_default(self, limit: Field[Any]) -> bool:
-        return limit.name in _LOCAL_USER_LIMITS and getattr(self, limit.name) == limit.default
 
 
 def parse_limits(texts: Iterable[str], **more: Any) -> Limits:

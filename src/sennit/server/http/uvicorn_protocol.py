@@ -1,14 +1,13 @@
-"""A uvicorn protocol with header and write timeouts, buffered writes and our error shape.
+"""A uvicorn protocol with header and write timeouts and our error shape.
 
 uvicorn has no timeout for request headers, nor for clients that do not read, so idle connections
 could use up all sockets. Invalid HTTP never reaches the app and is answered here, as is a body in
-so many tiny chunks that parsing it would block the event loop. uvicorn also writes headers and body
-separately; here they share one system call.
+so many tiny chunks that parsing it would block the event loop.
 """
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import TimerHandle
 from typing import Any
 
 from sennit.errors import MissingExtraError
@@ -25,67 +24,9 @@ from sennit.server.http.errors import HTTPError
 
 __all__ = ["HeaderTimeoutProtocol", "uvicorn"]
 
-_MAX_BUFFERED_BYTES = 65_536  # bytes
 _MIN_READ_BYTES = 65_536  # that a client must read in time, unless fewer are pending
 _UNCOUNTED_CHUNKS = 2_000  # before the mean size is checked
 _MIN_MEAN_CHUNK_BYTES = 64
-
-
-class BufferedTransport:
-    """A transport that joins the writes of one event-loop iteration.
-
-    The connection is aborted if the client does not read in time.
-    """
-
-    def __init__(self, transport: Any, loop: AbstractEventLoop, send_seconds: float) -> None:
-        self._transport, self._loop, self._seconds = transport, loop, send_seconds
-        self._buffer: list[bytes] = []
-        self._size = self._written = 0
-        self._timer: TimerHandle | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Buffer data until the next iteration; flush a full buffer now, for flow control."""
-        if not self._buffer:
-            self._loop.call_soon(self._send)
-        self._buffer.append(data)
-        self._size += len(data)
-        if self._size > _MAX_BUFFERED_BYTES:
-            self._send()
-
-    def close(self) -> None:
-        """Flush the buffer, and close after the data is sent."""
-        self._send()
-        self._transport.close()
-        self.start_timer()
-
-    def start_timer(self) -> None:
-        """Start the write timeout, if there is unread data."""
-        unread = self._transport.get_write_buffer_size()
-        if unread and self._timer is None:
-            read, due = self._written - unread, min(unread, _MIN_READ_BYTES)
-            self._timer = self._loop.call_later(self._seconds, self._look, read + due)
-
-    def cancel_timer(self) -> None:
-        """Cancel the write timeout."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look(self, due: int) -> None:
-        self._timer = None
-        if self._written - self._transport.get_write_buffer_size() < due:
-            self._transport.abort()
-        else:
-            self.start_timer()
-
-    def _send(self) -> None:
-        if self._buffer:
-            buffer, self._buffer, self._size = self._buffer, [], 0
-            data = b"".join(buffer)
-            self._written += len(data)
-            self._transport.write(data)
 
 
 class ChunkLimitedConnection(h11.Connection):
@@ -112,31 +53,48 @@ class HeaderTimeoutProtocol(H11Protocol):
     send_seconds = 60.0
     _idle_since = 0.0
     _timer: TimerHandle | None = None
+    _write_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Start the header timeout of a new connection."""
-        self._buffered = BufferedTransport(transport, self.loop, self.send_seconds)
         self.conn = ChunkLimitedConnection(h11.SERVER, self.conn._max_incomplete_event_size)  # pyright: ignore[reportPrivateUsage]
-        super().connection_made(self._buffered)  # pyright: ignore[reportArgumentType]
+        super().connection_made(transport)
         self._idle_since = self.loop.time()
         self._check_in(self.head_seconds)
 
     def on_response_complete(self) -> None:
-        """Restart the header timeout for the next request."""
+        """Restart the header timeout for the next request, and the write timeout."""
         super().on_response_complete()
         self._idle_since = self.loop.time()
+        self._watch_unread()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timeouts."""
         super().connection_lost(exc)
-        self._buffered.cancel_timer()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
 
     def pause_writing(self) -> None:
         """Start the write timeout: the client reads too slowly."""
         super().pause_writing()
-        self._buffered.start_timer()
+        self._watch_unread()
+
+    def _watch_unread(self) -> None:
+        """Start the write timeout again, if there is unread data."""
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        if unread := self.transport.get_write_buffer_size():
+            due = max(0, unread - _MIN_READ_BYTES)
+            self._write_timer = self.loop.call_later(self.send_seconds, self._check_unread, due)
+
+    def _check_unread(self, due: int) -> None:
+        """Abort the connection if more than `due` bytes are unread, and none were added since."""
+        stalled = self._is_idle() or self.flow.write_paused
+        if stalled and self.transport.get_write_buffer_size() > due:
+            self.transport.abort()
+        else:
+            self._watch_unread()
 
     def _check_in(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._look)
@@ -176,3 +134,4 @@ class HeaderTimeoutProtocol(H11Protocol):
         if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]
             self.cycle.disconnected = True  # drops the response of the app
         self.transport.close()
+        self._watch_unread()

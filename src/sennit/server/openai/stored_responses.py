@@ -128,17 +128,12 @@ async def find_response(caller: Caller, name: str) -> StoredResponse | None:
     return None if ids is None else await to_thread(_read_response, caller, *ids)
 
 
-def _read_response(caller: Caller, session: UUID, first: UUID) -> StoredResponse | None:
+def _read_response(caller: Caller, session_id: UUID, first: UUID) -> StoredResponse | None:
     try:
-        return _response_in(caller.hold(caller.client.session(session, create=False)), first)
+        session = caller.hold(caller.client.session(session_id, create=False))
     except NotFoundError:
         return None
-
-
-def _response_in(session: Session, first: UUID) -> StoredResponse | None:
-    if first not in session.messages:
-        return None
-    if "response" not in session.messages[first].metadata:
+    if first not in session.messages or "response" not in session.messages[first].metadata:
         return None
     return stored_in(session, first)
 
