@@ -125,7 +125,7 @@ def test_what_was_said_together_is_kept_together(client: Client) -> None:
 
 def test_keep_recent_must_be_a_number(client: Client) -> None:
     session = client.session("chat")
-    with pytest.raises(ValidationError, match="at least 0, got -1"):
+    with pytest.raises(ValidationError, match="0 or more, got -1"):
         session.commit(keep_recent=-1)
     with pytest.raises(TypeError, match="number"):
         session.commit(keep_recent=True)

@@ -21,7 +21,6 @@ from sennit.memory.commit.archive import (
     archive,
     current_messages,
     unarchived_entries,
-    validate_keep_recent,
 )
 from sennit.memory.commit.auto_commit import AutoCommit, CommitCounter
 from sennit.memory.commit.background_worker import BackgroundWorker
@@ -48,6 +47,7 @@ from sennit.messages.content import MessageRole
 from sennit.messages.json_values import validate_text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
+from sennit.numbers import count
 from sennit.services.models.protocol import Model
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
@@ -154,7 +154,7 @@ class Memory(MemoryReader):
         self, session: SessionCore, *, branch: BranchRef | None, wait: bool, keep_recent: int
     ) -> CommitResult:
         """Archive messages and extract memories from them; see `Session.commit`."""
-        recent = validate_keep_recent(keep_recent)
+        count(keep_recent, "keep_recent", minimum=0)
         if wait:
             self._refuse_running_loop()
         self._resume()
@@ -167,7 +167,7 @@ class Memory(MemoryReader):
                 "open another client."
             )
         body = new_commit_body(self.scope.agent_name, here=here, model=self._model is not None)
-        record = None if target is None else archive(session, repository, target, recent, body)
+        record = None if target is None else archive(session, repository, target, keep_recent, body)
         failpoints.reach("memory.commit: archived")
         commit_ids = [
             uid
@@ -218,11 +218,11 @@ class Memory(MemoryReader):
             except NotFoundError:
                 raise
             except ConflictError as error:  # not a failure: it stays open for another attempt
-                return self._finalizer.requeue(commit, str(error))
+                return self._finalizer.record_failure(commit, "open", str(error))
             except StoreError as error:  # the failure cannot be recorded either: it stays open
-                return failed_result(self._finalizer.get_commit(commit)[1], str(error))
+                return failed_result(self.scope.commit(commit)[1], str(error))
             except Exception as error:
-                return self._finalizer.fail(commit, f"{type(error).__name__}: {error}")
+                return self._finalizer.record_failure(commit, "failed", _reason(error))
 
     def attempt(self, commit: UUID, *, last: bool) -> CommitResult:
         """Finish a commit; record an error with it, and raise it unless this is the `last` attempt.
@@ -235,15 +235,15 @@ class Memory(MemoryReader):
             except NotFoundError:
                 raise
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
+                state = "failed" if last else "open"
+                result = self._finalizer.record_failure(commit, state, _reason(error))
                 if last:
-                    return self._finalizer.fail(commit, reason)
-                self._finalizer.requeue(commit, reason)
+                    return result
                 raise
 
     def mark_failed(self, commit: UUID, reason: str) -> CommitResult:
         """Mark a commit as failed."""
-        return self._finalizer.fail(commit, reason)
+        return self._finalizer.record_failure(commit, "failed", reason)
 
     def finish_all(self) -> list[CommitResult]:
         """Finish all open commits of this user, such as those a crash has left."""
@@ -256,7 +256,7 @@ class Memory(MemoryReader):
 
     def result(self, commit: UUID) -> CommitResult:
         """Return the result of a commit so far; raises NotFoundError."""
-        return result_of(self._finalizer.get_commit(commit)[1])
+        return result_of(self.scope.commit(commit)[1])
 
     def retry(self, task_id: str | UUID) -> CommitResult:
         """Reopen and finish a failed commit; any other commit is left unchanged."""
@@ -273,7 +273,7 @@ class Memory(MemoryReader):
 
     def committed(self, task_id: str | UUID) -> CommitStatus:
         """Return one commit with its decisions; raises NotFoundError."""
-        session, record = self._finalizer.get_commit(commit_id(task_id))
+        session, record = self.scope.commit(commit_id(task_id))
         return commit_status(session, record)
 
     acommits = async_method(commits)
@@ -342,6 +342,10 @@ class Memory(MemoryReader):
     def close(self) -> None:
         """Finish the queued jobs and stop the worker."""
         self._worker.close()
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _messages_to_count(

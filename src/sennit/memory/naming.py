@@ -18,7 +18,7 @@ from sennit.memory.commit import profile
 from sennit.memory.scope import MemoryScope, plain_uri
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.retry_on_conflict import retry_on_conflict
-from sennit.stores.records.commits import PutCommit
+from sennit.stores.records.commits import CommitRecord, PutCommit
 from sennit.stores.records.files import FileRecord, VersionRecord
 
 
@@ -80,23 +80,23 @@ def _rewrite_commits(
 ) -> None:
     """Rewrite the bodies of the commits that name one of these URIs."""
     for session, commit in scope.store.commits_naming(scope.user, uris):
-        with suppress(NotFoundError):  # deleted in the meantime with its session
-            retry_on_conflict(
-                partial(_rewrite_commit, scope, session, commit, change), f"commit {commit}"
-            )
+        rewrite_commit(scope, session, commit, lambda record: change(record.body))
 
 
-def _rewrite_commit(
-    scope: MemoryScope, session: UUID, commit: UUID, change: Callable[[bytes], bytes]
+def rewrite_commit(
+    scope: MemoryScope, session: UUID, commit: UUID, change: Callable[[CommitRecord], bytes]
 ) -> None:
-    stored = scope.store.find_commit(scope.user, commit)
-    if stored is None:
-        return
-    record = stored[1]
-    body = change(record.body)
-    if body != record.body:
-        put = PutCommit(commit, record.state, body, record.version)
-        scope.store.write(scope.user, session, [put])
+    """Rewrite the body of a commit, unless it is gone; one that is being finished starts again."""
+
+    def rewrite() -> None:
+        record = scope.commit(commit)[1]
+        body = change(record)
+        if body != record.body or record.state == "open":
+            put = PutCommit(commit, record.state, body, record.version)
+            scope.store.write(scope.user, session, [put])
+
+    with suppress(NotFoundError):  # deleted in the meantime with its session
+        retry_on_conflict(rewrite, f"commit {commit}")
 
 
 def _strip_body(

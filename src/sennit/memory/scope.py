@@ -9,6 +9,7 @@ never write to it, and uses of its files are not counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from uuid import UUID
@@ -17,7 +18,10 @@ from sennit.errors import AccessError, ValidationError
 from sennit.memory.extraction.values import Category
 from sennit.memory.uri import SCHEME, SHARED, Scope, Uri
 from sennit.messages.json_values import validate_text
+from sennit.messages.message import Message
+from sennit.sessions.records import message_from_record
 from sennit.stores.base import Store
+from sennit.stores.records.commits import CommitRecord, commit_not_found
 from sennit.stores.records.files import FileRecord, VersionRecord
 from sennit.stores.records.sessions import Owner
 from sennit.stores.session_ids import session_id
@@ -124,6 +128,17 @@ class MemoryScope:
             return UUID(key)
         except ValueError:
             return session_id(self.user, key)
+
+    def commit(self, commit: UUID) -> tuple[UUID, CommitRecord]:
+        """Return a commit of the user and the id of its session; raises NotFoundError."""
+        stored = self.store.find_commit(self.user, commit)
+        if stored is None:
+            raise commit_not_found(commit)
+        return stored
+
+    def messages(self, session: UUID, ids: Sequence[UUID]) -> list[Message]:
+        """Return the messages of a session of the user that still exist."""
+        return [*map(message_from_record, self.store.messages(self.user, session, ids))]
 
     def owner_of(self, category: Category) -> Owner:
         """Return the owner of memories of a category."""

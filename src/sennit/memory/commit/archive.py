@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.memory.commit.usage import uses_to_count
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
@@ -121,12 +120,3 @@ def _group_starts(messages: Sequence[Message]) -> list[int]:
             start = min(start, calls.get(str(content.request_id), index))
         starts.append(start)
     return starts
-
-
-def validate_keep_recent(keep_recent: int) -> int:
-    """Validate the number of messages to keep unarchived; raises ValidationError."""
-    if not isinstance(keep_recent, int) or isinstance(keep_recent, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"keep_recent must be a number, got {short_repr(keep_recent)}.")
-    if keep_recent < 0:
-        raise ValidationError(f"keep_recent must be at least 0, got {keep_recent}.")
-    return keep_recent

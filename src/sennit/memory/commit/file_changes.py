@@ -101,7 +101,7 @@ class FileChangeSet:
     """The files that one commit changes."""
 
     def __init__(self, scope: MemoryScope, session: UUID, commit: UUID, now: int) -> None:
-        self._scope, self._session, self._commit, self._now = scope, session, commit, now
+        self.scope, self._session, self._commit, self._now = scope, session, commit, now
         self._files: dict[str, FileRecord | None] = {}
         self._drafts: dict[str, _Draft] = {}
         self._replaced: list[PutFile] = []  # versions replaced by later decisions of this batch
@@ -109,14 +109,9 @@ class FileChangeSet:
         self.written: list[WrittenChange] = []
         self.refused: list[str] = []
 
-    @property
-    def scope(self) -> MemoryScope:
-        """The scope that owns the files."""
-        return self._scope
-
     def known_memory(self, file: FileRecord) -> KnownMemory:
         """Return a stored memory for comparison with candidates, and cache its file."""
-        uri = str(self._scope.uri(file))
+        uri = str(self.scope.uri(file))
         self._files[uri] = file
         text, stated = file.latest.body.decode().strip(), file.latest.info.get("stated", ())
         return _known(uri, file.category or "", text, file.latest, stated)
@@ -133,7 +128,7 @@ class FileChangeSet:
         """Return the file at a URI, read once, so that a concurrent change ends in a conflict."""
         name = str(uri)
         if name not in self._files:
-            self._files[name] = self._scope.find(uri)
+            self._files[name] = self.scope.find(uri)
         return self._files[name]
 
     def apply(self, decisions: Iterable[MemoryDecision]) -> None:
@@ -197,7 +192,7 @@ class FileChangeSet:
             self._profile_draft().facts.append(fact)
             self._record_change(decision, self._profile_draft(), f"{_PROFILE_URI}#{fact.id}")
             return
-        owner = self._scope.owner_of(candidate.category)
+        owner = self.scope.owner_of(candidate.category)
         uri = self._free_uri(candidate)
         draft = _Draft(owner, new_id(), uri.path, candidate.category, 1)
         self._drafts[str(uri)] = draft
@@ -225,13 +220,13 @@ class FileChangeSet:
         older = _Draft(draft.owner, draft.id, draft.path, draft.category, draft.number)
         older.text, older.evidence = candidate.text, self._evidence(candidate)
         older.valid_from, older.valid_to = start, _to_us(candidate.valid_to)
-        versions = self._scope.store.file_versions(draft.owner, draft.id)
+        versions = self.scope.store.file_versions(draft.owner, draft.id)
         later = [version.valid_from for version in versions if version.valid_from > start]
         if later and min(later) < draft.valid_from:  # else it ends where the current one begins
             older.valid_to = min(*later, older.valid_to or draft.valid_from)
         self._touch(older, SUPERSEDED)
         self._replaced.append(self._to_change(older))
-        self._record_change(decision, older, str(self._scope.uri_at(draft.owner, draft.path)))
+        self._record_change(decision, older, str(self.scope.uri_at(draft.owner, draft.path)))
         draft.number, draft.is_new = draft.number + 1, False
 
     def _change_file(self, draft: _Draft, decision: MemoryDecision) -> None:
@@ -262,7 +257,7 @@ class FileChangeSet:
                 draft.evidence = (*draft.evidence, *evidence)
                 draft.joined = draft.joined or not fresh
         draft.stated = self._stated(before, draft.text, candidate)
-        self._record_change(decision, draft, str(self._scope.uri_at(draft.owner, draft.path)))
+        self._record_change(decision, draft, str(self.scope.uri_at(draft.owner, draft.path)))
 
     def _change_fact(self, decision: MemoryDecision, uid: str) -> str | None:
         draft, name = self._profile_draft(), uid.removeprefix(f"{_PROFILE_URI}#")
@@ -357,7 +352,7 @@ class FileChangeSet:
     def _profile_draft(self) -> _Draft:
         draft = self._draft(Category.PROFILE, _PROFILE_URI)
         if draft is None:
-            draft = _Draft(self._scope.user, new_id(), PROFILE, Category.PROFILE, 1)
+            draft = _Draft(self.scope.user, new_id(), PROFILE, Category.PROFILE, 1)
             self._touch(draft, "created")
             self._drafts[_PROFILE_URI] = draft
         return draft
@@ -376,7 +371,7 @@ class FileChangeSet:
         )
 
     def _evidence(self, candidate: Candidate) -> tuple[EvidenceRecord, ...]:
-        user, session = self._scope.user, self._session
+        user, session = self.scope.user, self._session
         return tuple(
             EvidenceRecord(user, session, quoted.message_id) for quoted in candidate.evidence
         )

@@ -30,7 +30,6 @@ from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import archive_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.sessions.records import message_from_record
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.commits import (
     CommitRecord,
@@ -38,7 +37,6 @@ from sennit.stores.records.commits import (
     PutCommit,
     UseRecord,
     apply_change,
-    commit_not_found,
 )
 from sennit.stores.records.files import EndCommit
 
@@ -82,7 +80,7 @@ class CommitFinalizer:
         """
 
         def finish_if_open() -> CommitResult:
-            session, record = self.get_commit(commit)
+            session, record = self._scope.commit(commit)
             if record.state == "open":
                 record = self._finish(session, record, messages)
                 failpoints.reach("memory.commit: finished")
@@ -90,28 +88,14 @@ class CommitFinalizer:
 
         return retry_on_conflict(finish_if_open, "the same memories")
 
-    def get_commit(self, commit: UUID) -> tuple[UUID, CommitRecord]:
-        """Return a commit and the id of its session; raises NotFoundError."""
-        commit_entry = self._store.find_commit(self._scope.user, commit)
-        if commit_entry is None:
-            raise commit_not_found(commit)
-        return commit_entry
-
     def takeover_delay(self, commit: UUID) -> float:
         """Return for how many more seconds the process that made a commit holds it."""
-        body: dict[str, Any] = loads(self.get_commit(commit)[1].body)
+        body: dict[str, Any] = loads(self._scope.commit(commit)[1].body)
         return max(0.0, (body.get("held", 0) - clock.now_us()) / 1_000_000)
 
-    def fail(self, commit: UUID, reason: str) -> CommitResult:
-        """Mark a commit as failed."""
-        return self._record_failure(commit, "failed", reason)
-
-    def requeue(self, commit: UUID, reason: str) -> CommitResult:
-        """Record why a commit could not be finished yet; it stays open."""
-        return self._record_failure(commit, "open", reason)
-
-    def _record_failure(self, commit: UUID, state: CommitState, reason: str) -> CommitResult:
-        session, record = self.get_commit(commit)
+    def record_failure(self, commit: UUID, state: CommitState, reason: str) -> CommitResult:
+        """Record why a commit could not be finished: it is "failed", or stays "open"."""
+        session, record = self._scope.commit(commit)
         if record.state == "open":
             body: dict[str, Any] = loads(record.body)
             body["result"] = {**body.get("result", {}), "reasons": [reason]}
@@ -120,11 +104,11 @@ class CommitFinalizer:
             change = PutCommit(commit, state, dumps(body), record.version)
             with suppress(ConflictError):  # another process has changed it since
                 self._store.write(self._scope.user, session, [change])
-        return result_of(self.get_commit(commit)[1])
+        return result_of(self._scope.commit(commit)[1])
 
     def reopen(self, commit: UUID, *, model: bool) -> None:
         """Reopen a failed commit and hold it."""
-        session, record = self.get_commit(commit)
+        session, record = self._scope.commit(commit)
         if record.state == "failed":
             body: dict[str, Any] = loads(record.body)
             body.pop("result", None)
@@ -169,8 +153,7 @@ class CommitFinalizer:
         by_id = {message.id.int: message for message in cached}
         if all(uid.int in by_id for uid in record.entries):
             return [by_id[uid.int] for uid in record.entries]
-        records = self._store.messages(self._scope.user, session, record.entries)
-        return [message_from_record(stored) for stored in records]
+        return self._scope.messages(session, record.entries)
 
     def _digest(
         self,

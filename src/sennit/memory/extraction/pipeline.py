@@ -26,7 +26,6 @@ from sennit.memory.extraction.prompts import (
 )
 from sennit.memory.extraction.summarize import summary_by_rules, summary_from
 from sennit.memory.extraction.utterances import (
-    Transcript,
     Utterances,
     read,
     transcript,
@@ -135,7 +134,12 @@ class _ModelExtraction:
             return replace(extract_by_rules(self._conversation), refused=refused)
         if refused:
             self._warnings.append(f"{refused} memories were refused: nobody had said them.")
-        rest = self._extract_rest(shown)
+        if shown.left_out:
+            self._warnings.append(
+                f"{len(shown.left_out)} of {len(self._conversation.items)} messages did not fit "
+                f"into the prompt, whole; rules read them instead."
+            )
+        rest = extract_by_rules(Utterances(shown.left_out))
         seen = {(candidate.category, candidate.text) for candidate in candidates}
         candidates += [
             candidate
@@ -143,16 +147,6 @@ class _ModelExtraction:
             if (candidate.category, candidate.text) not in seen
         ]
         return replace(rest, candidates=tuple(candidates), method="model", refused=refused)
-
-    def _extract_rest(self, shown: Transcript) -> Extraction:
-        """Return what the rules extract from messages that the model was not shown in full."""
-        count = len(shown.left_out)
-        if count:
-            self._warnings.append(
-                f"{count} of {len(self._conversation.items)} messages did not fit into the "
-                f"prompt, whole; rules read them instead."
-            )
-        return extract_by_rules(Utterances(shown.left_out))
 
     async def _decide(self, candidates: Sequence[Candidate]) -> tuple[list[MemoryDecision], Method]:
         chars = self._budget(self._prompts.decide, schema=DECIDE_SCHEMA)

@@ -27,6 +27,7 @@ from sennit.memory.history.history import MemoryReader
 from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.json_values import validate_text
+from sennit.numbers import count
 from sennit.paths import local_path
 from sennit.sessions.async_method import async_method
 from sennit.sessions.session import SessionCore
@@ -100,8 +101,8 @@ class FileSystem:
 
     def tree(self, uri: str = SCHEME, *, depth: int | None = None) -> str:
         """Draw a folder and everything below it, `depth` folders deep, or all."""
-        if depth is not None and (not isinstance(depth, int) or depth < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValidationError(f"depth must be a number of folders, got {short_repr(depth)}.")
+        if depth is not None:
+            count(depth, "depth", minimum=0)
         top = SCHEME if uri == SCHEME else str(Uri.parse(uri))
         return "\n".join([f"{top}/" if top != SCHEME else top, *self._branches(top, "", depth)])
 

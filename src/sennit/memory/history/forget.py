@@ -27,14 +27,13 @@ from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.values import abstract_of
 from sennit.memory.files.entry import nothing_at
 from sennit.memory.history.evidence import supported_text
-from sennit.memory.naming import has_fact, remove_references
+from sennit.memory.naming import has_fact, remove_references, rewrite_commit
 from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged, is_superseded
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import validate_text
-from sennit.sessions.records import message_from_record
 from sennit.sessions.retry_on_conflict import retry_on_conflict
-from sennit.stores.records.commits import CommitRecord, PutCommit, commit_not_found
+from sennit.stores.records.commits import CommitRecord, PutCommit
 from sennit.stores.records.files import (
     CountUses,
     Derived,
@@ -76,10 +75,7 @@ def undo(scope: MemoryScope, commit: UUID) -> UndoResult:
     """Undo what a commit has written; its archive stays. A second call changes nothing."""
 
     def undo_once() -> tuple[UndoResult, list[FileRecord]]:
-        stored = scope.store.find_commit(scope.user, commit)
-        if stored is None:
-            raise commit_not_found(commit)
-        session, record = stored
+        session, record = scope.commit(commit)
         if record.state == "undone":
             return UndoResult(), []
         written = _group_by_file(scope, scope.store.written_by(scope.user, commit))
@@ -518,27 +514,21 @@ def _rewrite_commit(
 ) -> None:
     """Remove the texts of messages from the body of a commit."""
 
-    def rewrite() -> None:
-        stored = scope.store.find_commit(scope.user, commit)
-        if stored is None:
-            return
-        record = stored[1]
+    def without_texts(record: CommitRecord) -> bytes:
         body: dict[str, Any] = loads(record.body)
         body.pop("digest", None)  # the output of a model may quote them
         result: dict[str, Any] = body.get("result", {})
         result |= {name: [_REMOVED_TEXT] for name in _QUOTING_FIELDS if result.get(name)}
         if "overview" in body:
             body |= _summary(scope, session, record, removed)
-        change = PutCommit(commit, record.state, dumps(body), record.version)
-        scope.store.write(scope.user, session, [change])
+        return dumps(body)
 
-    retry_on_conflict(rewrite, f"commit {commit}")
+    rewrite_commit(scope, session, commit, without_texts)
 
 
 def _summary(
     scope: MemoryScope, session: UUID, commit: CommitRecord, removed: Container[UUID]
 ) -> dict[str, str]:
     entries = [entry for entry in commit.entries if entry not in removed]
-    messages = map(message_from_record, scope.store.messages(scope.user, session, entries))
-    summary = digest_by_rules(messages, lambda _: ()).summary
+    summary = digest_by_rules(scope.messages(session, entries), lambda _: ()).summary
     return {"abstract": summarize.abstract(summary), "overview": summarize.markdown(summary)}

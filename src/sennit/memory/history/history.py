@@ -159,8 +159,8 @@ class MemoryReader:
         if file.category == Category.PROFILE:
             return self._profile_at(file, at)
         for version in reversed(self._store.file_versions(file.owner, file.id)):
-            ends = [end for end in (version.valid_to, version.replaced) if end is not None]
-            if version.valid_from <= at < min(ends, default=at + 1):
+            end = _end(version)
+            if version.valid_from <= at and (end is None or at < end):
                 return self._to_record(file, version, (version,))
         return None
 
@@ -184,7 +184,7 @@ class MemoryReader:
     def _to_record(
         self, file: FileRecord, version: VersionRecord, confirming: Iterable[VersionRecord]
     ) -> MemoryRecord:
-        ends = [end for end in (version.valid_to, version.replaced) if end is not None]
+        end = _end(version)
         evidence = in_order(item for confirmed in confirming for item in confirmed.evidence)
         return MemoryRecord(
             uri=str(self._scope.uri(file)),
@@ -194,8 +194,14 @@ class MemoryReader:
             did=str(version.info.get("did", "")),
             learnt_at=clock.to_datetime(version.written),
             valid_from=clock.to_datetime(version.valid_from),
-            valid_to=clock.to_datetime(max(version.valid_from, min(ends))) if ends else None,
+            valid_to=None if end is None else clock.to_datetime(max(version.valid_from, end)),
             evidence=tuple(EvidenceSource(source.session, source.message) for source in evidence),
             commit_id=version.commit,
             active_count=file.active,
         )
+
+
+def _end(version: VersionRecord) -> int | None:
+    """Return when a version ceased to hold, if it did."""
+    ends = (version.valid_to, version.replaced)
+    return min((end for end in ends if end is not None), default=None)

@@ -42,10 +42,6 @@ _DATE = rf"""(?ix)
     )\b
 """
 _DATE_PATTERN = re.compile(_DATE)
-_DATE_HINT = re.compile(
-    rf"\d|ago\b|last |next |this |past |coming |day\b|tonight|tomorrow|\b(?:{_MONTH})\b",
-    re.IGNORECASE,
-)
 _UNTIL = re.compile(r"\b(?:until|till|through|to)\s*$", re.IGNORECASE)
 _NEAR_DAYS = {
     "yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "this morning": 0, "tomorrow": 1,
@@ -63,8 +59,6 @@ class Period:
 def period(text: str, said_at: datetime) -> Period:
     """Return the dates a text names: the first is the start unless it follows "until"."""
     start = end = None
-    if not _DATE_HINT.search(text):
-        return Period()
     for match in _DATE_PATTERN.finditer(text):
         moment = _resolve(match, said_at)
         before = text[: match.start()] + _leading_word(match)
@@ -79,7 +73,7 @@ def period(text: str, said_at: datetime) -> Period:
 
 def is_dated(text: str) -> bool:
     """Return whether a text names any date."""
-    return _DATE_HINT.search(text) is not None and _DATE_PATTERN.search(text) is not None
+    return _DATE_PATTERN.search(text) is not None
 
 
 def without_dates(text: str) -> str:
