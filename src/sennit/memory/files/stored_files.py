@@ -131,13 +131,14 @@ class StoredTree:
             old_facts = [] if last is None else profile.load_facts(last.info)
             facts = profile.facts_after_edit(body, old_facts, now)
             content = profile.version_content(facts, did)
+        content["body"] = body.encode()
         version = VersionRecord(
             number=1 if last is None else last.number + 1,
             written=now,
             # A person corrects the text: it keeps the validity of the version it corrects.
             valid_from=now if last is None else last.valid_from,
             valid_to=None if last is None else last.valid_to,
-            **content | {"body": body.encode()},
+            **content,
         )
         uid = new_id() if file is None else file.id
         return PutFile(owner, uid, path, self._category(owner, path), version)

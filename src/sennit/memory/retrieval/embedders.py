@@ -29,7 +29,7 @@ from sennit.stores.records.vectors import Embedded
 from sennit.stores.search import tokenizer
 
 _DIMENSIONS = 64
-_BATCH_SIZE = 128
+_TEXTS_PER_REQUEST = 128
 
 
 class Embedder(Protocol):
@@ -92,8 +92,8 @@ class RemoteEmbedder:
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector for each text, in order; raises ModelError if the request fails."""
         vectors: list[list[float]] = []
-        for start in range(0, len(texts), _BATCH_SIZE):
-            vectors += self._request(list(texts[start : start + _BATCH_SIZE]))
+        for start in range(0, len(texts), _TEXTS_PER_REQUEST):
+            vectors += self._request(list(texts[start : start + _TEXTS_PER_REQUEST]))
         return vectors
 
     def _request(self, texts: list[str]) -> list[list[float]]:
