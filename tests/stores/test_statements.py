@@ -14,7 +14,7 @@ FREE = {
     "sql.statements": set[str](),
     "postgres.detached_statements": set[str](),
     "postgres.search_statements": set[str](),
-    "postgres.vector_statements": {"PREPARE", "IS_AVAILABLE", "IS_PREPARED"},
+    "postgres.vectors": {"PREPARE", "IS_AVAILABLE", "IS_PREPARED"},
     # Messages are numbered over all owners, and indexed in the order of their numbers.
     "sqlite.statements": {"LAST_MESSAGE"},
     "sqlite.detached_statements": set[str](),
@@ -32,7 +32,7 @@ FREE = {
         *{"COUNT_ERASED", "ERASED", "SET_MERGED", "HAS_FILES", "ALL_FILES"},
     },
     # A series is of one owner, and was found by them.
-    "sqlite.vector_statements": {"SET_MARKS", "VECTORS"},
+    "sqlite.vectors": {"SET_MARKS", "VECTORS"},
 }
 
 

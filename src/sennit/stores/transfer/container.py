@@ -18,11 +18,12 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Any, Protocol, cast
+from typing import IO, Annotated, Any, cast
 from uuid import UUID
 
 import msgspec
@@ -112,8 +113,9 @@ def file_of(session: UUID) -> str:
 class ArchiveWriter:
     """Writes sessions into an archive."""
 
-    def __init__(self, sink: _Sink) -> None:
-        self._sink = sink
+    def __init__(self, create: Callable[[str], IO[bytes]]) -> None:
+        """Write to files that `create` makes by name."""
+        self._create = create
         self._files: list[ArchivedFile] = []
         self._sessions: list[ArchivedSession] = []
 
@@ -126,7 +128,7 @@ class ArchiveWriter:
             )
         name = file_of(session.id)
         digest, size, count = hashlib.sha256(), 0, 0
-        with self._sink.create(name) as stream:
+        with self._create(name) as stream:
             for line in lines:
                 stream.write(line)
                 digest.update(line)
@@ -141,7 +143,7 @@ class ArchiveWriter:
         """Write the manifest and return it."""
         created = clock.to_iso(clock.now_us())
         manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions)
-        with self._sink.create(_MANIFEST) as stream:
+        with self._create(_MANIFEST) as stream:
             stream.write(dumps(manifest))
         return manifest
 
@@ -155,11 +157,11 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
     with atomic_write(path) as temporary:
         if path.suffix.lower() != ".zip":
             make_private_folder(temporary)
-            yield ArchiveWriter(_FolderSink(temporary))
+            yield ArchiveWriter(partial(_create_in_folder, temporary))
             return
         create_private(temporary)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
-            yield ArchiveWriter(_ZipSink(packed))
+            yield ArchiveWriter(partial(_create_in_zip, packed))
             total = sum(info.file_size for info in packed.infolist())
         if _is_zip_bomb(total, temporary.stat().st_size):
             raise ArchiveError(
@@ -168,29 +170,17 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
             )
 
 
-class _Sink(Protocol):
-    def create(self, name: str) -> IO[bytes]: ...
+def _create_in_folder(folder: Path, name: str) -> IO[bytes]:
+    path = folder / name
+    make_private_folder(path.parent)
+    return open(path, "xb", opener=private_opener)
 
 
-class _FolderSink:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def create(self, name: str) -> IO[bytes]:
-        path = self._path / name
-        make_private_folder(path.parent)
-        return open(path, "xb", opener=private_opener)
-
-
-class _ZipSink:
-    def __init__(self, packed: zipfile.ZipFile) -> None:
-        self._packed = packed
-
-    def create(self, name: str) -> IO[bytes]:
-        info = zipfile.ZipInfo(name)  # without a time: the same content gives the same bytes
-        info.compress_type = zipfile.ZIP_DEFLATED
-        info.external_attr = (stat.S_IFREG | 0o600) << 16
-        return self._packed.open(info, "w", force_zip64=True)
+def _create_in_zip(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
+    info = zipfile.ZipInfo(name)  # without a time: the same content gives the same bytes
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = (stat.S_IFREG | 0o600) << 16
+    return packed.open(info, "w", force_zip64=True)
 
 
 class Archive:
@@ -240,28 +230,21 @@ def _next_line(stream: IO[bytes], name: str) -> bytes:
 @contextmanager
 def reading(path: Path) -> Generator[Archive]:
     """Open and check the archive at `path`; raises ArchiveError."""
-    with _translate_errors(path):
-        is_folder = path.is_dir()
-    if is_folder:
+    with ExitStack() as stack:
         with _translate_errors(path):
-            archive = Archive(_FolderSource(path))
+            if path.is_dir():
+                source = _folder_source(path)
+            elif path.is_file():
+                _check_directory_size(path)
+                packed = stack.enter_context(zipfile.ZipFile(path))
+                source = _zip_source(packed, path.stat().st_size)
+            else:
+                raise ArchiveError(
+                    f"There is no archive at {str(path)!r}; pass the file or folder that an "
+                    f"export wrote."
+                )
+            archive = Archive(source)
         yield archive
-        return
-    with _open_zip(path) as packed:
-        with _translate_errors(path):
-            archive = Archive(_ZipSource(packed, path.stat().st_size))
-        yield archive
-
-
-def _open_zip(path: Path) -> zipfile.ZipFile:
-    with _translate_errors(path):
-        if not path.is_file():
-            raise ArchiveError(
-                f"There is no archive at {str(path)!r}; pass the file or folder that an export "
-                f"wrote."
-            )
-        _check_directory_size(path)
-        return zipfile.ZipFile(path)
 
 
 @contextmanager
@@ -278,53 +261,44 @@ def _translate_errors(name: str | Path) -> Generator[None]:
         ) from error
 
 
-class _Source(Protocol):
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The files of an archive that is read."""
+
     sizes: dict[str, int]
     """The files, and the size that each declares."""
     packed: int
     """The total size of the files, compressed in a zip."""
+    open: Callable[[str], IO[bytes]]
 
-    def open(self, name: str) -> IO[bytes]: ...
 
-
-class _FolderSource:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.sizes: dict[str, int] = {}
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
-                    self._scan_folder(entry)
-                else:
-                    self._add_size(entry.name, entry)
-        self.packed = sum(self.sizes.values())
-
-    def _scan_folder(self, folder: os.DirEntry[str]) -> None:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                self._add_size(f"{_FOLDER}/{entry.name}", entry)
-
-    def _add_size(self, name: str, entry: os.DirEntry[str]) -> None:
+def _folder_source(path: Path) -> _Source:
+    sizes: dict[str, int] = {}
+    for name, entry in _scan_folder(path):
         if not entry.is_file(follow_symlinks=False):
             raise _not_regular(name)
-        _check_file_count(self.sizes)
-        self.sizes[name] = entry.stat(follow_symlinks=False).st_size
-
-    def open(self, name: str) -> IO[bytes]:
-        return (self._path / name).open("rb")
+        _check_file_count(sizes)
+        sizes[name] = entry.stat(follow_symlinks=False).st_size
+    return _Source(sizes, sum(sizes.values()), lambda name: (path / name).open("rb"))
 
 
-class _ZipSource:
-    def __init__(self, packed: zipfile.ZipFile, size: int) -> None:
-        self._zip, self.packed = packed, size
-        self.sizes: dict[str, int] = {}
-        for info in packed.infolist():
-            if info.filename == f"{_FOLDER}/" and not info.file_size:
-                continue  # programs that pack a folder list it too
-            self._add_size(info)
+def _scan_folder(path: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the entries of an archive's folder, by their names in the archive."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
+                with os.scandir(entry) as files:
+                    yield from ((f"{_FOLDER}/{file.name}", file) for file in files)
+            else:
+                yield entry.name, entry
 
-    def _add_size(self, info: zipfile.ZipInfo) -> None:
+
+def _zip_source(packed: zipfile.ZipFile, size: int) -> _Source:
+    sizes: dict[str, int] = {}
+    for info in packed.infolist():
         name, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
+        if name == f"{_FOLDER}/" and not info.file_size:
+            continue  # programs that pack a folder list it too
         if info.is_dir() or kind not in (0, stat.S_IFREG):
             raise _not_regular(name)
         if info.flag_bits & 1:
@@ -333,13 +307,15 @@ class _ZipSource:
             raise ArchiveError(
                 f"{short_repr(name)} uses a compression method that archives do not use."
             )
-        if name in self.sizes:
+        if name in sizes:
             raise ArchiveError(f"The archive contains {short_repr(name)} twice.")
-        _check_file_count(self.sizes)
-        self.sizes[name] = info.file_size
+        _check_file_count(sizes)
+        sizes[name] = info.file_size
 
-    def open(self, name: str) -> IO[bytes]:
-        return io.BufferedReader(cast("io.RawIOBase", self._zip.open(name)), _CHUNK_BYTES)
+    def open_file(name: str) -> IO[bytes]:
+        return io.BufferedReader(cast("io.RawIOBase", packed.open(name)), _CHUNK_BYTES)
+
+    return _Source(sizes, size, open_file)
 
 
 def _check_file_count(sizes: dict[str, int]) -> None:
