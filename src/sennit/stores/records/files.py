@@ -251,7 +251,7 @@ class FileStore(Protocol):
 
 def in_order(evidence: Iterable[EvidenceRecord]) -> tuple[EvidenceRecord, ...]:
     """Return the evidence without duplicates, sorted by owner, session and message."""
-    by_key = {(*item.owner.key, item.session, item.message): item for item in evidence}
+    by_key = {(*item.owner.key, item.session.int, item.message.int): item for item in evidence}
     return tuple(by_key[key] for key in sorted(by_key))
 
 

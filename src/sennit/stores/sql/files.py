@@ -146,19 +146,26 @@ class FileWriter(FileReader):
 
     def _put(self, change: PutFile) -> None:
         version, owner = as_stored(change.version), self._number(change.owner)
-        stored = self.by_id(change.owner, [change.id])
-        latest = stored[0].latest.number if stored else 0
+        state = self._state(change)
+        latest = state[2] if state else 0
         if is_repeated(change, latest, partial(self.versions, change.owner, change.id)):
             return
-        if stored:
-            file = self._move(change)
-        else:
+        if state is None or state[1] != change.path:
             self._refuse_taken(change)
-            values = (change.id, change.path, change.category, version.written)
+        if state is None:
+            values = (change.id, change.path, change.category, version.written, 0, version.number)
             file = self._connection.rows(sql.ADD_FILE, owner, *values)[0][0]
+            self._add_version(owner, file, version)
+            return
+        file, values = state[0], (change.path, change.category, version.number)
+        self._connection.run(sql.CHANGE_FILE, *values, owner, file)
         self._add_version(owner, file, version)
-        self._connection.run(sql.SET_LATEST, version.number, owner, file)
         self._connection.run(sql.SET_REPLACED, owner, file)
+
+    def _state(self, change: PutFile | MoveFile | RemoveFile | RemoveVersions) -> Row | None:
+        """Return the number, path and latest version of a file, or None."""
+        rows = self._connection.rows(sql.FILE_STATE, self._number(change.owner), change.id)
+        return rows[0] if rows else None
 
     def _refuse_taken(self, change: PutFile | MoveFile) -> None:
         """Raise ConflictError if another file has the path."""
@@ -166,15 +173,14 @@ class FileWriter(FileReader):
         if rows and self._connection.uid(rows[0][0]) != change.id:
             raise path_taken(change.path)
 
-    def _move(self, change: PutFile | MoveFile) -> int:
-        """Move a file; return its number."""
-        owner = self._number(change.owner)
-        rows = self._connection.rows(sql.FILE_NUMBER, owner, change.id)
-        if not rows:
+    def _move(self, change: MoveFile) -> None:
+        state = self._state(change)
+        if state is None:
             raise no_file(change.id)
         self._refuse_taken(change)
-        self._connection.run(sql.MOVE_FILE, change.path, change.category, owner, rows[0][0])
-        return rows[0][0]
+        file, _, latest = state
+        values = (change.path, change.category, latest, self._number(change.owner), file)
+        self._connection.run(sql.CHANGE_FILE, *values)
 
     def _add_version(self, owner: int, file: int, version: VersionRecord) -> None:
         values = (version.number, version.written, version.valid_from, version.body)
@@ -202,9 +208,10 @@ class FileWriter(FileReader):
         owner, run = self._number(change.owner), self._connection.run
         rows = self._connection.rows(sql.VERSIONS, owner, change.id)
         erased = {row[0]: row[4] for row in rows if numbers is None or row[1] in numbers}
-        if not erased:
+        state = self._state(change)
+        if not erased or state is None:
             return
-        file = self._connection.rows(sql.FILE_NUMBER, owner, change.id)[0][0]
+        file = state[0]
         self._unindex(erased)
         run(sql.DELETE_EVIDENCE, owner, list(erased))
         run(sql.DELETE_VERSIONS, owner, list(erased))
@@ -218,10 +225,8 @@ class FileWriter(FileReader):
         """Copy a file of another store with all its versions."""
         file = stored.file
         owner = self._number(file.owner)
-        values = (file.id, file.path, file.category, file.created)
+        values = (file.id, file.path, file.category, file.created, file.active, file.latest.number)
         number = self._connection.rows(sql.ADD_FILE, owner, *values)[0][0]
         for version in stored.versions:
             self._add_version(owner, number, version)
-        self._connection.run(sql.SET_LATEST, file.latest.number, owner, number)
         self._connection.run(sql.SET_REPLACED, owner, number)
-        self._connection.run(sql.COUNT_USES, file.active, owner, file.path)

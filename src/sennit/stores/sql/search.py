@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from sennit.stores.checksums import checked_body
+from sennit.stores.records.files import FileRecord
 from sennit.stores.records.search import FileHit, Hit, StoredMessage, in_order_of, part_of
 from sennit.stores.records.sessions import MessageRecord, Owner
 from sennit.stores.records.vectors import Unembedded
@@ -50,11 +51,15 @@ def file_hits_in(
 ) -> list[FileHit]:
     """Return the file hits in rows, the first of each place."""
     reader = FileReader(connection, {owner: number for number, owner in owners.items()}.__getitem__)
-    hits: dict[int, FileHit] = {}
-    for owner, place, score, *row in rows:
-        if place not in hits:
-            hits[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
-    return list(hits.values())
+    first: dict[int, Row] = {}
+    for row in rows:
+        first.setdefault(row[1], row)
+    files: dict[int, FileRecord] = {}
+    for number, owner in owners.items():
+        mine = [row for row in first.values() if row[0] == number]
+        found = reader.files(owner, number, [row[3:] for row in mine])
+        files.update((row[1], file) for row, file in zip(mine, found, strict=True))
+    return [FileHit(files[place], place, row[2]) for place, row in first.items()]
 
 
 def unembedded_in(

@@ -37,13 +37,11 @@ LIST_FILES: Final = _versions(
 )
 ADD_FILE: Final = Sql("""
     INSERT INTO sennit.files (owner, id, path, category, created, active, latest)
-    VALUES (%s, %s, %s, %s, %s, 0, 1) RETURNING no""")
+    VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING no""")
 FILE_AT: Final = Sql("SELECT id FROM sennit.files WHERE owner = %s AND path = %s")
-FILE_NUMBER: Final = Sql("SELECT no FROM sennit.files WHERE owner = %s AND id = %s")
-MOVE_FILE: Final = Sql(
-    "UPDATE sennit.files SET path = %s, category = %s WHERE owner = %s AND no = %s"
-)
-SET_LATEST: Final = Sql("UPDATE sennit.files SET latest = %s WHERE owner = %s AND no = %s")
+FILE_STATE: Final = Sql("SELECT no, path, latest FROM sennit.files WHERE owner = %s AND id = %s")
+CHANGE_FILE: Final = Sql("""
+    UPDATE sennit.files SET path = %s, category = %s, latest = %s WHERE owner = %s AND no = %s""")
 FALL_BACK: Final = Sql("""
     UPDATE sennit.files SET latest = (
         SELECT max(number) FROM sennit.versions WHERE owner = %s AND file = %s)
