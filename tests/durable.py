@@ -1,4 +1,4 @@
-"""Stores that outlive a process, and the nursery of the processes that die on them."""
+"""Stores that outlive a process, and the server that forks the processes that die on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.nursery import Nursery
+from tests.torture.fork_server import ForkServer
 
 pytest_plugins = ("tests.postgres",)
 
@@ -21,7 +21,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Generator[Nursery]:
+def fork_server() -> Generator[ForkServer]:
     """Where children are born to be killed; one for each test process."""
-    with Nursery() as nursery:
-        yield nursery
+    with ForkServer() as fork_server:
+        yield fork_server

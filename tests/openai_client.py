@@ -10,7 +10,7 @@ from typing import Any
 from openai import OpenAI
 
 from sennit.testing import ScriptedModel
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 
 
 @contextmanager

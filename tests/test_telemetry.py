@@ -22,7 +22,7 @@ from sennit import ModelError, telemetry
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import result_of, session_with
-from tests.talking import Talk, add
+from tests.conversation_fixtures import Talk, add
 
 SECRET = "xyzzy"
 SUM = ToolCall("add", {"a": 40, "b": 2}, "c1")

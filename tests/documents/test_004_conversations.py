@@ -43,7 +43,7 @@ from sennit import (
 from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
-from tests.talking import in_short
+from tests.conversation_fixtures import in_short
 
 SECTIONS = (
     "004 · Purpose",

@@ -30,8 +30,8 @@ from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
+from tests.conversation_fixtures import Talk, in_short
 from tests.memory.remembering import client, store, talk
-from tests.talking import Talk, in_short
 
 __all__ = ["client", "store"]
 pytest_plugins = ("tests.postgres",)

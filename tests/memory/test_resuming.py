@@ -15,7 +15,7 @@ from sennit import clock
 from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import memories, talk
 from tests.memory.test_crashes import answers, begun, cut_off, seen, undisturbed
-from tests.torture.nursery import Nursery
+from tests.torture.fork_server import ForkServer
 
 __all__ = ["undisturbed"]
 pytest_plugins = ("tests.durable",)
@@ -28,12 +28,12 @@ def later(seconds: float) -> AbstractContextManager[None]:
 
 @pytest.mark.parametrize("step", ["archived", "thought", "write"])
 def test_a_process_killed_in_mid_commit_is_finished_by_the_next(
-    tmp_path: Path, nursery: Nursery, undisturbed: dict[str, Any], step: str
+    tmp_path: Path, fork_server: ForkServer, undisturbed: dict[str, Any], step: str
 ) -> None:
     path = tmp_path / "chat.db"
     begun(path)
     commit = {"do": "torture.commits.commit", "url": str(path), "session": "chat", "wait": False}
-    assert nursery.run({**commit, "point": f"memory.commit: {step}"})[0] == -9
+    assert fork_server.run({**commit, "point": f"memory.commit: {step}"})[0] == -9
     with later(61), sennit.open(path) as client:
         assert client.session("chat").current() == []  # this is not about the commit at all
     with sennit.open(path) as client:
@@ -75,11 +75,11 @@ def test_a_model_is_given_more_time_than_rules(tmp_path: Path) -> None:
 
 
 def test_processes_that_commit_the_same_session_at_once_archive_and_write_it_once(
-    address: str, nursery: Nursery, undisturbed: dict[str, Any]
+    address: str, fork_server: ForkServer, undisturbed: dict[str, Any]
 ) -> None:
     begun(address)
     commit = {"do": "torture.commits.commit", "url": address, "session": "chat", "wait": True}
-    endings = nursery.run_all([commit] * 4)
+    endings = fork_server.run_all([commit] * 4)
     assert [code for code, _ in endings] == [0] * 4, endings
     assert all(json.loads(said[0])["status"] == "committed" for _, said in endings)
     with sennit.open(address) as client:
@@ -88,7 +88,7 @@ def test_processes_that_commit_the_same_session_at_once_archive_and_write_it_onc
 
 
 def test_processes_that_commit_sessions_of_one_user_at_once_remember_each_thing_once(
-    address: str, nursery: Nursery
+    address: str, fork_server: ForkServer
 ) -> None:
     with sennit.open(address) as client:
         for number in range(4):
@@ -98,7 +98,7 @@ def test_processes_that_commit_sessions_of_one_user_at_once_remember_each_thing_
         {"do": "torture.commits.commit", "url": address, "session": f"chat {number}", "wait": True}
         for number in range(4)
     ]
-    endings = nursery.run_all(commits)
+    endings = fork_server.run_all(commits)
     assert [code for code, _ in endings] == [0] * 4, endings
     assert all(json.loads(said[0])["status"] == "committed" for _, said in endings)
     with sennit.open(address) as client:

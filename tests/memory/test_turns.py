@@ -10,8 +10,8 @@ import pytest
 from sennit import Client, ContextAdded, Session, StoreError, summarize
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.turns.events import WarningIssued
+from tests.conversation_fixtures import Talk
 from tests.memory.remembering import client, memories, store, talk
-from tests.talking import Talk
 
 __all__ = ["client", "store"]
 pytest_plugins = ("tests.postgres",)

@@ -39,7 +39,7 @@ from sennit.learning.export import ExportOptions
 from sennit.messages.content_registry import CONTENT_KINDS
 from sennit.testing import ScriptedModel
 from tests import strategies as some
-from tests.serving import serving
+from tests.http_server import serving
 from tests.strategies import ReceiptContent, RemarkContent
 
 pytest_plugins = ("tests.durable",)

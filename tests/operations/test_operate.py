@@ -27,8 +27,8 @@ from sennit.services.models.reply import Reply, ReplyCall, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, session_with
+from tests.conversation_fixtures import add, in_short
 from tests.models import failure
-from tests.talking import add, in_short
 
 SUM = ToolCall("add", {"a": 1, "b": 2}, "c1")
 

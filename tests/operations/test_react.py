@@ -9,7 +9,7 @@ import pytest
 from sennit import AccessError, InstructionContent, Message, RunError, ValidationError
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, result_of, session_with
-from tests.talking import add, in_short
+from tests.conversation_fixtures import add, in_short
 
 
 def step(number: int) -> list[Any]:

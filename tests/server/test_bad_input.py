@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sennit.server.settings import Limits
-from tests.serving import Running, Talker, new_branch, serving, texts
+from tests.http_server import Running, Talker, new_branch, serving, texts
 
 JSON = {"content-type": "application/json"}
 

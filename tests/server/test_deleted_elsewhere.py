@@ -10,7 +10,7 @@ import pytest
 
 import sennit
 from sennit.testing import ScriptedModel
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.sessions.test_session import said
 
 SECRET = "The combination is 4711."

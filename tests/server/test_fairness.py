@@ -17,7 +17,7 @@ from sennit.sessions.repository import _MAX_ENCODED_ON_LOOP as FEW
 from sennit.stores.search import tokenizer
 from sennit.turns import context
 from sennit.turns.request import Request
-from tests.serving import Talker, new_branch, serving
+from tests.http_server import Talker, new_branch, serving
 
 
 def on_a_loop() -> bool:

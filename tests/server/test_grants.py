@@ -12,8 +12,8 @@ from sennit import Branch
 from sennit.server.http.tokens import SCOPES, add_token, new_token
 from sennit.services.models.providers.model import connect
 from sennit.testing import ScriptedModel
+from tests.http_server import Running, run, serving
 from tests.services import wire_server
-from tests.serving import Running, run, serving
 
 STRINGS = ("local", "openai:gpt-5", "local:/etc/passwd", "*", "scripted ")
 

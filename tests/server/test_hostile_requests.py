@@ -22,8 +22,8 @@ import pytest
 from sennit.server.app import endpoints
 from sennit.server.http.endpoint import Endpoint
 from sennit.services.models.request import ModelRequest
+from tests.http_server import Running, Talker, serving
 from tests.server.http.test_auth import BODIES, QUERIES, name_of, of_each_kind
-from tests.serving import Running, Talker, serving
 
 DEEP: Any = "x"
 for _ in range(400):

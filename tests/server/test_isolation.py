@@ -22,10 +22,10 @@ from sennit.server.http.tokens import DEFAULT_SCOPES, SCOPES, add_token, new_tok
 from sennit.server.mcp.tools import TOOLS
 from sennit.server.settings import Limits
 from sennit.services.models.request import ModelRequest
+from tests.http_server import Running, Talker, serving
 from tests.postgres_server import Server
 from tests.server.http.test_auth import GUARDED, ask, name_of, of_each_kind
 from tests.server.test_mcp import over_http
-from tests.serving import Running, Talker, serving
 
 pytest_plugins = ("tests.postgres",)
 CANARY = "Xylophonia"

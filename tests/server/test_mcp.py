@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 import sennit
 from sennit.server.http.tokens import Scope, add_token, new_token
 from sennit.testing import ScriptedModel
-from tests.serving import Gate, Running, all_events, serving
+from tests.http_server import Gate, Running, all_events, serving
 
 READING = ["search", "list_sessions", "read_session", "list_files", "read_file"]
 WRITING = ["write_file", "add_message", "fork_session"]

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.served import served
-from tests.serving import Talker, all_events, following, new_branch, run, serving, texts
+from tests.http_server import Talker, all_events, following, new_branch, run, serving, texts
+from tests.http_server_process import served
 
 pytest_plugins = ("tests.postgres",)
 

@@ -9,7 +9,7 @@ import pytest
 
 from sennit import Tool
 from sennit.testing import ScriptedModel, ToolCall
-from tests.serving import Running, all_events, following, run, serving
+from tests.http_server import Running, all_events, following, run, serving
 
 SAID = "My name is Ann Lee. I prefer green tea to coffee."
 ASKED = "Which tea or coffee do I like?"

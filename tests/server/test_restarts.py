@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import Served, served
-from tests.serving import Told, all_events, following, new_branch, run, texts
+from tests.http_server import Told, all_events, following, new_branch, run, texts
+from tests.http_server_process import Served, served
 
 WORDS = 5
 

@@ -12,7 +12,7 @@ import pytest
 
 from sennit.server.run import listen
 from sennit.server.settings import Limits, ServerSettings
-from tests.serving import Gate, Running, Talker, new_branch, run, serving
+from tests.http_server import Gate, Running, Talker, new_branch, run, serving
 
 FEW = 40
 MANY = 300

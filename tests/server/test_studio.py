@@ -9,7 +9,7 @@ import pytest
 
 from sennit.server.http.tokens import add_token, new_token
 from sennit.studio import files
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 
 
 @pytest.fixture(scope="module")

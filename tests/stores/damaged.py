@@ -10,7 +10,7 @@ import pytest
 import sennit
 from sennit import Client
 from sennit.stores.postgres.store import PostgresStore
-from tests.stores.wards import DatabaseHarm, FileHarm, Harm, admitted
+from tests.stores.corrupted_stores import DatabaseHarm, FileHarm, Harm, admitted
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])

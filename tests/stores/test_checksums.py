@@ -9,7 +9,7 @@ import pytest
 import sennit
 from sennit import Client, StoreError
 from sennit.stores import checksums
-from tests.stores.wards import (
+from tests.stores.corrupted_stores import (
     CHAT,
     LOW,
     MAIN,

@@ -15,7 +15,7 @@ import pytest
 import sennit
 from sennit import StoreError, settings
 from sennit.stores.sqlite.store import SQLiteStore
-from tests.stores.wards import filled
+from tests.stores.corrupted_stores import filled
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from sennit.ids import new_id
 from sennit.testing import faults
 from tests.torture.acts import ACTS, Act, group
 from tests.torture.crashes import Crashes, numbered, rehearse, share
+from tests.torture.fork_server import ForkServer
 from tests.torture.ground import Databases, opened
-from tests.torture.nursery import Nursery
 
 if TYPE_CHECKING:
     from tests.postgres import Server
@@ -43,9 +43,9 @@ def databases(server: Server) -> Generator[Databases]:
 
 @pytest.fixture
 def crashes(
-    databases: Databases, nursery: Nursery, record_property: Callable[[str, object], None]
+    databases: Databases, fork_server: ForkServer, record_property: Callable[[str, object], None]
 ) -> Generator[Crashes]:
-    crashes = Crashes(databases, nursery)
+    crashes = Crashes(databases, fork_server)
     yield crashes
     record_property("counted", ["crash points on PostgreSQL", crashes.tally.counts])
 

@@ -9,7 +9,7 @@ import pytest
 
 from sennit import Client
 from sennit.stores.postgres.store import PostgresStore
-from tests.stores.wards import (
+from tests.stores.corrupted_stores import (
     ADA,
     CHAT,
     LOW,

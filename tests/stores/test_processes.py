@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture import processes
-from tests.torture.nursery import Nursery
+from tests.torture.fork_server import ForkServer
 
 pytest_plugins = ("tests.durable",)
 
@@ -36,16 +36,16 @@ def judge(kind: str, record_property: Callable[[str, object], None]) -> Count:
 
 
 def test_eight_processes_on_one_branch_all_land_each_in_its_order(
-    nursery: Nursery, address: str, judge: Count
+    fork_server: ForkServer, address: str, judge: Count
 ) -> None:
-    counts = processes.on_one_branch(nursery, address, 8, 20)
+    counts = processes.on_one_branch(fork_server, address, 8, 20)
     judge("on one branch", counts)
     assert counts["appends"] == 160
 
 
 def test_sixteen_processes_on_sessions_of_their_own_all_land(
-    nursery: Nursery, address: str, judge: Count
+    fork_server: ForkServer, address: str, judge: Count
 ) -> None:
-    counts = processes.on_their_own(nursery, address, 16, 10)
+    counts = processes.on_their_own(fork_server, address, 16, 10)
     judge("on their own sessions", counts)
     assert counts["appends"] == 160

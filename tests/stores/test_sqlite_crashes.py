@@ -12,8 +12,8 @@ import sennit
 from sennit.testing import faults
 from tests.torture.acts import ACTS, Act
 from tests.torture.crashes import Crashes, rehearse, share
+from tests.torture.fork_server import ForkServer
 from tests.torture.ground import Files
-from tests.torture.nursery import Nursery
 
 pytest_plugins = ("tests.durable",)
 
@@ -27,9 +27,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture
 def crashes(
-    files: Files, nursery: Nursery, record_property: Callable[[str, object], None]
+    files: Files, fork_server: ForkServer, record_property: Callable[[str, object], None]
 ) -> Generator[Crashes]:
-    crashes = Crashes(files, nursery)
+    crashes = Crashes(files, fork_server)
     yield crashes
     record_property("counted", ["crash points on SQLite", crashes.tally.counts])
 
@@ -49,8 +49,10 @@ def test_a_new_file_whose_making_was_killed_can_be_opened(crashes: Crashes) -> N
     assert crashes.tally.trouble == []
 
 
-def test_what_lies_between_two_steps_would_be_noticed(files: Files, nursery: Nursery) -> None:
-    crashes = Crashes(files, nursery)
+def test_what_lies_between_two_steps_would_be_noticed(
+    files: Files, fork_server: ForkServer
+) -> None:
+    crashes = Crashes(files, fork_server)
     rehearsal = rehearse(files, ACTS["expire"])
     del rehearsal.states[1:-1]
     commits = [

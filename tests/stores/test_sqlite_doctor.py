@@ -12,8 +12,8 @@ import sennit
 from sennit import Client
 from sennit.stores.doctor.checks import examine, repair
 from sennit.stores.sqlite.store import SQLiteStore
-from tests.stores.wards import FileHarm, Harm, admitted, counted, mended
-from tests.talking import Talk
+from tests.conversation_fixtures import Talk
+from tests.stores.corrupted_stores import FileHarm, Harm, admitted, counted, mended
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sennit import Tool
 from tests.browsers import ARTIFACTS, CHROMIUM, MISSING
-from tests.serving import Running, Talker, serving
+from tests.http_server import Running, Talker, serving
 from tests.studio.pages import Studio
 from tests.studio.stepped import SteppedModel
 

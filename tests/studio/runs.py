@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from sennit import ModelError
 from sennit.services.models.reply import Delta, Finished, TextDelta, Usage
 from sennit.services.models.request import ModelRequest
-from tests.serving import Running
+from tests.http_server import Running
 from tests.studio.pages import Studio
 from tests.studio.stepped import SteppedModel
 

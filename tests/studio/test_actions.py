@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from sennit import Tool
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio, note
 from tests.studio.pages import ENGINE_WORDS
 from tests.studio.runs import (

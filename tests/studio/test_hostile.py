@@ -19,7 +19,7 @@ from sennit import (
     ToolPart,
 )
 from sennit.testing import ScriptedModel, ToolCall
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.hostile import HOSTILE, RAW
 

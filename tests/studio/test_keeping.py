@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from tests.serving import Gate, Talker, run, serving
+from tests.http_server import Gate, Talker, run, serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import FRAMES, Studio
 from tests.studio.test_withstanding import with_answer

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
 from sennit.server.http.tokens import add_token, new_token
-from tests.serving import serving
+from tests.http_server import serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import FRAMES, Studio
 

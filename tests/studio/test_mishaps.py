@@ -10,7 +10,7 @@ from playwright.sync_api import Route, expect
 
 from sennit import ModelError
 from sennit.testing import ScriptedModel
-from tests.serving import all_events, serving
+from tests.http_server import all_events, serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import ENGINE_WORDS
 from tests.studio.stepped import SteppedModel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.pages import Studio
 

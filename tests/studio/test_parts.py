@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.hostile import HOSTILE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from sennit import Tool
-from tests.serving import serving
+from tests.http_server import serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.stepped import SteppedModel
 

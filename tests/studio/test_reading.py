@@ -18,7 +18,7 @@ from sennit import (
     TextPart,
     ToolPart,
 )
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.pages import FRAMES
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from sennit.testing import ScriptedModel
-from tests.serving import Running, all_events, run, serving
+from tests.http_server import Running, all_events, run, serving
 from tests.studio.conftest import OpenStudio
 
 SAID = "My name is Ann Lee. I prefer green tea to coffee."

@@ -11,7 +11,7 @@ from playwright.sync_api import Route, expect
 
 from sennit import ModelError
 from sennit.testing import ScriptedModel
-from tests.serving import Running, all_events, run, serving
+from tests.http_server import Running, all_events, run, serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import ENGINE_WORDS, FRAMES, Studio
 from tests.studio.stepped import SteppedModel

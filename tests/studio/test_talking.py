@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from sennit import iModel
 from sennit.server.http.tokens import add_token, new_token
-from tests.serving import serving
+from tests.http_server import serving
 from tests.studio.conftest import OpenStudio, Scene
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Route, expect
 
 import sennit
 from sennit import AssistantResponseContent, Message, Tool
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import FRAMES
 from tests.studio.stepped import SteppedModel

@@ -22,9 +22,9 @@ from tests.torture import effects as calls
 from tests.torture import full_disk, processes, restarts, turns
 from tests.torture.acts import tiny_pieces
 from tests.torture.crashes import Tally
+from tests.torture.fork_server import ForkServer
 from tests.torture.kills import kill_many
 from tests.torture.lockstep import PHASES, Kit, Lockstep
-from tests.torture.nursery import Nursery
 from tests.torture.points import crash_all
 
 MUST_BE_ZERO = {"lost", "doubled", "torn", "sick", "disordered", "lost or torn"}
@@ -73,15 +73,15 @@ def crowds(options: argparse.Namespace) -> Iterator[Outcome]:
     with (
         tempfile.TemporaryDirectory() as folder,
         running(fsync=True) as server,
-        Nursery() as nursery,
+        ForkServer() as fork_server,
     ):
         for name, address in [
             ("SQLite", str(Path(folder) / "sennit.db")),
             ("PostgreSQL", server.address(server.create())),
         ]:
-            counts = processes.on_one_branch(nursery, address, 8, options.appends)
+            counts = processes.on_one_branch(fork_server, address, 8, options.appends)
             yield f"processes on one branch, {name}", counts
-            counts = processes.on_their_own(nursery, address, 16, options.appends)
+            counts = processes.on_their_own(fork_server, address, 16, options.appends)
             yield f"processes on their own sessions, {name}", counts
 
 

@@ -16,7 +16,7 @@ from sennit.memory.commit.result import CommitResult
 from sennit.stores.job_queue import WorkerOptions
 from sennit.stores.postgres import job_queue as _queue
 from sennit.testing import ScriptedModel, faults
-from tests.torture.nursery import Job, Say
+from tests.torture.fork_server import Job, Say
 
 __all__ = ["commit", "work"]
 

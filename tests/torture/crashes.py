@@ -27,8 +27,8 @@ from sennit.testing import faults
 from sennit.testing.conformance.fixtures import View
 from tests.torture import acts
 from tests.torture.acts import ACTS, Act, replaying
+from tests.torture.fork_server import ForkServer, Say
 from tests.torture.ground import Databases, Files, opened
-from tests.torture.nursery import Nursery, Say
 
 CHANGING = {
     "create_session", "write", "write_many", "delete_session", "erase_removed", "acquire", "renew",
@@ -249,8 +249,8 @@ def differences(found: State, states: list[State]) -> Any:
 class Crashes:
     """Crashes on one ground, and what came of them."""
 
-    def __init__(self, ground: Files | Databases, nursery: Nursery) -> None:
-        self.ground, self.nursery, self.tally = ground, nursery, Tally()
+    def __init__(self, ground: Files | Databases, fork_server: ForkServer) -> None:
+        self.ground, self.fork_server, self.tally = ground, fork_server, Tally()
 
     def kill(self, rehearsal: Rehearsal, point: Point) -> None:
         """Do an act in a child that dies at a point, and look at what is left."""
@@ -299,7 +299,7 @@ class Crashes:
 
     def _child(self, address: str, act: str, point: Point) -> tuple[int, list[str]]:
         job = {"do": "torture.crashes.work", "address": address, "act": act}
-        return self.nursery.run({**job, "point": point[0], "at": point[1]})
+        return self.fork_server.run({**job, "point": point[0], "at": point[1]})
 
     def _judge(
         self, rehearsal: Rehearsal, where: str, client: Client, *, done: bool = False

@@ -33,10 +33,10 @@ from sennit.turns.events import (
     ToolStarted,
 )
 from sennit.turns.options import SessionOptions
-from tests.serving import Running, all_events, serving
+from tests.http_server import Running, all_events, serving
 from tests.torture.crashes import Tally
+from tests.torture.fork_server import ForkServer, Job, Say
 from tests.torture.ground import opened
-from tests.torture.nursery import Job, Nursery, Say
 
 STAGES = {
     "before the start": "journal.before: tool.started",
@@ -279,8 +279,8 @@ def _program(world: World, address: str) -> Iterator[Program]:
 class Matrix:
     """Cases on one store, and what came of them."""
 
-    def __init__(self, address: str, folder: Path, nursery: Nursery) -> None:
-        self.address, self.folder, self.nursery = address, folder, nursery
+    def __init__(self, address: str, folder: Path, fork_server: ForkServer) -> None:
+        self.address, self.folder, self.fork_server = address, folder, fork_server
         self.tally = Tally()
 
     def check(self, case: Case) -> None:
@@ -295,7 +295,7 @@ class Matrix:
                 self._resumed(world, program)
             return
         job = {"do": "torture.effects.work", "case": json.dumps(asdict(case)), "key": world.key}
-        ended = self.nursery.run({**job, "folder": str(self.folder), "address": self.address})
+        ended = self.fork_server.run({**job, "folder": str(self.folder), "address": self.address})
         if ended != (-9, []):
             self.tally.note("sick", str(case), ended)
             return
@@ -392,8 +392,8 @@ def _gist(error: str) -> str:
 
 def check_all(address: str, folder: Path, every: int = 1) -> Tally:
     """Check every so many-th case; gives what came of it."""
-    with Nursery() as nursery:
-        matrix = Matrix(address, folder, nursery)
+    with ForkServer() as fork_server:
+        matrix = Matrix(address, folder, fork_server)
         for case in CASES[::every]:
             matrix.check(case)
     return matrix.tally

@@ -22,7 +22,7 @@ from tests.torture.progress import Progress
 def kill_once(path: Path, seed: int) -> tuple[int, str]:
     """Kill a victim at a random moment; gives how much it had done, and what went wrong."""
     victim = subprocess.Popen(
-        [sys.executable, "-m", "tests.torture.victim", str(path), str(seed)],
+        [sys.executable, "-m", "tests.torture.killed_program", str(path), str(seed)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.postgres import Server
 from tests.torture.acts import ACTS
 from tests.torture.crashes import Crashes, Point, Rehearsal, Tally, rehearse, share
+from tests.torture.fork_server import ForkServer
 from tests.torture.ground import Databases, Files
-from tests.torture.nursery import Nursery
 from tests.torture.progress import Progress
 
 _AT_A_TIME = 10
@@ -54,7 +54,7 @@ _here: list[Crashes] = []
 def _begin(place: str) -> None:
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # it tells of each lost connection
     ground = Files(Path(place)) if place.startswith("/") else Databases(Server(place))
-    _here.append(Crashes(ground, Nursery().__enter__()))  # which ends when this process does
+    _here.append(Crashes(ground, ForkServer().__enter__()))  # which ends when this process does
 
 
 def _rehearsed(name: str) -> Rehearsal:
@@ -67,7 +67,7 @@ def _opening_points() -> list[Point]:
 
 def _crash(rehearsal: Rehearsal | None, points: list[Point]) -> tuple[int, Tally]:
     """Crash an act, or without one the opening of a new store, at these points."""
-    crashes = Crashes(_here[0].ground, _here[0].nursery)
+    crashes = Crashes(_here[0].ground, _here[0].fork_server)
     for point in points:
         if rehearsal is None:
             crashes.kill_opening(point)

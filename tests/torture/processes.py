@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from sennit import Session
+from tests.torture.fork_server import ForkServer, Say
 from tests.torture.ground import opened
-from tests.torture.nursery import Nursery, Say
 
 
 def append(job: dict[str, Any], say: Say) -> None:
@@ -19,20 +19,24 @@ def append(job: dict[str, Any], say: Say) -> None:
     say("done")
 
 
-def on_one_branch(nursery: Nursery, address: str, processes: int, count: int) -> dict[str, int]:
+def on_one_branch(
+    fork_server: ForkServer, address: str, processes: int, count: int
+) -> dict[str, int]:
     """Have all add to one branch; gives what came of it."""
     names = [f"writer {number}" for number in range(processes)]
-    return _together(nursery, address, dict.fromkeys(names, "shared"), count)
+    return _together(fork_server, address, dict.fromkeys(names, "shared"), count)
 
 
-def on_their_own(nursery: Nursery, address: str, processes: int, count: int) -> dict[str, int]:
+def on_their_own(
+    fork_server: ForkServer, address: str, processes: int, count: int
+) -> dict[str, int]:
     """Have each add to a session of its own; gives what came of it."""
     sessions = {f"writer {number}": f"session {number}" for number in range(processes)}
-    return _together(nursery, address, sessions, count)
+    return _together(fork_server, address, sessions, count)
 
 
 def _together(
-    nursery: Nursery, address: str, sessions: dict[str, str], count: int
+    fork_server: ForkServer, address: str, sessions: dict[str, str], count: int
 ) -> dict[str, int]:
     jobs = [
         {
@@ -44,7 +48,7 @@ def _together(
         }
         for name, one in sessions.items()
     ]
-    endings = nursery.run_all(jobs)
+    endings = fork_server.run_all(jobs)
     failed = [(code, said[-2:]) for code, said in endings if (code, said) != (0, ["done"])]
     assert not failed, f"{len(failed)} of {len(jobs)} failed: {failed[:3]}"
     lost, doubled, disordered = 0, 0, 0

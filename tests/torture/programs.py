@@ -9,8 +9,8 @@ from dspy.utils import DummyLM
 
 from sennit.learning.dspy import Session, with_memory
 from sennit.testing import faults
+from tests.torture.fork_server import Say
 from tests.torture.ground import opened
-from tests.torture.nursery import Say
 
 
 class Two(dspy.Module):

@@ -28,8 +28,8 @@ from sennit.turns.events import RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.result import Return
 from tests.torture.crashes import Point, Tally, numbered, share
+from tests.torture.fork_server import ForkServer, Say
 from tests.torture.ground import opened
-from tests.torture.nursery import Nursery, Say
 
 PLAIN = StreamingOptions(coalesce_tokens=False)
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
@@ -280,8 +280,8 @@ def _in_child(
 class Killing:
     """Kills on one store, and what came of them."""
 
-    def __init__(self, address: str, folder: Path, nursery: Nursery) -> None:
-        self.address, self.folder, self.nursery = address, folder, nursery
+    def __init__(self, address: str, folder: Path, fork_server: ForkServer) -> None:
+        self.address, self.folder, self.fork_server = address, folder, fork_server
         self.tally = Tally()
 
     def kill(self, rehearsal: Rehearsal, point: Point) -> None:
@@ -297,7 +297,7 @@ class Killing:
         world = _world(client, rehearsal.name, self.folder)
         job = {"do": "torture.turns.work", "address": self.address, "key": world.session.key}
         job |= {"scenario": rehearsal.name, "effects": str(world.effects)}
-        code, said = self.nursery.run({**job, "point": point[0], "at": point[1]})
+        code, said = self.fork_server.run({**job, "point": point[0], "at": point[1]})
         if code == -9:
             self.tally.killed += 1
             world.session.refresh()
@@ -350,8 +350,8 @@ def _apart(found: list[Any], wanted: list[Any]) -> Any:
 
 def kill_all(address: str, folder: Path, every: int = 1) -> Tally:
     """Kill each scenario at every so many-th of its points; gives what came of it."""
-    with Nursery() as nursery:
-        killing = Killing(address, folder, nursery)
+    with ForkServer() as fork_server:
+        killing = Killing(address, folder, fork_server)
         for name in SCENARIOS:
             rehearsal = rehearse(address, folder, name)
             for point in share(rehearsal.points, every, name):

@@ -32,7 +32,7 @@ from sennit.turns.events import AnyEvent
 from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk
+from tests.conversation_fixtures import PLAIN, Talk
 
 Act = Literal["cancel", "cancel after turn", "steer", "cancel the task", "cancel it twice"]
 ACTS: tuple[Act, ...] = (

@@ -14,6 +14,7 @@ from sennit.services.models.providers.model import connect
 from sennit.services.models.request import ModelRequest
 from sennit.testing import run_instantly
 from sennit.turns.events import RunEnded
+from tests.conversation_fixtures import PLAIN, Talk, ending
 from tests.services.asking import asked
 from tests.services.conftest import google_sdk as google_sdk
 from tests.services.wire_server import (
@@ -23,7 +24,6 @@ from tests.services.wire_server import (
     completion,
     running,
 )
-from tests.talking import PLAIN, Talk, ending
 from tests.turns import accepting
 from tests.turns.playing import Played, Script, Speaker, scripts, tools
 

@@ -23,8 +23,8 @@ from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk, add, fail
-from tests.torture.nursery import Nursery
+from tests.conversation_fixtures import PLAIN, Talk, add, fail
+from tests.torture.fork_server import ForkServer
 
 pytest_plugins = ("tests.durable",)
 
@@ -131,7 +131,9 @@ def test_a_second_run_on_a_busy_branch_is_refused_in_every_view() -> None:
     assert talk.said == ["user Go.", "says A long answer."]
 
 
-def test_a_branch_that_another_process_runs_on_is_busy(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_branch_that_another_process_runs_on_is_busy(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     path = tmp_path / "sennit.db"
 
     async def work(session: Session) -> None:
@@ -146,7 +148,7 @@ def test_a_branch_that_another_process_runs_on_is_busy(tmp_path: Path, nursery: 
         async with conversation.events(None, PLAIN) as events:
             await anext(events)
             job = {"do": "torture.turns.try_to_run", "address": str(path), "key": "chat"}
-            told = await asyncio.to_thread(nursery.run, job)
+            told = await asyncio.to_thread(fork_server.run, job)
             asked.set()
             assert told == (0, ["invalid busy"])
             assert (await events.result).success

@@ -20,7 +20,7 @@ from sennit.turns.branch_lease import new_holder
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.result import Return
 from sennit.turns.special.definition import SpecialTurn
-from tests.talking import in_short
+from tests.conversation_fixtures import in_short
 from tests.torture.ground import opened
 
 pytest_plugins = ("tests.durable",)

@@ -9,7 +9,7 @@ import pytest
 from sennit import UsageError
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
-from tests.talking import PLAIN, Talk
+from tests.conversation_fixtures import PLAIN, Talk
 
 
 def test_a_conversation_runs_without_a_loop() -> None:

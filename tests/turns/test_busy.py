@@ -17,8 +17,8 @@ from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import WhenBusy
 from sennit.turns.result import Return
-from tests.talking import in_short
-from tests.torture.nursery import Job, Nursery, Say
+from tests.conversation_fixtures import in_short
+from tests.torture.fork_server import ForkServer, Job, Say
 
 pytest_plugins = ("tests.durable",)
 WAIT, INTERRUPT = SessionOptions(when_busy="wait"), SessionOptions(when_busy="interrupt")
@@ -129,7 +129,7 @@ def answer_at_once(job: Job, say: Say) -> None:
 
 
 def test_a_run_ends_the_one_of_another_process(
-    address: str, nursery: Nursery, tmp_path: Path
+    address: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     job = {"store": address, "asked": str(tmp_path / "asked"), "over": str(tmp_path / "over")}
     os.mkfifo(job["asked"])
@@ -137,7 +137,7 @@ def test_a_run_ends_the_one_of_another_process(
     with sennit.open(address) as client:
         client.session("busy").add_message("user", "One?")
     works = ["answer_late", "answer_at_once"]
-    ends = nursery.run_all([{**job, "do": f"turns.test_busy.{one}"} for one in works])
+    ends = fork_server.run_all([{**job, "do": f"turns.test_busy.{one}"} for one in works])
     assert ends == [(0, ["error"]), (0, ["stable"])]
     with sennit.open(address) as client:
         said = [in_short(one) for one in client.session("busy").default_branch.messages]

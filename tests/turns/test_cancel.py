@@ -12,7 +12,7 @@ from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk, ending
+from tests.conversation_fixtures import PLAIN, Talk, ending
 
 
 async def cancelled_at(talk: Talk, number: int, **options: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.result import Return
-from tests.talking import add, in_short
+from tests.conversation_fixtures import add, in_short
 
 pytest_plugins = ("tests.durable",)
 Step = Callable[[], object]

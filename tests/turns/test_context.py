@@ -27,7 +27,7 @@ from sennit.testing import ToolCall
 from sennit.turns import context
 from sennit.turns.context import tokens_of
 from sennit.turns.result import Return
-from tests.talking import Talk, ending, in_short, kinds
+from tests.conversation_fixtures import Talk, ending, in_short, kinds
 from tests.turns.special.test_definition import TALKED, session, talked
 
 pytest_plugins = ("tests.postgres",)

@@ -6,7 +6,7 @@ import asyncio
 import tracemalloc
 
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk
+from tests.conversation_fixtures import PLAIN, Talk
 
 CROWD = 100
 

@@ -12,7 +12,7 @@ from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.models.reply import CallDelta, Finished, Reply, ReplyCall, ReplyText, TextDelta
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions
-from tests.talking import PLAIN, Talk, ending
+from tests.conversation_fixtures import PLAIN, Talk, ending
 from tests.turns.playing import Played, Script, tools
 
 ADD = ToolCall("add", {"a": 1, "b": 2}, "x")

@@ -18,8 +18,8 @@ from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
 from sennit.turns.result import Return
-from tests.talking import PLAIN, in_short, kinds
-from tests.torture.nursery import Job, Nursery, Say, Work
+from tests.conversation_fixtures import PLAIN, in_short, kinds
+from tests.torture.fork_server import ForkServer, Job, Say, Work
 
 pytest_plugins = ("tests.durable",)
 
@@ -144,9 +144,9 @@ def test_erasing_a_message_erases_the_pieces_that_were_shown_of_it(tmp_path: Pat
     [("text.delta", 2), ("tool.called", 3), ("tool.started", 3), ("tool.completed", 4)],
 )
 def test_a_run_that_dies_at_an_event_is_resumed_from_there(
-    nursery: Nursery, tmp_path: Path, point: str, said: int
+    fork_server: ForkServer, tmp_path: Path, point: str, said: int
 ) -> None:
-    dead(nursery, die_after, tmp_path, kind=point)
+    dead(fork_server, die_after, tmp_path, kind=point)
     with talk(tmp_path) as second:
         assert (
             point in kinds_with_text(second.conversation)[-2:]
@@ -161,10 +161,10 @@ def kinds_with_text(conversation: ConversationSession) -> list[str]:
     return [event.kind for event in conversation.history()]
 
 
-def dead(nursery: Nursery, die: Work, folder: Path, **more: str) -> None:
+def dead(fork_server: ForkServer, die: Work, folder: Path, **more: str) -> None:
     """Have a child die of its work."""
     job = {"do": f"turns.test_durable.{die.__name__}", "folder": str(folder), **more}
-    assert nursery.run(job) == (-9, [])
+    assert fork_server.run(job) == (-9, [])
 
 
 def die_after(job: Job, _: Say) -> None:
@@ -201,8 +201,10 @@ def die_in_book(job: Job, _: Say) -> None:
         )
 
 
-def test_a_tool_that_took_effect_is_not_called_again(nursery: Nursery, tmp_path: Path) -> None:
-    dead(nursery, die_in_book, tmp_path)
+def test_a_tool_that_took_effect_is_not_called_again(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    dead(fork_server, die_in_book, tmp_path)
     with talk(tmp_path) as second:
         assert second.said == WHOLE[:6]
         assert asyncio.run(second.conversation.resume()).success
@@ -281,9 +283,9 @@ def test_a_run_under_way_is_not_resumed_beside_itself(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_was_saying_stands_before_what_was_said_afterwards(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    dead(nursery, die_after, tmp_path, kind="text.delta")
+    dead(fork_server, die_after, tmp_path, kind="text.delta")
     with talk(tmp_path) as second:
         second.session.add_message("user", "Never mind.")
         events = asyncio.run(watched(second.conversation))
@@ -302,9 +304,9 @@ def die_holding(job: Job, _: Say) -> None:
 
 
 def test_a_branch_whose_holder_died_before_its_first_word_is_free_at_once(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    dead(nursery, die_holding, tmp_path)
+    dead(fork_server, die_holding, tmp_path)
     with talk(tmp_path) as second:
         assert second.conversation.history() == []
         assert asyncio.run(second.conversation.run_to_stable_result()).success
@@ -328,9 +330,9 @@ def test_a_holder_elsewhere_is_not_called_dead_because_its_process_id_is_free_he
 
 
 def test_joining_a_run_whose_program_has_died_comes_to_an_end(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    dead(nursery, die_after, tmp_path, kind="text.delta")
+    dead(fork_server, die_after, tmp_path, kind="text.delta")
 
     async def joined() -> list[AnyEvent]:
         async with second.conversation.events(after=0) as events:

@@ -15,7 +15,7 @@ from sennit.services.models.reply import Usage
 from sennit.testing import ToolCall
 from sennit.turns.events import RunEnded, from_record, to_record
 from sennit.turns.result import Metrics, Return
-from tests.talking import PLAIN, Talk, ending, kinds
+from tests.conversation_fixtures import PLAIN, Talk, ending, kinds
 
 RUN = UUID(int=5)
 SCRIPT: list[Any] = [["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "Three."]

@@ -14,8 +14,8 @@ import pytest
 
 from sennit import SessionOptions
 from tests.torture.crashes import share
+from tests.torture.fork_server import ForkServer
 from tests.torture.ground import opened
-from tests.torture.nursery import Nursery
 from tests.torture.turns import SCENARIOS, Killing, rehearse
 
 pytest_plugins = ("tests.durable",)
@@ -32,9 +32,9 @@ def kill_some(killing: Killing, scenario: str, every: int) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_run_that_is_killed_comes_to_the_same_end(
-    tmp_path: Path, nursery: Nursery, scenario: str, record_property: Count
+    tmp_path: Path, fork_server: ForkServer, scenario: str, record_property: Count
 ) -> None:
-    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, fork_server)
     kill_some(killing, scenario, every=20)
     record_property("counted", ["conversations killed on SQLite", killing.tally.counts])
 
@@ -42,17 +42,17 @@ def test_a_run_that_is_killed_comes_to_the_same_end(
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", ["a tool that must run once", "calls at once"])
 def test_a_run_that_is_killed_comes_to_the_same_end_on_postgresql(
-    emptied: str, tmp_path: Path, nursery: Nursery, scenario: str, record_property: Count
+    emptied: str, tmp_path: Path, fork_server: ForkServer, scenario: str, record_property: Count
 ) -> None:
-    killing = Killing(emptied, tmp_path, nursery)
+    killing = Killing(emptied, tmp_path, fork_server)
     kill_some(killing, scenario, every=20)
     record_property("counted", ["conversations killed on PostgreSQL", killing.tally.counts])
 
 
 def test_a_call_that_was_done_behind_a_slower_one_keeps_its_result(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
-    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, fork_server)
     rehearsal = rehearse(killing.address, tmp_path, "a call that is done behind a slower one")
     with opened(killing.address) as client:
         world = killing.left_at(client, rehearsal, ("journal.after: tool.result_buffered", 1))
@@ -63,9 +63,9 @@ def test_a_call_that_was_done_behind_a_slower_one_keeps_its_result(
 
 
 def test_a_fork_takes_the_result_of_a_call_that_was_done_behind_a_slower_one(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
-    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, fork_server)
     rehearsal = rehearse(killing.address, tmp_path, "a call that is done behind a slower one")
     with opened(killing.address) as client:
         world = killing.left_at(client, rehearsal, ("journal.after: tool.result_buffered", 1))
@@ -80,9 +80,9 @@ def test_a_fork_takes_the_result_of_a_call_that_was_done_behind_a_slower_one(
 
 
 def test_another_end_than_the_rehearsed_one_would_be_noticed(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, fork_server: ForkServer
 ) -> None:
-    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, fork_server)
     rehearsal = rehearse(killing.address, tmp_path, "a tool with an idempotency key")
     point = next(one for one in rehearsal.points if one[0] == "tool.after: pay")
     rehearsal.transcript.pop()

@@ -31,7 +31,7 @@ from sennit.turns.events import (
 )
 from sennit.turns.options import Budget, SessionOptions
 from sennit.turns.result import Return
-from tests.talking import Talk, ending, in_short
+from tests.conversation_fixtures import Talk, ending, in_short
 
 ADD = ToolCall("add", {"a": 1, "b": 2})
 OTHER = ToolCall("add", {"a": 3, "b": 4})

@@ -15,7 +15,7 @@ from sennit.turns import observers as room
 from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.talking import Talk
+from tests.conversation_fixtures import Talk
 
 
 class Recorder(ConversationObserver):

@@ -31,9 +31,9 @@ from sennit.services.tools.tool import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.tools.pending_calls import call_id_of
-from tests.talking import in_short
+from tests.conversation_fixtures import in_short
 from tests.torture.effects import CASES, Case, Matrix, share
-from tests.torture.nursery import Job, Nursery, Say
+from tests.torture.fork_server import ForkServer, Job, Say
 
 pytest_plugins = ("tests.durable",)
 Count: TypeAlias = Callable[[str, object], None]
@@ -44,9 +44,9 @@ INTERRUPTED = "error Interrupted: the program ended while this ran; whether it t
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", share(), ids=str)
 def test_an_interrupted_call_takes_effect_as_often_as_it_may(
-    tmp_path: Path, nursery: Nursery, case: Case, record_property: Count
+    tmp_path: Path, fork_server: ForkServer, case: Case, record_property: Count
 ) -> None:
-    matrix = Matrix(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    matrix = Matrix(str(tmp_path / "sennit.db"), tmp_path, fork_server)
     matrix.check(case)
     assert matrix.tally.trouble == []
     record_property("counted", ["calls interrupted on SQLite", matrix.tally.counts])
@@ -56,9 +56,9 @@ def test_an_interrupted_call_takes_effect_as_often_as_it_may(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(24))
 def test_an_interrupted_call_takes_effect_as_often_as_it_may_on_postgresql(
-    emptied: str, tmp_path: Path, nursery: Nursery, number: int
+    emptied: str, tmp_path: Path, fork_server: ForkServer, number: int
 ) -> None:
-    matrix = Matrix(emptied, tmp_path, nursery)
+    matrix = Matrix(emptied, tmp_path, fork_server)
     for case in CASES[number::48]:
         matrix.check(case)
     assert matrix.tally.trouble == []
@@ -121,15 +121,15 @@ def die_paying(job: Job, _: Say) -> None:
         asyncio.run(till.conversation.resume())
 
 
-def died(nursery: Nursery, folder: Path, **more: Any) -> None:
+def died(fork_server: ForkServer, folder: Path, **more: Any) -> None:
     job = {"do": "turns.test_once.die_paying", "folder": str(folder), "replay": "never"}
-    assert nursery.run({**job, "approve": ["c_ada", "c_bob"], **more}) == (-9, [])
+    assert fork_server.run({**job, "approve": ["c_ada", "c_bob"], **more}) == (-9, [])
 
 
 def test_the_approval_of_a_call_that_was_not_started_still_counts(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path)
+    died(fork_server, tmp_path)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         assert asyncio.run(till.conversation.resume()).success
@@ -139,9 +139,9 @@ def test_the_approval_of_a_call_that_was_not_started_still_counts(
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_a_call_nobody_decided_waits_beside_one_that_was_interrupted(
-    nursery: Nursery, tmp_path: Path, parallel: bool
+    fork_server: ForkServer, tmp_path: Path, parallel: bool
 ) -> None:
-    died(nursery, tmp_path, approve=["c_ada"], parallel=parallel)
+    died(fork_server, tmp_path, approve=["c_ada"], parallel=parallel)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         assert asyncio.run(till.conversation.resume()).stop_reason == "suspended"
@@ -154,9 +154,9 @@ def test_a_call_nobody_decided_waits_beside_one_that_was_interrupted(
 
 
 def test_an_approval_that_comes_again_after_a_crash_is_refused_until_somebody_asks(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path, replay="ask")
+    died(fork_server, tmp_path, replay="ask")
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay="ask")
         for _ in range(2):
@@ -173,9 +173,9 @@ def test_an_approval_that_comes_again_after_a_crash_is_refused_until_somebody_as
 
 
 def test_denying_an_interrupted_call_does_not_claim_that_it_was_not_run(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path, replay="ask", approve=["c_ada"])
+    died(fork_server, tmp_path, replay="ask", approve=["c_ada"])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay="ask")
         asyncio.run(till.conversation.resume())
@@ -198,11 +198,11 @@ def die_before_going_on(job: Job, _: Say) -> None:
 
 
 def test_a_start_is_known_also_if_another_run_was_cut_off_since(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path)
+    died(fork_server, tmp_path)
     job = {"do": "turns.test_once.die_before_going_on", "folder": str(tmp_path)}
-    assert nursery.run(job) == (-9, [])
+    assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         asyncio.run(till.conversation.resume())
@@ -211,9 +211,9 @@ def test_a_start_is_known_also_if_another_run_was_cut_off_since(
 
 
 def test_a_start_is_known_also_if_a_run_that_ended_left_the_call_pending(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path)
+    died(fork_server, tmp_path)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         none = SessionOptions(max_tool_passes=0)
@@ -226,9 +226,9 @@ def test_a_start_is_known_also_if_a_run_that_ended_left_the_call_pending(
 
 
 def test_a_fork_does_not_repeat_a_call_that_was_started_above(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path)
+    died(fork_server, tmp_path)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         fork = till.session.fork("main", name="other", resources=True)
@@ -240,9 +240,9 @@ def test_a_fork_does_not_repeat_a_call_that_was_started_above(
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_session_of_the_same_conversations_does_not_repeat_a_call_that_was_started(
-    nursery: Nursery, tmp_path: Path, kept: bool
+    fork_server: ForkServer, tmp_path: Path, kept: bool
 ) -> None:
-    died(nursery, tmp_path)
+    died(fork_server, tmp_path)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         store = tmp_path / "other.db" if kept else None
@@ -257,9 +257,9 @@ def test_a_session_of_the_same_conversations_does_not_repeat_a_call_that_was_sta
 @pytest.mark.parametrize("removed", ["main", "between"])
 @pytest.mark.parametrize("replay", ["never", "ask"])
 def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_has_started(
-    nursery: Nursery, tmp_path: Path, replay: Replay, removed: str
+    fork_server: ForkServer, tmp_path: Path, replay: Replay, removed: str
 ) -> None:
-    died(nursery, tmp_path, replay=replay)
+    died(fork_server, tmp_path, replay=replay)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay=replay)
         till.session.fork("main", name="between", resources=True)
@@ -316,7 +316,7 @@ def test_a_session_without_a_store_makes_a_call_once_for_all_branches() -> None:
 
 
 def test_an_approval_given_before_another_branch_started_the_call_is_void(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay="ask")
@@ -327,7 +327,7 @@ def test_an_approval_given_before_another_branch_started_the_call_is_void(
         assert other.run().stop_reason == "suspended"
         asyncio.run(other.approve("c_ada", resume=False))
     job = {"do": "turns.test_once.die_resuming", "folder": str(tmp_path)}
-    assert nursery.run(job) == (-9, [])
+    assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay="ask")
         other = on_fork(till, till.session.get_branch("other"))
@@ -412,7 +412,7 @@ def run_on(job: Job, say: Say) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_processes_that_run_branches_with_the_same_call_at_once_make_it_once(
-    emptied: str, nursery: Nursery, tmp_path: Path, kind: str
+    emptied: str, fork_server: ForkServer, tmp_path: Path, kind: str
 ) -> None:
     store = emptied if kind == "postgres" else str(tmp_path / "till.db")
     names = ["main", "left", "right"]
@@ -423,16 +423,16 @@ def test_processes_that_run_branches_with_the_same_call_at_once_make_it_once(
         for name in names[1:]:
             till.session.fork("main", name=name, resources=True)
     job = {"do": "turns.test_once.run_on", "folder": str(tmp_path), "store": store}
-    ends = nursery.run_all([{**job, "branch": name} for name in names])
+    ends = fork_server.run_all([{**job, "branch": name} for name in names])
     assert ends == [(0, ["stable"])] * 3
     assert sorted(till.paid) == ["ada", "bob"]
 
 
 @pytest.mark.parametrize("replay", ["never", "ask"])
 def test_an_imported_session_knows_which_calls_were_started(
-    nursery: Nursery, tmp_path: Path, replay: Replay
+    fork_server: ForkServer, tmp_path: Path, replay: Replay
 ) -> None:
-    died(nursery, tmp_path, replay=replay)
+    died(fork_server, tmp_path, replay=replay)
     with sennit.open(tmp_path / "till.db") as client:
         client.export(tmp_path / "till.zip")
     with sennit.open(":memory:") as client:
@@ -462,9 +462,9 @@ def test_a_call_put_on_a_fork_is_made_though_the_branch_above_was_removed(tmp_pa
 
 
 def test_something_said_before_the_resume_leaves_an_interrupted_call_alone(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path)
+    died(fork_server, tmp_path)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         till.conversation.steer("Stop.")
@@ -472,8 +472,10 @@ def test_something_said_before_the_resume_leaves_an_interrupted_call_alone(
         assert till.paid == ["ada"]
 
 
-def test_two_programs_that_resume_at_once_make_one_call(nursery: Nursery, tmp_path: Path) -> None:
-    died(nursery, tmp_path, replay="safe", approve=["c_ada"])
+def test_two_programs_that_resume_at_once_make_one_call(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    died(fork_server, tmp_path, replay="safe", approve=["c_ada"])
     path = tmp_path / "till.db"
     with sennit.open(path) as first, sennit.open(path) as second:
         tills = [
@@ -541,10 +543,10 @@ def die_after_a_denial(job: Job, _: Say) -> None:
 
 @pytest.mark.parametrize("point", ["journal.before: tool.started", "journal.after: tool.started"])
 def test_a_denial_holds_after_a_crash_before_the_first_start(
-    nursery: Nursery, tmp_path: Path, point: str
+    fork_server: ForkServer, tmp_path: Path, point: str
 ) -> None:
     job = {"do": "turns.test_once.die_after_a_denial", "folder": str(tmp_path), "point": point}
-    assert nursery.run(job) == (-9, [])
+    assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         assert asyncio.run(till.conversation.resume()).success
@@ -568,10 +570,10 @@ def die_making_one_call(job: Job, _: Say) -> None:
 
 @pytest.mark.parametrize("replay", ["never", "ask", "safe"])
 def test_one_call_that_was_interrupted_is_made_again_only_as_its_tool_allows(
-    nursery: Nursery, tmp_path: Path, replay: Replay
+    fork_server: ForkServer, tmp_path: Path, replay: Replay
 ) -> None:
     job = {"do": "turns.test_once.die_making_one_call", "folder": str(tmp_path), "replay": replay}
-    assert nursery.run(job) == (-9, [])
+    assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay=replay, needs_approval=False)
         result = asyncio.run(till.conversation.execute_tool_call("c_ada"))
@@ -594,11 +596,11 @@ def resume_once(job: Job, say: Say) -> None:
 
 
 def test_two_processes_that_resume_at_once_make_each_call_once(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    died(nursery, tmp_path, approve=["c_ada"])
+    died(fork_server, tmp_path, approve=["c_ada"])
     job = {"do": "turns.test_once.resume_once", "folder": str(tmp_path)}
-    ends = nursery.run_all([job] * 3)
+    ends = fork_server.run_all([job] * 3)
     assert [code for code, _ in ends] == [0] * 3
     assert "stable" in [word for _, said in ends for word in said]
     with sennit.open(tmp_path / "till.db") as client:

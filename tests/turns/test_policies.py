@@ -23,7 +23,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.result import Return
-from tests.talking import Talk, ending, in_short, kinds
+from tests.conversation_fixtures import Talk, ending, in_short, kinds
 from tests.turns.test_observers import Recorder
 
 PATHS = pytest.mark.parametrize("streamed", [False, True], ids=["asked", "streamed"])

@@ -12,7 +12,7 @@ import sennit
 from sennit import AccessError, NotFoundError, Return, SessionOptions, Tool
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
-from tests.talking import Talk, add, fail, in_short, kinds
+from tests.conversation_fixtures import Talk, add, fail, in_short, kinds
 
 ONE = ToolCall("add", {"a": 1, "b": 2}, "c1")
 TWO = ToolCall("add", {"a": 3, "b": 4}, "c2")

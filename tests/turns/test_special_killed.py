@@ -17,8 +17,8 @@ from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
 from sennit.turns.result import Return
-from tests.talking import in_short, kinds
-from tests.torture.nursery import Job, Nursery, Say
+from tests.conversation_fixtures import in_short, kinds
+from tests.torture.fork_server import ForkServer, Job, Say
 
 pytest_plugins = ("tests.durable",)
 
@@ -132,7 +132,7 @@ def act_and_die(job: Job, _: Say) -> None:
 
 
 def killed_everywhere(
-    nursery: Nursery, tmp_path: Path, case: Case, point: str, step: int = 1
+    fork_server: ForkServer, tmp_path: Path, case: Case, point: str, step: int = 1
 ) -> Generator[tuple[int, Talk]]:
     """The conversation as it is after a kill at each point of what is done, one after another."""
     prepare, act, _, after = case
@@ -148,17 +148,19 @@ def killed_everywhere(
         folder = tmp_path / str(at)
         shutil.copytree(start, folder)
         job = {"do": "turns.test_special_killed.act_and_die", "folder": str(folder)}
-        ended = nursery.run({**job, "act": act.__name__, "point": point, "at": at})
+        ended = fork_server.run({**job, "act": act.__name__, "point": point, "at": at})
         assert ended == (-9, []), at
         with talk(folder) as there:
             yield at, there
         shutil.rmtree(folder)
 
 
-def check_special(nursery: Nursery, tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
+def check_special(
+    fork_server: ForkServer, tmp_path: Path, case: Case, point: str, step: int = 1
+) -> None:
     _, act, before, after = case
     found: list[bool] = []
-    for at, there in killed_everywhere(nursery, tmp_path, case, point, step):
+    for at, there in killed_everywhere(fork_server, tmp_path, case, point, step):
         assert there.said in (before, after), at
         assert (there.above == before) == (there.said == after != before and act is replace_above)
         resumed = asyncio.run(there.conversation.resume())
@@ -170,10 +172,12 @@ def check_special(nursery: Nursery, tmp_path: Path, case: Case, point: str, step
     assert False in found
 
 
-def check_run(nursery: Nursery, tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
+def check_run(
+    fork_server: ForkServer, tmp_path: Path, case: Case, point: str, step: int = 1
+) -> None:
     _, act, before, after = case
     resumed = 0
-    for at, there in killed_everywhere(nursery, tmp_path, case, point, step):
+    for at, there in killed_everywhere(fork_server, tmp_path, case, point, step):
         # made without a greeting: that the run greets is noted
         result = asyncio.run(there.conversation.resume())
         resumed += result.success
@@ -192,35 +196,35 @@ def check_run(nursery: Nursery, tmp_path: Path, case: Case, point: str, step: in
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", SPECIAL.values(), ids=SPECIAL)
 def test_a_special_turn_killed_at_a_commit_is_there_whole_or_not_at_all(
-    nursery: Nursery, tmp_path: Path, case: Case
+    fork_server: ForkServer, tmp_path: Path, case: Case
 ) -> None:
-    check_special(nursery, tmp_path, case, COMMITS)
+    check_special(fork_server, tmp_path, case, COMMITS)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
 def test_a_run_killed_at_a_commit_is_resumed_to_the_same_end(
-    nursery: Nursery, tmp_path: Path, case: Case
+    fork_server: ForkServer, tmp_path: Path, case: Case
 ) -> None:
-    check_run(nursery, tmp_path, case, COMMITS)
+    check_run(fork_server, tmp_path, case, COMMITS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", SPECIAL.values(), ids=SPECIAL)
 def test_a_special_turn_killed_at_a_statement_is_there_whole_or_not_at_all(
-    nursery: Nursery, tmp_path: Path, case: Case
+    fork_server: ForkServer, tmp_path: Path, case: Case
 ) -> None:
-    check_special(nursery, tmp_path, case, STATEMENTS, 4)
+    check_special(fork_server, tmp_path, case, STATEMENTS, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
 def test_a_run_killed_at_a_statement_is_resumed_to_the_same_end(
-    nursery: Nursery, tmp_path: Path, case: Case
+    fork_server: ForkServer, tmp_path: Path, case: Case
 ) -> None:
-    check_run(nursery, tmp_path, case, STATEMENTS, 4)
+    check_run(fork_server, tmp_path, case, STATEMENTS, 4)
 
 
 def test_what_cannot_be_written_leaves_the_branch_as_it_was(tmp_path: Path) -> None:

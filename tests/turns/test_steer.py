@@ -14,7 +14,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk, in_short
+from tests.conversation_fixtures import PLAIN, Talk, in_short
 
 
 def ask_first() -> str:

@@ -18,7 +18,7 @@ from sennit import Client, Tool, clock
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
-from tests.talking import in_short
+from tests.conversation_fixtures import in_short
 
 _SECONDS = 120  # more than any lease lasts
 

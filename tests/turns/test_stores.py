@@ -26,9 +26,9 @@ from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.talking import PLAIN, Talk, ending, in_short, kinds
+from tests.conversation_fixtures import PLAIN, Talk, ending, in_short, kinds
+from tests.torture.fork_server import ForkServer
 from tests.torture.ground import opened
-from tests.torture.nursery import Nursery
 from tests.torture.turns import SCENARIOS, World
 from tests.turns.test_loop import CASES, Case
 from tests.turns.test_observers import Recorder
@@ -196,7 +196,7 @@ async def joined(conversation: ConversationSession, after: int) -> list[AnyEvent
 
 
 def test_what_waits_is_allowed_by_another_process(
-    address: str, nursery: Nursery, tmp_path: Path
+    address: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     key, scenario, effects = str(uuid4()), "a call that waits for a person", tmp_path / "did.txt"
     with opened(address) as client:
@@ -204,7 +204,7 @@ def test_what_waits_is_allowed_by_another_process(
         world.session.add_message("user", "Go.")
         assert asyncio.run(world.conversation.run_to_stable_result()).stop_reason == "suspended"
         job = {"do": "torture.turns.allow", "address": address, "key": key, "scenario": scenario}
-        assert nursery.run({**job, "effects": str(effects)}) == (0, ["stable"])
+        assert fork_server.run({**job, "effects": str(effects)}) == (0, ["stable"])
         world.session.refresh()
         said = [in_short(message) for message in world.branch.messages]
         assert said == ["user Go.", "says May I?", "call erase", "result paid", "says Erased."]
@@ -214,7 +214,7 @@ def test_what_waits_is_allowed_by_another_process(
 
 
 def test_a_run_of_another_process_is_joined_while_it_streams(
-    address: str, nursery: Nursery, tmp_path: Path
+    address: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     key, scenario = str(uuid4()), "a tool that must run once"
     job = {"do": "torture.turns.stream", "address": address, "key": key, "scenario": scenario}
@@ -224,7 +224,7 @@ def test_a_run_of_another_process_is_joined_while_it_streams(
 
         async def work() -> list[AnyEvent]:
             effects = {"effects": str(world.effects)}
-            running = asyncio.create_task(asyncio.to_thread(nursery.run, {**job, **effects}))
+            running = asyncio.create_task(asyncio.to_thread(fork_server.run, {**job, **effects}))
             seen: list[AnyEvent] = []
             while not seen:  # until the run is there, there is nothing to join
                 seen = await joined(world.conversation, 0)

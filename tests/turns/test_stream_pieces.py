@@ -12,7 +12,7 @@ from sennit.services.models.reply import ReplyReasoning
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
 from sennit.turns.result import Return
-from tests.talking import Talk
+from tests.conversation_fixtures import Talk
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
 calls = st.builds(ToolCall, st.just("add"), st.just({"a": 1, "b": 2}))

@@ -18,7 +18,7 @@ from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.branch_lease import revoke_lease
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
 from sennit.turns.subscription import Subscription, has_active_run
-from tests.talking import PLAIN, Talk, add, in_short
+from tests.conversation_fixtures import PLAIN, Talk, add, in_short
 
 pytest_plugins = ("tests.durable",)
 

@@ -9,8 +9,8 @@ from typing import Any
 import dspy
 import pytest
 
+from tests.torture.fork_server import ForkServer
 from tests.torture.ground import opened
-from tests.torture.nursery import Nursery
 from tests.torture.programs import model, wrapped
 
 pytest_plugins = ("tests.durable",)
@@ -19,9 +19,9 @@ TURNS = 4
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Generator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 def job(address: str, do: str, **more: Any) -> dict[str, Any]:
@@ -46,16 +46,16 @@ def heard(turn: Any) -> list[str]:
     "kills", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
 def test_killed_at_any_point_it_goes_on_with_all_that_was_answered(
-    nursery: Nursery, address: str, kills: int
+    fork_server: ForkServer, address: str, kills: int
 ) -> None:
     opened(address).close()  # laying out the store takes points of its own
-    code, [points] = nursery.run(job(address, "count_points"))
+    code, [points] = fork_server.run(job(address, "count_points"))
     assert code == 0
     places = [int(points) * number // (kills + 1) for number in range(1, kills + 1)]
     for at in places:
         with opened(address) as client:
             client.delete_session("bot")
-        code, answered = nursery.run(job(address, "speak_until_killed", at=at))
+        code, answered = fork_server.run(job(address, "speak_until_killed", at=at))
         assert code == -9, answered
         with model(), opened(address) as client:
             session = wrapped(client)
@@ -71,10 +71,10 @@ def test_killed_at_any_point_it_goes_on_with_all_that_was_answered(
 
 
 def test_processes_on_one_conversation_lose_no_turn_and_each_hears_only_what_was(
-    nursery: Nursery, address: str
+    fork_server: ForkServer, address: str
 ) -> None:
     names = ["one", "two", "three"]
-    endings = nursery.run_all([job(address, "speak", name=name, count=6) for name in names])
+    endings = fork_server.run_all([job(address, "speak", name=name, count=6) for name in names])
     assert [code for code, _ in endings] == [0, 0, 0], endings
     with model(), opened(address) as client:
         session = wrapped(client)

@@ -21,7 +21,7 @@ from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import memories, talk
 from tests.memory.test_crashes import CutOffError, answers, begun, seen
 from tests.postgres_server import Server
-from tests.torture.nursery import Nursery
+from tests.torture.fork_server import ForkServer
 
 pytest_plugins = ("tests.durable",)
 
@@ -109,11 +109,11 @@ def test_who_waits_for_a_commit_has_its_job_kept_back(emptied: str, ask: Ask) ->
 
 
 def test_a_program_killed_while_it_waits_leaves_the_rest_to_a_worker(
-    emptied: str, ask: Ask, nursery: Nursery
+    emptied: str, ask: Ask, fork_server: ForkServer
 ) -> None:
     begun(emptied)
     commit = {"do": "torture.commits.commit", "url": emptied, "session": "chat", "wait": True}
-    code, _ = nursery.run({**commit, "point": "memory.commit: write"})
+    code, _ = fork_server.run({**commit, "point": "memory.commit: write"})
     assert code == -9
     run_worker(emptied, DRAIN)
     assert [held for _, _, held in jobs(ask)] == [True]
@@ -158,17 +158,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_job_of_a_worker_killed_at_a_step_is_taken_over(
-    served: str, ask: Ask, nursery: Nursery, undisturbed: dict[str, Any], step: str
+    served: str, ask: Ask, fork_server: ForkServer, undisturbed: dict[str, Any], step: str
 ) -> None:
     begun(served)
     task = left(served)
     killed = {"do": "torture.commits.work", "url": served, "point": f"memory.commit: {step}"}
-    assert nursery.run(killed)[0] == -9
+    assert fork_server.run(killed)[0] == -9
     assert jobs(ask) == [(task, "doing", False)]
     run_worker(served, DRAIN)  # as long as the dead may be alive, nobody takes it over
     assert jobs(ask) == [(task, "doing", False)]
     forget_the_dead(ask)
-    assert nursery.run({"do": "torture.commits.work", "url": served}) == (
+    assert fork_server.run({"do": "torture.commits.work", "url": served}) == (
         0,
         [json.dumps([task, "committed"])],
     )
@@ -179,13 +179,13 @@ def test_the_job_of_a_worker_killed_at_a_step_is_taken_over(
 
 
 def test_who_takes_over_asks_no_model_for_what_it_has_said_already(
-    served: str, ask: Ask, nursery: Nursery
+    served: str, ask: Ask, fork_server: ForkServer
 ) -> None:
     with sennit.open(served) as client:
         talk(client.session("chat"), "Hello, my name is Ada.")
     task = left(served)
     killed = {"answers": answers(), "point": "memory.commit: marked"}
-    assert nursery.run({"do": "torture.commits.work", "url": served, **killed})[0] == -9
+    assert fork_server.run({"do": "torture.commits.work", "url": served, **killed})[0] == -9
     forget_the_dead(ask)
     silent = ScriptedModel([])
     run_worker(served, DRAIN, model=lambda: silent)
@@ -196,20 +196,20 @@ def test_who_takes_over_asks_no_model_for_what_it_has_said_already(
 
 
 def test_a_worker_told_to_stop_finishes_what_it_is_at_and_takes_nothing_more(
-    served: str, ask: Ask, nursery: Nursery
+    served: str, ask: Ask, fork_server: ForkServer
 ) -> None:
     with sennit.open(served) as client:
         for name in ("one", "two"):
             talk(client.session(name), "My name is Ada.")
     first, second = left(served, session="one"), left(served, session="two")
     stopped = {"waits": True, "point": "memory.commit: thought", "fate": "told to stop"}
-    ended = nursery.run({"do": "torture.commits.work", "url": served, **stopped})
+    ended = fork_server.run({"do": "torture.commits.work", "url": served, **stopped})
     assert ended == (0, [json.dumps([first, "committed"])])
     assert jobs(ask) == [(second, "todo", False)]
 
 
 def test_two_workers_finish_the_commits_of_many_users_each_once_and_for_its_user(
-    served: str, ask: Ask, nursery: Nursery
+    served: str, ask: Ask, fork_server: ForkServer
 ) -> None:
     names = {f"user{number}": f"Name{number}" for number in range(4)}
     tasks: list[str] = []
@@ -220,7 +220,7 @@ def test_two_workers_finish_the_commits_of_many_users_each_once_and_for_its_user
                 talk(session, f"My name is {name}.", f"My sister is called Sister{number}.")
                 tasks.append(session.commit(wait=False)["task_id"])
     worker = {"do": "torture.commits.work", "url": served, "concurrency": 2}
-    endings = nursery.run_all([worker, worker])
+    endings = fork_server.run_all([worker, worker])
     assert [code for code, _ in endings] == [0, 0], endings
     told = [json.loads(line) for _, said in endings for line in said]
     assert sorted(told) == sorted([task, "committed"] for task in tasks)

@@ -33,7 +33,7 @@ from sennit.server.http.tokens import (
 from sennit.server.run import listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.testing import ScriptedModel
-from tests.serving import Gate, Running, Talker, Told, all_events, events_in, serving
+from tests.http_server import Gate, Running, Talker, Told, all_events, events_in, serving
 
 GUARDED = [one for one in endpoints() if one.scope is not None]
 UNKNOWN = str(uuid4())

@@ -12,7 +12,7 @@ from sennit import cancellation
 from sennit.api.client import Client
 from sennit.memory.files.filesystem import FileSystem
 from sennit.sessions.client import SessionInfo
-from tests.serving import Running, serving
+from tests.http_server import Running, serving
 
 READ = "viking://resources"
 

@@ -18,7 +18,7 @@ from sennit import ValidationError, clock
 from sennit.server.app import endpoints
 from sennit.server.http.tokens import SCOPES, add_token, new_token, revoke_token
 from sennit.server.settings import Limits, parse_limits
-from tests.serving import Gate, Running, Talker, new_branch, serving
+from tests.http_server import Gate, Running, Talker, new_branch, serving
 
 USER = {"role": "user", "content": "Hi"}
 

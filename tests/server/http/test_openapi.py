@@ -8,7 +8,7 @@ from typing import Any
 
 from sennit.server.app import endpoints
 from sennit.server.http.openapi import openapi
-from tests.serving import serving
+from tests.http_server import serving
 
 PAGE = Path(__file__).parents[3] / "docs" / "server.md"
 

@@ -12,8 +12,8 @@ import pytest
 import sennit
 from sennit.server.http.caches import FairCache
 from sennit.server.settings import Limits
+from tests.http_server import Gate, Running, Talker, new_branch, serving
 from tests.server.http.test_limits import branch_of, error_of, guests, in_time
-from tests.serving import Gate, Running, Talker, new_branch, serving
 
 pytest_plugins = ("tests.durable",)
 

@@ -31,9 +31,9 @@ from sennit.server.openai.derived_sessions import MAX_BRANCHES
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
+from tests.http_server import Gate, Running, Talker, serving
+from tests.http_server_process import served as served_apart
 from tests.openai_client import client, served
-from tests.served import served as served_apart
-from tests.serving import Gate, Running, Talker, serving
 
 USER = {"role": "user", "content": "Name a knot."}
 WEATHER = {

@@ -10,8 +10,8 @@ from openai import BadRequestError, ConflictError, NotFoundError
 
 from sennit.server.http.tokens import add_token, new_token
 from sennit.testing import ScriptedModel, ToolCall
+from tests.http_server import Gate, Talker, serving
 from tests.openai_client import Chat, client, served
-from tests.serving import Gate, Talker, serving
 
 KNOT = {"type": "message", "role": "user", "content": "Name a knot."}
 KIND = {"role": "system", "content": "Be kind."}

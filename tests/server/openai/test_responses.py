@@ -14,8 +14,8 @@ from sennit import ModelError, clock
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
+from tests.http_server import Talker, serving
 from tests.openai_client import Chat, client, served
-from tests.serving import Talker, serving
 
 WEATHER = {
     "type": "function",

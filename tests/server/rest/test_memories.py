@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.serving import Running, Talker, all_events, new_branch, run, serving
+from tests.http_server import Running, Talker, all_events, new_branch, run, serving
 
 FACT = "My name is Ada and I live in Lisbon. I prefer green tea to coffee."
 

@@ -9,7 +9,8 @@ import pytest
 
 from sennit import Tool
 from sennit.testing import ScriptedModel, ToolCall
-from tests.serving import (
+from tests.conversation_fixtures import add
+from tests.http_server import (
     Gate,
     Talker,
     Told,
@@ -20,7 +21,6 @@ from tests.serving import (
     serving,
     texts,
 )
-from tests.talking import add
 
 
 def kinds(events: list[Told]) -> list[str]:

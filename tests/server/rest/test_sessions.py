@@ -12,7 +12,7 @@ import pytest
 
 import sennit
 from sennit.stores.sqlite.store import SQLiteStore
-from tests.serving import Running, serving, texts
+from tests.http_server import Running, serving, texts
 from tests.sessions.test_session import said
 
 

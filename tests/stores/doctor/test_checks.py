@@ -14,8 +14,8 @@ from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.doctor.checks import examine
 from sennit.stores.records.sessions import AddMessages, MessageRecord, PutStarts
-from tests.noting import note_something
-from tests.stores.wards import (
+from tests.run_fixtures import note_something
+from tests.stores.corrupted_stores import (
     ADA,
     CHAT,
     LOW,

@@ -25,7 +25,7 @@ from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ToolCall, faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, ConformanceCheck, DurableCheck
 from sennit.testing.conformance.fixtures import Scenario
-from tests.talking import Talk
+from tests.conversation_fixtures import Talk
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -18,7 +18,7 @@ from sennit.stores.postgres.store import PostgresStore
 from sennit.stores.records.sessions import EventRecord, RunRecord, SessionDump, Snapshot
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.stores.transfer.backup import backup
-from tests.noting import note_something
+from tests.run_fixtures import note_something
 from tests.stores.transfer.test_export_import import ask, fill
 
 if TYPE_CHECKING:

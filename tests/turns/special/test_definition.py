@@ -34,7 +34,7 @@ from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.result import Return
 from sennit.turns.tools.pending_calls import call_id_of
-from tests.talking import PLAIN, Talk, in_short, kinds
+from tests.conversation_fixtures import PLAIN, Talk, in_short, kinds
 from tests.turns.test_observers import Recorder
 
 pytest_plugins = ("tests.postgres",)

@@ -13,7 +13,7 @@ from sennit import ConflictError, InvalidTypeError, NotFoundError, Return, Tool,
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
-from tests.talking import Talk, add, in_short
+from tests.conversation_fixtures import Talk, add, in_short
 
 
 def careful(**options: Any) -> tuple[Tool, list[str]]:

@@ -28,13 +28,13 @@ Say: TypeAlias = Callable[[str], None]
 Work: TypeAlias = "Callable[[Job, Say], None]"
 
 
-class Nursery:
+class ForkServer:
     """The process that forks, seen from outside."""
 
     def __enter__(self) -> Self:
-        self._folder = TemporaryDirectory(prefix="sennit-nursery-")  # who is killed tidies nothing
+        self._folder = TemporaryDirectory(prefix="sennit-fork-")  # who is killed tidies nothing
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.nursery"],
+            [sys.executable, "-m", "tests.torture.fork_server"],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": self._folder.name},
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A server as a process of its own: `python -m tests.served STORE [WORDS]` prints its port.
+"""A server as its own process: `python -m tests.http_server_process STORE [WORDS]` prints its port.
 
 Its model says so many words, waits for ever after them, and is asked in vain for more; without a
 number it repeats what was said. For tests that kill servers and start them again.
@@ -16,7 +16,7 @@ from pathlib import Path
 from sennit.server.run import listen, serve
 from sennit.server.settings import Limits, ServerSettings
 from sennit.services.models.reply import Delta, Finished, TextDelta, Usage
-from tests.serving import Gate, Running, Talker
+from tests.http_server import Gate, Running, Talker
 
 
 class Stalling(Talker):
@@ -47,7 +47,7 @@ class Served(Running):
 @contextmanager
 def served(store: str | Path, words: int = 0) -> Generator[Served]:
     """Start a server; if the test has not ended it, it is killed."""
-    command = [sys.executable, "-m", "tests.served", str(store), str(words)]
+    command = [sys.executable, "-m", "tests.http_server_process", str(store), str(words)]
     root = Path(__file__).parent.parent
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         try:
