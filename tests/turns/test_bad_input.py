@@ -112,7 +112,8 @@ def test_a_grant_that_was_taken_back_meanwhile_stops_the_next_run() -> None:
 
 
 def test_a_second_run_on_a_busy_branch_is_refused_in_every_view() -> None:
-    talk = Talk("A long answer.", chunk=3)
+    answer = "A long answer." * 20  # takes longer than the refused runs
+    talk = Talk(answer, chunk=3)
     first, other = talk.conversation(), talk.conversation()
 
     async def work() -> list[Return]:
@@ -128,7 +129,7 @@ def test_a_second_run_on_a_busy_branch_is_refused_in_every_view() -> None:
 
     results = asyncio.run(work())
     assert [(one.stop_reason, one.messages[0].code) for one in results] == [("invalid", "busy")] * 3
-    assert talk.said == ["user Go.", "says A long answer."]
+    assert talk.said == ["user Go.", f"says {answer}"]
 
 
 def test_a_branch_that_another_process_runs_on_is_busy(

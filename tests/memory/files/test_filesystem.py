@@ -18,6 +18,7 @@ from sennit import (
     TextPart,
     ToolPart,
     ValidationError,
+    clock,
 )
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
@@ -309,9 +310,12 @@ def test_a_person_edits_the_profile_line_by_line() -> None:
     talk(client.session("chat"), "My name is Ada.", "I live in Lisbon.")
     client.session("chat").commit()
     uri = "viking://user/memories/profile.md"
-    client.fs.write(uri, client.fs.read(uri).replace("Lisbon", "Porto") + "- I have two cats.\n")
-    talk(client.session("next"), "I moved to Berlin.")
-    client.session("next").commit()
+    end_of_millisecond = clock.now_us() // 1000 * 10**6 + 999_000
+    with clock.wall_clock_from(lambda: end_of_millisecond):  # messages have times in milliseconds
+        edited = client.fs.read(uri).replace("Lisbon", "Porto") + "- I have two cats.\n"
+        client.fs.write(uri, edited)
+        talk(client.session("next"), "I moved to Berlin.")
+        client.session("next").commit()
     profile = client.fs.read(uri)
     assert "- I have two cats." in profile
     assert "~~I live in Porto.~~" in profile

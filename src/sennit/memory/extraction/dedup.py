@@ -506,11 +506,16 @@ def update_decision(
     start = candidate.valid_from or candidate.said_at
     times = dict(zip(sentences(known.text), known.stated, strict=False))
     newer = times.get(sentence, known.valid_from)
-    if newer is None or max(start, candidate.said_at) >= newer:
+    if newer is None or max(start, candidate.said_at) >= _milliseconds(newer):
         return replace(decision, text=text, closed_at=start)
     began = known.valid_from if known.valid_from and known.valid_from > start else newer
     reason = f"is older than: {sentence}"
     return replace(decision, text=candidate.text, superseded_at=began, reason=reason)
+
+
+def _milliseconds(moment: datetime) -> datetime:
+    """Truncate a time to milliseconds, the resolution of messages that were added by role."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def stated_after(
