@@ -53,6 +53,14 @@ def rows(path: Path, table: str) -> int:
         return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
+def test_erasing_many_messages_renumbers_the_entries_behind_them_once(client: Client) -> None:
+    session = filled(client, "chat", 1000)
+    writer: sqlite3.Connection = client._store._writer  # pyright: ignore
+    before = writer.total_changes
+    session.remove_messages(list(session.messages)[100:200])
+    assert writer.total_changes - before < 10_000  # once per message would be some 90,000
+
+
 @pytest.mark.parametrize("table", ["messages", "entries", "words_docsize"])
 def test_no_transaction_of_a_deletion_erases_more_than_a_few_rows(
     client: Client, tmp_path: Path, table: str

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sennit import clock
-from sennit.stores.segment_graph import ALL_ENTRIES, MAIN, Range, SegmentGraph
+from sennit.stores.segment_graph import ALL_ENTRIES, MAIN, Range, shown
 
 
 class SegmentUse(NamedTuple):
@@ -93,9 +93,13 @@ class DetachedMessages(ABC):
         if new is not None and old != new:
             self._joined_branches.add(new)
 
+    def is_changed(self) -> bool:
+        """Return whether the write may have changed which messages are visible."""
+        return bool(self._shown_before or self._left_branches or self._joined_branches)
+
     def settle(self) -> None:
         """Drop unused segments, detach messages that left their last branch, attach others."""
-        if not self._shown_before and not self._left_branches and not self._joined_branches:
+        if not self.is_changed():
             return
         self._drop_unused()
         uses = self._uses(self._shown_before)
@@ -126,25 +130,31 @@ class DetachedMessages(ABC):
             self._delete(list(unused))
 
     @abstractmethod
-    def _graph(self) -> SegmentGraph: ...
+    def _segments(self) -> dict[int, tuple[int | None, int]]:
+        """Return the base and start of each segment."""
 
     @abstractmethod
-    def _names(self) -> list[tuple[str, UUID, UUID | None]]:
-        """Return names, ids and system messages of all branches, the oldest first."""
+    def _branches(self) -> list[tuple[str, int, UUID | None]]:
+        """Return names, segments and system messages of all branches, the oldest first."""
 
     @abstractmethod
     def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
         """Return the entries of messages, as message, segment and position."""
 
     def branches_holding(self, messages: Sequence[UUID]) -> dict[UUID, str]:
-        """Return the branch name of each message."""
-        rows = sorted(self._names(), key=lambda row: row[0] != MAIN)
-        names = {uid: name for name, uid, _ in rows}
-        branch_names = self._graph().holding(names, self._places(messages))
-        for name, _, system in rows:
-            if system is not None:
-                branch_names.setdefault(system, name)
-        return {uid: branch_names[uid] for uid in messages if uid in branch_names}
+        """Return the branch name of each message; of several "main", or else the oldest."""
+        names: dict[UUID, str] = {}
+        rows, places = self._segments(), self._places(messages)
+        branches = sorted(self._branches(), key=lambda branch: branch[0] != MAIN)
+        for name, tail, _ in branches:
+            visible = shown(rows, [tail])
+            for message, segment, position in places:
+                if position < visible.get(segment, 0):
+                    names.setdefault(message, name)
+        for name, _, system in branches:
+            if system is not None and system in messages:
+                names.setdefault(system, name)
+        return names
 
 
 def alone(uses: Mapping[int, SegmentUse], tail: int) -> set[int]:

@@ -304,7 +304,7 @@ def _plan(query: str, path: Path) -> list[str]:
 
 
 def test_the_entries_of_a_message_are_found_by_their_index(tmp_path: Path) -> None:
-    (step,) = _plan(sql.ENTRIES_OF_MESSAGE, tmp_path / "sennit.db")
+    (step,) = _plan(sql.TAKE_ENTRIES, tmp_path / "sennit.db")
     assert "(owner=? AND message=?)" in step
 
 

@@ -14,7 +14,7 @@ from sennit.stores.postgres import detached_statements as sql
 from sennit.stores.postgres.adapter import PostgresConnection
 from sennit.stores.postgres.search_rows import add_words
 from sennit.stores.postgres.statements import DELETE_ENTRIES, DELETE_SEGMENTS, DELETE_WORDS
-from sennit.stores.segment_graph import Range, SegmentGraph
+from sennit.stores.segment_graph import Range
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,13 +71,12 @@ class DetachedTable(DetachedMessages):
         """Return the messages removed before a time."""
         return [uid for (uid,) in self._run(sql.REMOVED_IN, (*self._key, before))]
 
-    def _graph(self) -> SegmentGraph:
-        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
-        branches = self._run(sql.BRANCHES, self._key)
-        return SegmentGraph(rows, {uid: (segment, system) for uid, segment, system in branches})
+    def _segments(self) -> dict[int, tuple[int | None, int]]:
+        return {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
 
-    def _names(self) -> list[tuple[str, UUID, UUID | None]]:
-        return [(name, uid, system) for name, uid, system in self._run(sql.NAMES, self._key)]
+    def _branches(self) -> list[tuple[str, int, UUID | None]]:
+        rows = self._run(sql.BRANCHES, self._key)
+        return [(name, segment, system) for name, segment, system in rows]
 
     def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
         rows = self._run(sql.PLACES, {**self._key_values, "ids": list(messages)})

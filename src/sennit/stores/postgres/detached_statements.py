@@ -4,8 +4,6 @@ from typing import Final
 
 SEGMENTS: Final = """
     SELECT no, base, start FROM sennit.segments WHERE owner = %s AND session = %s"""
-BRANCHES: Final = """
-    SELECT id, segment, system FROM sennit.branches WHERE owner = %s AND session = %s"""
 # Base and start of a segment; how many branches end with it and how many segments build on it, each
 # counted up to two; and where the highest of those begins. A scalar subquery is always asked for
 # each row, by the key that was meant.
@@ -40,8 +38,8 @@ PLACES: Final = """
         SELECT segment, pos FROM sennit.entries
         WHERE owner = %(owner)s AND message = m.no OFFSET 0
     ) e WHERE m.session = %(session)s"""
-NAMES: Final = """
-    SELECT b.name, b.id, m.id FROM sennit.branches b LEFT JOIN sennit.messages m
+BRANCHES: Final = """
+    SELECT b.name, b.segment, m.id FROM sennit.branches b LEFT JOIN sennit.messages m
       ON m.owner = b.owner AND m.session = b.session AND m.no = b.system
     WHERE b.owner = %s AND b.session = %s ORDER BY b.created, b.id"""
 

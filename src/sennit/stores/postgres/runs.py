@@ -6,7 +6,7 @@ the end of the transaction. Each change costs a few statements, however many eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -124,7 +124,7 @@ class JournalWriter:
         if change.release:
             self._run(sql.END_LEASE, (*self._key, run.branch))
 
-    def add_events(self, change: AddEvents) -> None:
+    def add_events(self, change: AddEvents, new: Mapping[UUID, int]) -> None:
         """Append events; raises ConflictError if the lease was lost or a number is taken."""
         journal = self._leased_journal(change.branch, change.token)
         branch = (*self._key, change.branch)
@@ -133,18 +133,20 @@ class JournalWriter:
             first = min(event.seq for event in change.events)
             return JournalReader(self._connection, branch).events(first - 1, None)
 
-        new = new_events(change, journal.last, stored_events)
-        for start in change.starts if new else ():
+        del new  # events name messages by id
+        events = new_events(change, journal.last, stored_events)
+        for start in change.starts if events else ():
             owner, session = self._key
             values = {"owner": owner, "session": session, "known": start.known}
             if self._run(sql.START_CALL, {**values, "message": start.message}).rowcount:
                 continue
             if starts(self._connection, self._key, [start.message]):
                 raise started_elsewhere(start.message)
-        self._add(journal.key, new)
+        self._add(journal.key, events)
 
-    def put_starts(self, change: PutStarts) -> None:
+    def put_starts(self, change: PutStarts, numbers: Sequence[int]) -> None:
         """Raise the start counts of tool calls to at least these."""
+        del numbers  # starts name messages by id
         for start in change.starts:
             self._run(sql.PUT_STARTS, (*self._key, *start))
 
@@ -180,16 +182,18 @@ class JournalWriter:
             number = added[0]
         return _LeasedJournal((owner, number), last)
 
-    def forget_messages(self, messages: Iterable[UUID]) -> None:
+    def delete_messages(self, messages: Sequence[UUID], numbers: Sequence[int]) -> None:
         """Erase the events and starts of these messages."""
+        del numbers
         uids = list(messages)
         self._run(sql.DELETE_STARTS_OF, (*self._key, uids))
         journals = [no for no, _ in self._run(sql.ALL_JOURNALS, self._key)]
         if journals:
             self._run(sql.DELETE_EVENTS_ABOUT, (self._key[0], journals, uids))
 
-    def forget_branch(self, branch: UUID) -> None:
-        """Erase the journal of a branch."""
+    def delete_branch(self, branch: UUID) -> None:
+        """Erase the journal and the lease of a branch."""
+        self._run(sql.DELETE_LEASE, (*self._key, branch))
         row = self._run(sql.FIND_JOURNAL, (*self._key, branch)).fetchone()
         if row is not None:
             for statement in sql.ERASE_JOURNAL:

@@ -52,7 +52,7 @@ class SessionReader:
         for segment, message, checksum in self._rows(sql.ALL_ENTRIES, self._key):
             entries.setdefault(segment, []).append(ids[message])
             checksums[segment] = checksum
-        rows = self._rows(sql.ALL_SEGMENTS, self._key)
+        rows = self._rows(sql.SEGMENTS, self._key)
         names = {row[0]: row[1] for row in rows}
         for segment, checksum in checksums.items():
             uids = (uid.bytes for uid in entries[segment])
@@ -71,7 +71,7 @@ class SessionReader:
     def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
         """Return changes beyond these segments and lengths."""
         branches = self._rows(sql.ALL_BRANCHES, self._key)
-        rows = {row[0]: row for row in self._rows(sql.ALL_SEGMENTS, self._key)}
+        rows = {row[0]: row for row in self._rows(sql.SEGMENTS, self._key)}
         wanted = needed(rows, {row[4] for row in branches}, known)
         messages: dict[int, MessageRecord] = {}
         entries: dict[int, list[UUID]] = {no: [] for no in wanted}

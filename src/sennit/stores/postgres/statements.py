@@ -83,7 +83,6 @@ TOUCH_SESSION: Final = """
     UPDATE sennit.sessions SET updated = greatest(updated + 1, %s), unindexed = unindexed OR %s
     WHERE owner = %s AND id = %s RETURNING no"""
 DESCRIBE_SESSION: Final = "UPDATE sennit.sessions SET metadata = %s WHERE owner = %s AND no = %s"
-DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s"
 
 # The usual write, a new message at the end of a branch, in one statement and so in one round trip.
 # It does nothing if the session is missing, and fails if the branch is, or if the message is there.
@@ -259,30 +258,19 @@ SEGMENT_SIZE: Final = """
         SELECT no, start, session FROM sennit.segments
         WHERE owner = %(owner)s AND id = %(id)s OFFSET 0
     ) s WHERE s.session = %(session)s"""
-ALL_SEGMENTS: Final = """
+SEGMENTS: Final = """
     SELECT no, id, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
-MOVE_SEGMENTS: Final = """
-    UPDATE sennit.segments s SET id = given.id, base = given.base, start = given.start
-    FROM unnest(%s::bigint[], %s::uuid[], %s::bigint[], %s::integer[])
-    AS given (no, id, base, start)
-    WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
+MOVE_SEGMENT: Final = """
+    UPDATE sennit.segments SET id = %s, base = %s, start = %s
+    WHERE owner = %s AND session = %s AND no = %s"""
+SET_START: Final = """
+    UPDATE sennit.segments SET start = %s WHERE owner = %s AND session = %s AND no = %s"""
 COPY_ENTRIES: Final = """
     INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
     SELECT owner, %s, pos, message, checksum FROM sennit.entries
     WHERE owner = %s AND segment = %s"""
-SEGMENTS_TO_TAKE: Final = """
-    SELECT s.id, s.no, coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
-                                 WHERE e.owner = %(owner)s AND e.segment = s.no), 0)
-    FROM (
-        SELECT no, id, session FROM sennit.segments
-        WHERE owner = %(owner)s AND id = ANY (%(ids)s) OFFSET 0
-    ) s WHERE s.session = %(session)s"""
 DELETE_SEGMENTS: Final = """
     DELETE FROM sennit.segments WHERE owner = %s AND session = %s AND no = ANY (%s)"""
-MOVE_STARTS: Final = """
-    UPDATE sennit.segments s SET start = given.start
-    FROM unnest(%s::bigint[], %s::integer[]) AS given (no, start)
-    WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
 
 ADD_ENTRIES: Final = """
     INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
@@ -321,33 +309,23 @@ TAKE_ENTRIES: Final = """
     DELETE FROM sennit.entries
     WHERE owner = %s AND message = ANY (%s::bigint[])
     RETURNING segment, pos"""
-# Closing gaps takes two steps, the first to below zero: a key must stay unique after each row.
-LOWER_ENTRIES: Final = """
-    UPDATE sennit.entries SET pos =
-        (SELECT count(*)::integer FROM unnest(%(places)s::integer[]) gap WHERE gap < pos) - pos - 1
-    WHERE owner = %(owner)s AND segment = %(segment)s AND pos > %(first)s"""
-LIFT_ENTRIES: Final = """
-    UPDATE sennit.entries SET pos = -pos - 1 WHERE owner = %s AND segment = %s AND pos < 0"""
-# What stands from a position on gets its checksums anew, and branches that of their last entry.
-ROLL_AGAIN: Final = """
-    UPDATE sennit.entries e SET checksum = given.checksum
-    FROM unnest(sennit.rolled(
-        coalesce((SELECT checksum FROM sennit.entries
-                  WHERE owner = %(owner)s AND segment = %(segment)s AND pos = %(first)s - 1),
-                 '\\x0000000000000000'::bytea),
-        %(first)s,
-        ARRAY(SELECT m.id FROM sennit.entries e JOIN sennit.messages m
-                ON m.owner = e.owner AND m.session = %(session)s AND m.no = e.message
-              WHERE e.owner = %(owner)s AND e.segment = %(segment)s AND e.pos >= %(first)s
-              ORDER BY e.pos)
-    )) WITH ORDINALITY AS given (checksum, at)
-    WHERE e.owner = %(owner)s AND e.segment = %(segment)s AND e.pos = %(first)s + given.at - 1"""
+ENTRY_CHECKSUM: Final = """
+    SELECT checksum FROM sennit.entries WHERE owner = %s AND segment = %s AND pos = %s"""
+ENTRY_IDS: Final = """
+    SELECT e.message, m.id FROM sennit.entries e
+    JOIN sennit.messages m ON m.owner = %s AND m.session = %s AND m.no = e.message
+    WHERE e.owner = %s AND e.segment = %s AND e.pos >= %s ORDER BY e.pos"""
+DELETE_ENTRIES_FROM: Final = """
+    DELETE FROM sennit.entries WHERE owner = %s AND segment = %s AND pos >= %s"""
 LAST_CHECKSUM: Final = """coalesce(
         (SELECT checksum FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment
          ORDER BY pos DESC LIMIT 1), '\\x0000000000000000'::bytea)"""
-SET_TAIL_CHECKSUM: Final = f"""
-    UPDATE sennit.branches b SET checksum = {LAST_CHECKSUM}
-    WHERE owner = %s AND session = %s AND segment = %s"""
+# Branches know the length of their segment and the checksum of its last entry.
+SET_TAILS: Final = f"""
+    UPDATE sennit.branches b SET checksum = {LAST_CHECKSUM}, length = coalesce(
+        (SELECT max(pos) + 1 FROM sennit.entries e
+         WHERE e.owner = b.owner AND e.segment = b.segment), 0)
+    WHERE owner = %s AND session = %s AND segment = ANY (%s)"""
 DELETE_ENTRIES: Final = "DELETE FROM sennit.entries WHERE owner = %s AND segment = ANY (%s)"
 
 ADD_BRANCH: Final = """
@@ -359,7 +337,7 @@ ALL_BRANCHES: Final = """
            metadata
     FROM sennit.branches WHERE owner = %s AND session = %s ORDER BY created, id"""
 FIND_BRANCH: Final = """
-    SELECT id, name, created, system, segment, tail, length, version, checksum
+    SELECT segment, tail, length, checksum, name, version, system
     FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
 # A union, each half of which goes by its key, however many branches there are.
 BRANCHES_LIKE: Final = """
@@ -368,15 +346,12 @@ BRANCHES_LIKE: Final = """
     UNION SELECT id, name, tail FROM sennit.branches
     WHERE owner = %(owner)s AND session = %(session)s AND name = %(name)s"""
 GROW_BRANCH: Final = """
-    UPDATE sennit.branches SET length = length + %s, checksum = %s
+    UPDATE sennit.branches SET length = %s, checksum = %s
     WHERE owner = %s AND session = %s AND id = %s"""
 CHANGE_BRANCH: Final = """
-    UPDATE sennit.branches SET system = %s, segment = %s, tail = %s, length = %s, resources = %s,
+    UPDATE sennit.branches SET system = %s, segment = %s, tail = %s, resources = %s,
                                capabilities = %s, version = version + 1
     WHERE owner = %s AND session = %s AND id = %s"""
-SHRINK_BRANCHES: Final = """
-    UPDATE sennit.branches SET length = length - %s
-    WHERE owner = %s AND session = %s AND segment = %s"""
 TOUCH_BRANCHES: Final = """
     UPDATE sennit.branches SET version = version + 1
     WHERE owner = %(owner)s AND session = %(session)s

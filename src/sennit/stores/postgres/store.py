@@ -35,7 +35,7 @@ from sennit.stores.postgres.prepared_connection import PreparedConnection, Refus
 from sennit.stores.postgres.runs import JournalReader, journals, last_runs, lease_clock, starts
 from sennit.stores.postgres.search import PostgresSearch
 from sennit.stores.postgres.session_reader import SessionReader, labels, session_from
-from sennit.stores.postgres.session_writer import Connection, SessionWriter, fetch_one
+from sennit.stores.postgres.session_writer import Connection, PostgresSessionWriter, fetch_one
 from sennit.stores.records.files import EndCommit, FileChange, StoredFile, owners_of
 from sennit.stores.records.sessions import (
     AddMessages,
@@ -197,7 +197,7 @@ class PostgresStore(PostgresSearch, Closing):
             row = connection.execute(sql.LOCK_SESSION, (number, session)).fetchone()
             if row is None:
                 return []
-            return SessionWriter(connection, number, row[0]).erase_removed(before)
+            return PostgresSessionWriter(connection, number, row[0]).erase_removed(before)
 
         return self._database.change(erase)
 
@@ -287,7 +287,7 @@ class PostgresStore(PostgresSearch, Closing):
         ).fetchone()
         if row is None:
             raise no_session(write.session)
-        return SessionWriter(connection, number, row[0]).apply(write.changes)
+        return PostgresSessionWriter(connection, number, row[0]).apply(write.changes)
 
     def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         """Apply several writes with one sync to disk; each succeeds or fails on its own."""

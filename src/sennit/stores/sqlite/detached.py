@@ -13,7 +13,7 @@ from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores.detached import DetachedMessages, SegmentUse, use_of
 from sennit.stores.records.sessions import RemovedMessage
-from sennit.stores.segment_graph import Range, SegmentGraph
+from sennit.stores.segment_graph import Range
 from sennit.stores.sqlite import detached_statements as sql
 from sennit.stores.sqlite.search_rows import add_words
 from sennit.stores.sqlite.statements import DELETE_ENTRIES, DELETE_SEGMENT
@@ -82,17 +82,13 @@ class DetachedTable(DetachedMessages):
         rows = [(message.since, *self._key, message.message.bytes) for message in messages]
         self._connection.executemany(sql.SET_SINCE, rows)
 
-    def _graph(self) -> SegmentGraph:
-        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
-        branches = self._run(sql.BRANCHES, self._key)
-        return SegmentGraph(
-            rows, {id_from_bytes(uid): (segment, system) for uid, segment, system in branches}
-        )
+    def _segments(self) -> dict[int, tuple[int | None, int]]:
+        return {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
 
-    def _names(self) -> list[tuple[str, UUID, UUID | None]]:
+    def _branches(self) -> list[tuple[str, int, UUID | None]]:
         return [
-            (name, id_from_bytes(uid), None if system is None else id_from_bytes(system))
-            for name, uid, system in self._run(sql.NAMES, self._key)
+            (name, segment, None if system is None else id_from_bytes(system))
+            for name, segment, system in self._run(sql.BRANCHES, self._key)
         ]
 
     def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:

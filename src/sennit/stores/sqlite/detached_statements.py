@@ -1,7 +1,6 @@
 """SQL statements about detached messages in SQLite."""
 
 SEGMENTS = "SELECT no, base, start FROM segments WHERE owner = ? AND session = ?"
-BRANCHES = "SELECT id, segment, system FROM branches WHERE owner = ? AND session = ?"
 # Base and start of a segment; how many branches end with it and how many segments build on it, each
 # counted up to two; and where the highest of those begins.
 USE = """
@@ -18,8 +17,8 @@ PLACES = """
     SELECT e.segment, e.pos FROM messages m
     CROSS JOIN entries e ON e.owner = m.owner AND e.message = m.no
     WHERE m.owner = ? AND m.session = ? AND m.id = ?"""
-NAMES = """
-    SELECT b.name, b.id, m.id FROM branches b
+BRANCHES = """
+    SELECT b.name, b.segment, m.id FROM branches b
     LEFT JOIN messages m ON m.no = b.system AND m.owner = b.owner
     WHERE b.owner = ? AND b.session = ? ORDER BY b.created, b.id"""
 

@@ -8,7 +8,7 @@ session's writer, as soon as another connection may have written.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -156,16 +156,20 @@ class JournalWriter:
         values = (run.id.bytes, run.state, run.created, run.updated, run.body)
         self._rows.runs[*journal.key, number] = values
 
-    def add_events(self, change: AddEvents, numbers: Mapping[int, int]) -> None:
+    def add_events(self, change: AddEvents, new: Mapping[UUID, int]) -> None:
         """Append events; raises ConflictError if the lease was lost or a number is taken.
 
-        `numbers` are those of the messages that the same write added, by id.
+        `new` are the numbers of the messages that the same write added.
         """
+        if change.starts:
+            self._rows.flush()  # starts refer to request messages
         journal = self._leased_journal(change.branch, change.token)
-        new = new_events(change, journal.last, lambda: self._stored_events(journal, change.events))
-        for start in change.starts if new else ():
+        events = new_events(
+            change, journal.last, lambda: self._stored_events(journal, change.events)
+        )
+        for start in change.starts if events else ():
             self._start_call(start)
-        self._add(journal, new, numbers)
+        self._add(journal, events, new)
 
     def _start_call(self, start: CallStart) -> None:
         key = (self._owner, self._session, start.message.bytes)
@@ -174,24 +178,20 @@ class JournalWriter:
         if self._run(sql.STARTS_OF, key).fetchone() is not None:
             raise started_elsewhere(start.message)
 
-    def put_starts(self, change: PutStarts, number: Callable[[UUID], int]) -> None:
-        """Raise the start counts of tool calls to at least these.
-
-        `number` returns a message's number or raises NotFoundError.
-        """
-        key = (self._owner, self._session)
-        for message, times in change.starts:
-            self._run(sql.PUT_STARTS, (*key, number(message), times))
+    def put_starts(self, change: PutStarts, numbers: Sequence[int]) -> None:
+        """Raise the start counts of tool calls to at least these."""
+        for number, (_, times) in zip(numbers, change.starts, strict=True):
+            self._run(sql.PUT_STARTS, (self._owner, self._session, number, times))
 
     def _add(
-        self, journal: _Journal, events: Sequence[EventRecord], numbers: Mapping[int, int]
+        self, journal: _Journal, events: Sequence[EventRecord], new: Mapping[UUID, int]
     ) -> None:
         for event in events:
             run = self._run_number(journal, event.run)
             if run is None:
                 raise no_run(event.run)
             message = event.message
-            reference = None if message is None else numbers.get(message.int, message.bytes)
+            reference = None if message is None else new.get(message, message.bytes)
             self._rows.events.append((*journal.key, event.seq, run, reference, event.body))
             journal.last = event.seq
 
@@ -226,10 +226,6 @@ class JournalWriter:
         lease = lease_from(branch, columns) if columns else None
         return _Journal(journal_key, lease, last, newest, count, {})
 
-    def begin(self, branch: UUID) -> None:
-        """Cache an empty journal for a new branch."""
-        self._cached[branch.int] = _Journal((self._owner, 0), None, 0, None, 0, {})
-
     def _run_number(self, journal: _Journal, run_id: UUID) -> int | None:
         number = journal.runs.get(run_id.int)
         if number is None and journal.count:
@@ -253,7 +249,7 @@ class JournalWriter:
         """Drop the cached lease and journal of a branch."""
         self._cached.pop(branch.int, None)
 
-    def forget_messages(self, messages: Iterable[UUID], numbers: Sequence[int]) -> None:
+    def delete_messages(self, messages: Iterable[UUID], numbers: Sequence[int]) -> None:
         """Erase events and starts of these messages; `numbers` are those of the stored ones."""
         self._flush_and_forget()
         starts = [(self._owner, self._session, number) for number in numbers]
@@ -262,7 +258,7 @@ class JournalWriter:
         key = (self._owner, self._owner, self._session)
         self._run(sql.DELETE_EVENTS_ABOUT, (*key, names))
 
-    def forget_branch(self, branch: UUID) -> None:
+    def delete_branch(self, branch: UUID) -> None:
         """Erase the journal and the lease of a branch."""
         self._flush_and_forget()
         key = (self._owner, self._session, branch.bytes)

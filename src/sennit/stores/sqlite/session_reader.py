@@ -19,6 +19,7 @@ from sennit.stores.checksums import (
 )
 from sennit.stores.records.sessions import (
     BranchRecord,
+    LabelRecord,
     MessageRecord,
     SegmentRecord,
     SessionRecord,
@@ -120,6 +121,14 @@ class SessionReader:
         if row is None:
             raise KeyError(number)
         return row
+
+
+def labels(connection: sqlite3.Connection, owner: int, session: int) -> list[LabelRecord]:
+    """Return the labels of a session, oldest first."""
+    return [
+        LabelRecord(id_from_bytes(uid), *row)
+        for uid, *row in connection.execute(sql.LABELS, (owner, session))
+    ]
 
 
 def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> Any:

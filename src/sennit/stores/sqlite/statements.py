@@ -47,12 +47,12 @@ FIND_MESSAGE = """
 ALL_MESSAGES = """
     SELECT no, id, created, body, checksum FROM messages WHERE owner = ? AND session = ?"""
 MESSAGE_BY_NO = "SELECT no, id, created, body, checksum FROM messages WHERE owner = ? AND no = ?"
+MESSAGE_BODY = "SELECT created, body FROM messages WHERE owner = ? AND no = ?"
 DELETE_MESSAGE = "DELETE FROM messages WHERE owner = ? AND no = ?"
 
 ADD_SEGMENT = """
     INSERT INTO segments (owner, session, id, base, start, checksum)
     VALUES (?1, ?2, ?3, ?4, ?5, row_checksum(?3, ?4, ?5)) RETURNING no"""
-FIND_SEGMENT = "SELECT no FROM segments WHERE owner = ? AND session = ? AND id = ?"
 SEGMENT_SIZE = """
     SELECT s.no, s.start, s.start + coalesce(
         (SELECT max(e.pos) + 1 FROM entries e WHERE e.owner = s.owner AND e.segment = s.no), 0)
@@ -72,7 +72,10 @@ SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no
 DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
 MOVE_SEGMENT = """
     UPDATE segments SET id = ?1, base = ?2, start = ?3, checksum = row_checksum(?1, ?2, ?3)
-    WHERE owner = ?4 AND no = ?5"""
+    WHERE owner = ?4 AND session = ?5 AND no = ?6"""
+SET_START = """
+    UPDATE segments SET start = ?1, checksum = row_checksum(id, base, ?1)
+    WHERE owner = ?2 AND session = ?3 AND no = ?4"""
 
 ADD_ENTRY = "INSERT INTO entries (owner, segment, pos, message, checksum) VALUES (?, ?, ?, ?, ?)"
 COPY_ENTRIES = """
@@ -84,32 +87,18 @@ ENTRIES_FROM = """
     WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
 ENTRY_CHECKSUM = "SELECT checksum FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
 ENTRY_IDS = """
-    SELECT m.id FROM entries e JOIN messages m ON m.no = e.message
+    SELECT e.message, m.id FROM entries e JOIN messages m ON m.no = e.message
     WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
-SET_ENTRY_CHECKSUM = """
-    UPDATE entries SET checksum = ? WHERE owner = ? AND segment = ? AND pos = ?"""
+TAKE_ENTRIES = "DELETE FROM entries WHERE owner = ? AND message = ? RETURNING segment, pos"
+DELETE_ENTRIES_FROM = "DELETE FROM entries WHERE owner = ? AND segment = ? AND pos >= ?"
 FIND_ENTRY = """
     SELECT pos FROM entries WHERE owner = ? AND segment = ? AND pos < ? AND message = ?"""
-ENTRIES_OF_MESSAGE = "SELECT segment, pos FROM entries WHERE owner = ? AND message = ?"
-DELETE_ENTRY = "DELETE FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
-# Closing a gap takes two steps: a key must stay unique after each row.
-LIFT_ENTRIES = "UPDATE entries SET pos = -pos WHERE owner = ? AND segment = ? AND pos > ?"
-LOWER_ENTRIES = "UPDATE entries SET pos = -pos - 1 WHERE owner = ? AND segment = ? AND pos < 0"
-MOVE_STARTS = """
-    WITH RECURSIVE above (no, place) AS (
-        SELECT no, :place FROM segments
-        WHERE owner = :owner AND session = :session AND base = :segment AND start > :place
-        UNION
-        SELECT s.no, a.place FROM segments s JOIN above a ON s.base = a.no
-        WHERE s.owner = :owner AND s.session = :session
-    )
-    UPDATE segments SET start = start - 1, checksum = row_checksum(id, base, start - 1)
-    WHERE no IN (SELECT no FROM above) RETURNING no"""
 TOUCH_BRANCHES = """
     UPDATE branches SET version = version + 1
-    WHERE owner = ? AND session = ? AND segment = ?"""
+    WHERE owner = ?1 AND session = ?2 AND (segment IN (SELECT value FROM json_each(?3))
+                                           OR system IN (SELECT value FROM json_each(?4)))"""
 FORGET_SYSTEM = """
-    UPDATE branches SET system = NULL, version = version + 1, checksum = row_checksum(
+    UPDATE branches SET system = NULL, checksum = row_checksum(
         id, name, created, NULL, segment, resources, capabilities, metadata)
     WHERE owner = ? AND session = ? AND system = ?"""
 DELETE_ENTRIES = "DELETE FROM entries WHERE owner = ? AND segment = ?"
@@ -127,15 +116,17 @@ ALL_BRANCHES = f"""
            b.metadata, b.version
     FROM branches b WHERE b.owner = ? AND b.session = ? ORDER BY b.created, b.id"""
 FIND_BRANCH = f"""
-    SELECT b.segment, s.id, {_LENGTH}, b.version, coalesce((
+    SELECT b.segment, s.id, {_LENGTH}, coalesce((
         SELECT checksum FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment
-        ORDER BY e.pos DESC LIMIT 1), 0), b.system
+        ORDER BY e.pos DESC LIMIT 1), 0), b.name, b.version, b.system
     FROM branches b JOIN segments s ON s.no = b.segment
     WHERE b.owner = ? AND b.session = ? AND b.id = ?"""
 # A union, each half of which goes by its key: for an OR, SQLite looks at all branches of a session.
 BRANCHES_LIKE = """
-    SELECT id, name, segment FROM branches WHERE owner = ?1 AND session = ?2 AND id = ?3
-    UNION SELECT id, name, segment FROM branches WHERE owner = ?1 AND session = ?2 AND name = ?4"""
+    SELECT b.id, b.name, s.id FROM branches b JOIN segments s ON s.no = b.segment
+    WHERE b.owner = ?1 AND b.session = ?2 AND b.id = ?3
+    UNION SELECT b.id, b.name, s.id FROM branches b JOIN segments s ON s.no = b.segment
+    WHERE b.owner = ?1 AND b.session = ?2 AND b.name = ?4"""
 CHANGE_BRANCH = """
     UPDATE branches SET system = ?1, segment = ?2, resources = ?3, capabilities = ?4,
                         version = version + 1,

@@ -69,12 +69,11 @@ from sennit.stores.sqlite.connection import (
 )
 from sennit.stores.sqlite.detached import DetachedTable
 from sennit.stores.sqlite.erase import ROWS, has_hidden_session, hide
-from sennit.stores.sqlite.labels import LabelTable
 from sennit.stores.sqlite.runs import JournalReader, last_runs, lease_from, lease_row, starts
 from sennit.stores.sqlite.search import SQLiteSearch
 from sennit.stores.sqlite.search_rows import IndexingFileWriter
-from sennit.stores.sqlite.session_reader import SessionReader, session_from, session_row
-from sennit.stores.sqlite.session_writer import SessionWriter
+from sennit.stores.sqlite.session_reader import SessionReader, labels, session_from, session_row
+from sennit.stores.sqlite.session_writer import SQLiteSessionWriter
 
 _T = TypeVar("_T")
 
@@ -92,26 +91,30 @@ class SQLiteStore(SQLiteSearch, Closing):
         """Open or create the file; raises StoreError for a foreign file or another version."""
         if durability not in ("full", "normal"):
             raise ValidationError(f"durability must be 'full' or 'normal', got {durability!r}.")
-        super().__init__()
         with translated(Path(path)):
             self._path = usable(Path(path))
+            self._log = wal_path_of(self._path)
+            check_header(self._path)
+            create_private(self._path)  # the WAL and shm files inherit its permissions
+            self._file = identity(self._path)
+            self._wal_identity: tuple[int, int] | None = None
+        self._open(durability)
+
+    def _open(self, durability: Durability) -> None:
+        """Connect to the database at `_path`, and create its tables if there are none."""
+        super().__init__()
         self._durability: Durability = durability
         self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
         self._connections: list[sqlite3.Connection] = []
         finalize(self, _close_all, self._connections)  # if nobody calls close()
         self._owners: dict[Owner, int] = {}
-        self._writers: dict[tuple[Owner, UUID], SessionWriter] = {}
+        self._writers: dict[tuple[Owner, UUID], SQLiteSessionWriter] = {}
         self._numbers = count()  # for new messages
         self._data_version = 0  # changes when another connection has written
         self._closed = False
         self._forked = False
         with translated(self._path):
-            self._log = wal_path_of(self._path)
-            check_header(self._path)
-            create_private(self._path)  # the WAL and shm files inherit its permissions
-            self._file = identity(self._path)
-            self._wal_identity: tuple[int, int] | None = None
             self._writer = self._connect()
             self._rows = InsertBuffer(self._writer)
             try:
@@ -198,6 +201,7 @@ class SQLiteStore(SQLiteSearch, Closing):
         self._writer.execute("BEGIN IMMEDIATE")
         self._refuse_if_replaced()
         self._refuse_if_log_replaced()
+        preallocate_wal(self._log)
 
     def _refuse_if_replaced(self) -> None:
         try:
@@ -401,7 +405,7 @@ class SQLiteStore(SQLiteSearch, Closing):
             row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
             if row is None:
                 return []
-            writer = SessionWriter(self._rows, number, row[0], self._numbers)
+            writer = SQLiteSessionWriter(self._rows, number, row[0], self._numbers)
             return writer.erase_removed(before, ROWS)
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
@@ -451,7 +455,6 @@ class SQLiteStore(SQLiteSearch, Closing):
     ) -> list[list[BranchHead]]:
         try:
             self._begin()
-            preallocate_wal(self._log)
             self._drop_stale_writers()
             heads, writers = self._apply_writes(writes, check_existing=check_existing)
             self._flush(writers)
@@ -463,10 +466,10 @@ class SQLiteStore(SQLiteSearch, Closing):
 
     def _apply_writes(
         self, writes: Sequence[Write], *, check_existing: bool
-    ) -> tuple[list[list[BranchHead]], Iterable[SessionWriter]]:
+    ) -> tuple[list[list[BranchHead]], Iterable[SQLiteSessionWriter]]:
         """Apply the changes of writes; return their heads and the writers used."""
         heads: list[list[BranchHead]] = []
-        writers: dict[SessionWriter, None] = {}
+        writers: dict[SQLiteSessionWriter, None] = {}
         owner = session = writer = None
         for write in writes:
             # Most groups are writes to one session, which share these objects.
@@ -474,10 +477,11 @@ class SQLiteStore(SQLiteSearch, Closing):
             if writer is None or not same:
                 owner, session, writer = write.owner, write.session, self._writer_for(write)
                 writers[writer] = None
-            heads.append(writer.apply(write.changes, check_existing=check_existing))
+            writer.check_existing = check_existing
+            heads.append(writer.apply(write.changes))
         return heads, writers
 
-    def _flush(self, writers: Iterable[SessionWriter]) -> None:
+    def _flush(self, writers: Iterable[SQLiteSessionWriter]) -> None:
         """Flush the insert buffer and update the sessions' `updated`."""
         self._rows.flush()
         self._rows.flush_journals()
@@ -501,7 +505,8 @@ class SQLiteStore(SQLiteSearch, Closing):
                 try:
                     self._drop_stale_writers()
                     writer = self._writer_for(write)
-                    results.append(writer.apply(write.changes, check_existing=True))
+                    writer.check_existing = True
+                    results.append(writer.apply(write.changes))
                     self._flush([writer])
                 except SennitError as error:
                     connection.execute("ROLLBACK TO one")
@@ -511,14 +516,13 @@ class SQLiteStore(SQLiteSearch, Closing):
                 connection.execute("RELEASE one")
         return results
 
-    def _writer_for(self, write: Write) -> SessionWriter:
+    def _writer_for(self, write: Write) -> SQLiteSessionWriter:
         """Return the cached or a new writer for a write's session; raises NotFoundError."""
         key = (write.owner, write.session)
         writer = None if write.create else self._writers.get(key)
         if writer is None:
             owner, session = self._session_key(write)
-            empty = write.create is not None
-            writer = SessionWriter(self._rows, owner, session, self._numbers, empty=empty)
+            writer = SQLiteSessionWriter(self._rows, owner, session, self._numbers)
             self._writers[key] = writer
         return writer
 
@@ -629,7 +633,7 @@ class SQLiteStore(SQLiteSearch, Closing):
         with self._snapshot() as connection:
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
-            return LabelTable(connection, number, row[0]).all()
+            return labels(connection, number, row[0])
 
     def starts(
         self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
