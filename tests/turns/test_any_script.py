@@ -131,7 +131,7 @@ def wire(google_sdk: None) -> Iterator[Wire]:
 
 
 @pytest.mark.timeout(240)  # the SDKs of three providers take long to import
-@settings(max_examples=6)
+@settings(max_examples=settings().max_examples // 8)
 @given(script=scripts())
 def test_every_provider_is_sent_what_it_accepts(wire: Wire, script: Script) -> None:
     talk = Played(script).talk
