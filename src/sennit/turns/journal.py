@@ -1,7 +1,8 @@
 """The journal of a run: a write-ahead log whose events are durable before they are published.
 
 Events that arrive during a write are batched into the next one, so a fast model costs a few writes
-instead of one per token. A rewrite of the branch is a batch of its own.
+instead of one per token. Without a store, events are published at once. A rewrite of the branch is
+a batch of its own.
 
 The start of a tool call is claimed in the write that records it. If a run on another branch was
 faster, the store refuses the write; a warning replaces the event, and `refused` has the call.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from asyncio import Event, Task, create_task
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
@@ -125,7 +127,12 @@ class Journal:
         self._batches.append(batch)
         if self._writer is None and self._error is None:
             self._idle.clear()
-            self._writer = create_task(self._write_all())
+            work = self._write_all()
+            if self._runs.is_stored:
+                self._writer = create_task(work)
+            else:  # nothing in it waits; a task would make a delta cost a third more
+                with suppress(StopIteration):
+                    work.send(None)
 
     async def _write_all(self) -> None:
         try:
