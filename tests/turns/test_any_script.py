@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from sennit.messages.prompt.repair import repair
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.models.providers.model import connect
+from sennit.services.models.reply import CallDelta, Finished, ReasoningDelta, TextDelta
 from sennit.services.models.request import ModelRequest
 from sennit.testing import run_instantly
 from sennit.turns.events import RunEnded
@@ -72,7 +74,17 @@ def test_any_script_leaves_a_history_that_can_go_on(script: Script) -> None:
     accepting.openai(to_model_messages(talk.session.messages, talk.branch))
 
 
-@given(scripts(undisturbed=True))
+_HALVES = st.sampled_from(["\ud83d", "\ude00", "a\ud83d", "\ude00b", "c"])
+_PIECES = st.one_of(
+    _HALVES.map(TextDelta), _HALVES.map(ReasoningDelta), st.builds(CallDelta, st.integers(0, 1))
+)
+
+
+@given(
+    st.lists(_PIECES, max_size=8).map(lambda pieces: Script([[*pieces, Finished("stop")]]))
+    | scripts(undisturbed=True)
+)
+@example(Script([[TextDelta("half \ud83d"), TextDelta("\ude00 of it"), Finished("stop")]]))
 def test_any_script_comes_to_the_same_in_every_view(script: Script) -> None:
     def fresh() -> Talk:
         talk = Talk(tools=tools())

@@ -105,25 +105,21 @@ class ReplyBuilder:
         )
         self._items: list[_TextItem | _CallItem] = []
         self._calls: dict[int, _CallItem] = {}
+        self._half = ""  # a high surrogate at the end of the last delta
+        self._half_is_reasoning = False
         self.finished: Finished | None = None
         self.requests: list[Message] = []
         """The tool calls of the reply, once it has ended."""
 
     def feed(self, delta: Delta) -> None:
         """Process the next delta."""
-        if isinstance(delta, TextDelta):
+        if isinstance(delta, TextDelta | ReasoningDelta):
             if delta.text:
-                item, text = self._text_item(), replace_invalid(delta.text)
-                item.text.append(text)
-                self._listener.on_delta(item.id, text, reasoning=False)
-        elif isinstance(delta, ReasoningDelta):
-            if delta.text:
-                item, text = self._text_item(thinking=True), replace_invalid(delta.text)
-                item.reasoning.append(text)
-                self._listener.on_delta(item.id, text, reasoning=True)
+                self._feed_text(delta.text, reasoning=isinstance(delta, ReasoningDelta))
         elif isinstance(delta, CallDelta):
             self._feed_call(delta)
         else:
+            self._publish_half()
             self.finished = delta
             if not self.needs_review:
                 self._complete(delta)
@@ -155,6 +151,27 @@ class ReplyBuilder:
         for delta in reply.deltas():
             self.feed(delta)
 
+    def _feed_text(self, text: str, *, reasoning: bool) -> None:
+        """Publish more text, except half a character at its end: the next delta may complete it."""
+        if reasoning is not self._half_is_reasoning:
+            self._publish_half()
+        text, self._half, self._half_is_reasoning = self._half + text, "", reasoning
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        self._publish(text, reasoning=reasoning)
+
+    def _publish_half(self) -> None:
+        half, self._half = self._half, ""
+        if half:
+            self._publish(half, reasoning=self._half_is_reasoning)
+
+    def _publish(self, text: str, *, reasoning: bool) -> None:
+        item = self._text_item(thinking=reasoning)
+        if text:
+            text = replace_invalid(text)
+            (item.reasoning if reasoning else item.text).append(text)
+            self._listener.on_delta(item.id, text, reasoning=reasoning)
+
     def _text_item(self, *, thinking: bool = False) -> _TextItem:
         """Return the growing text; reasoning after an answer starts another one."""
         last = self._items[-1] if self._items else None
@@ -167,6 +184,7 @@ class ReplyBuilder:
     def _feed_call(self, delta: CallDelta) -> None:
         call = self._calls.get(delta.index)
         if call is None:
+            self._publish_half()
             call = self._calls[delta.index] = _CallItem()
             self._items.append(call)
         call.call_id = call.call_id or delta.id
@@ -189,6 +207,7 @@ class ReplyBuilder:
 
         Text that policies have not reviewed is never kept.
         """
+        self._publish_half()
         for item in self._items:
             if isinstance(item, _TextItem):
                 if keep and not self.needs_review:
