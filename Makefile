@@ -93,10 +93,17 @@ quick-tests: setup
 all-tests: setup
 	$(PYTEST) --hypothesis-profile=thorough --timeout=300
 
-.PHONY: docs
-docs: setup ## Generate docs/cli.md and docs/reference.md from the code
+.PHONY: docs reference
+docs: reference .venv-docs/.synced ## Build the documentation into site/ and check its links
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+
+reference: setup ## Generate docs/cli.md and docs/reference from the code
 	$(BIN)/python -m scripts.cli_page
 	$(BIN)/python -m scripts.reference
+
+.venv-docs/.synced: pyproject.toml uv.lock | setup
+	UV_PROJECT_ENVIRONMENT=$(@D) $(UV) sync --frozen --only-group docs $(WITH)
+	@touch $@
 
 .PHONY: promises
 promises: setup ## List the tests behind each promise of docs/reliability.md and docs/security.md
@@ -134,5 +141,5 @@ bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
-	rm -rf .artifacts .venv .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .artifacts .venv .venv-docs .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

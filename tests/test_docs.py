@@ -16,7 +16,8 @@ from opentelemetry.util._once import Once
 from scripts import reference
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]*))?\)")
 _BLOCK = re.compile(r"^(`{3,})(\w+)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 
 
@@ -30,7 +31,7 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_examples_of_a_page_run_as_written(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,14 +55,40 @@ def test_there_are_examples_to_run() -> None:
     assert sum(language == "python" for page in PAGES for language, _, _ in blocks(page)) >= 10
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_every_link_between_pages_leads_to_a_file_and_a_heading() -> None:
+    pages = {page.resolve(): _without_code(page) for page in [*ROOT.glob("*.md"), *PAGES]}
+    broken = [
+        f"{page.relative_to(ROOT)} links to {file}#{heading or ''}"
+        for page, text in pages.items()
+        for file, heading in _LINK.findall(text)
+        if not (target := (page.parent / file if file else page).resolve()).exists()
+        or (heading and heading not in _headings(pages[target]))
+    ]
+    assert not broken
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    listed = re.findall(r"([\w./-]+\.md)$", navigation, re.MULTILINE)
+    docs = ROOT / "docs"
+    assert sorted(listed) == sorted(
+        page.relative_to(docs).as_posix() for page in docs.rglob("*.md")
+    ), "give the page a place in mkdocs.yml"
+
+
+def _without_code(page: Path) -> str:
+    return re.sub(r"^(`{3,})\w*\n.*?^\1$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def _headings(text: str) -> set[str]:
+    """Return the anchors of the headings as GitHub and the site make them."""
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_reference_lists_what_is_there() -> None:
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs`"
+    written = {page: page.read_text(encoding="utf-8") for page in reference.FOLDER.glob("*.md")}
+    assert written == reference.pages(), "run `make reference`"
 
 
 def test_every_documented_import_is_exported_by_the_module_it_names() -> None:

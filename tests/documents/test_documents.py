@@ -1,4 +1,4 @@
-"""docs/documents.md names what there is: names of ours, and tests of the documents."""
+"""docs/internals/documents.md names what there is: names of ours, and tests of the documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sennit
 import sennit.learning.dspy as dspy_names
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "documents.md"
+PAGE = HERE.parent.parent / "docs" / "internals" / "documents.md"
 _ROW = re.compile(r"^\| (.+?) \| `(test_\w+)` \|$", re.MULTILINE)
 _FILE = re.compile(r"tests/documents/(test_\d+_\w+\.py)")
 
