@@ -32,6 +32,8 @@ def test_no_docstring_begins_with_a_question_word() -> None:
 def test_no_public_class_name_means_two_things() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path, tree in MODULES.items():
+        if path.is_relative_to(SOURCE / "compat"):  # where the names are those of other systems
+            continue
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(SOURCE)))

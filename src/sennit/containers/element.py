@@ -42,11 +42,16 @@ class Element:
         self,
         *,
         id: UUID | str | None = None,
-        created_at: datetime | None = None,
+        created_at: datetime | str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raise ValidationError for a string that is no UUID or a datetime without time zone."""
+        """Take an ISO string as a time, too.
+
+        Raises ValidationError for a string that is no UUID or a datetime without time zone.
+        """
         self._id = new_id() if id is None else _as_uuid(id)
+        if isinstance(created_at, str):
+            created_at = from_iso(created_at)
         self._created = now_us() if created_at is None else from_datetime(created_at)
         self._metadata = NO_METADATA if metadata is None else read_only(metadata)
 

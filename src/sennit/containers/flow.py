@@ -45,7 +45,7 @@ class Flow(Element, Generic[E, P]):
         name: str | None = None,
         *,
         id: UUID | str | None = None,
-        created_at: datetime | None = None,
+        created_at: datetime | str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Raise as add_item and add_progression do, and ValidationError for an empty name."""

@@ -51,7 +51,7 @@ class Pile(Element, Generic[T]):
         *,
         item_type: type[T] | None = None,
         id: UUID | str | None = None,
-        created_at: datetime | None = None,
+        created_at: datetime | str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Raise ExistsError for a duplicate id, InvalidTypeError for an item of a wrong type."""

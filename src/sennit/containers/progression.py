@@ -75,7 +75,7 @@ class Progression(Element):
         name: str | None = None,
         *,
         id: UUID | str | None = None,
-        created_at: datetime | None = None,
+        created_at: datetime | str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Raise ValidationError for an empty name or an entry that is no id."""

@@ -299,8 +299,7 @@ def _examples_from(branch: Branch, first: int) -> Iterator[Example]:
         start = _instruction_at_or_before(branch, first)
         ids = tail.between(start, tail.total)
         messages = session.messages.pick(ids)
-        system = branch.system
-    system_id = None if system is None else system.id
+        system_id = branch.system_id
     for begin, end in _spans(messages):
         if start + end > first:
             segment = tail.segment_at(start + begin)

@@ -78,7 +78,7 @@ class Message(Element, key="content"):
         sender: SenderRecipient | None = None,
         recipient: SenderRecipient | None = None,
         id: UUID | str | None = None,
-        created_at: datetime | None = None,
+        created_at: datetime | str | None = None,
         metadata: Mapping[str, Any] | None = None,
         **unknown: Never,
     ) -> None:

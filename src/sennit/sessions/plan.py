@@ -153,7 +153,7 @@ class AppendPlan(Plan[_R]):
         if (main := session.branches.named.get(DEFAULT_BRANCH)) is not None:
             return [main]
         if session.pending_default is None:
-            session.pending_default = Branch(
+            session.pending_default = session.branch_type(
                 session, DEFAULT_BRANCH, tail=Segment(), system=None, grants=UNFENCED
             )
             self._creates = True
@@ -233,7 +233,7 @@ class BranchPlan(Plan[Branch]):
 
         A `lease` for its first run is acquired in the same write.
         """
-        draft = Branch(
+        draft = session.branch_type(
             session,
             name or stem,
             tail=Segment() if tail is None else tail,

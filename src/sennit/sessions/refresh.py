@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit import clock
-from sennit.sessions.branch import Branch
 from sennit.sessions.grants import Grants
 from sennit.sessions.records import merge_segments
 from sennit.sessions.segments import Segment
@@ -102,7 +101,7 @@ def _apply_branch(session: SessionCore, record: BranchRecord, tail: Segment) -> 
     branch = session.branches.by_key(record.id.int)
     if branch is None:
         branch = session.branches.include_draft(
-            Branch(
+            session.branch_type(
                 session,
                 record.name,
                 tail=tail,

@@ -84,7 +84,7 @@ class _RewritePlan(Plan["Branch | None"]):
         put = (message.id for message in rewrite.put)
         self._tail = Segment([*retained, *put, *tail.between(length, tail.total)])
         if rewrite.aside is not None:
-            self.result = Branch(
+            self.result = self.session.branch_type(
                 self.session,
                 self.session.branches.free_name(None, f"{branch.name}_above"),
                 tail=tail.fork(length),

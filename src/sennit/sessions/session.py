@@ -17,7 +17,17 @@ from functools import cached_property
 from itertools import chain
 from threading import RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    cast,
+    overload,
+)
 from uuid import UUID
 
 from sennit import clock
@@ -76,6 +86,11 @@ _FORK_NUMBER = re.compile(r"_fork_\d+$")
 class SessionCore(Element):
     """Messages, and branches over them; thread-safe."""
 
+    branch_type: ClassVar[type[Branch]] = Branch
+    """The class of its branches; a subclass may add names, but keeps the behaviour."""
+    message_pile_type: ClassVar[type[MessagePile]] = MessagePile
+    """The class of `messages`."""
+
     def __init__(
         self,
         user: SenderRecipient = "user",
@@ -94,7 +109,7 @@ class SessionCore(Element):
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self.lock = RLock()
-        self._messages = MessagePile(self)
+        self._messages = self.message_pile_type(self)
         self._branches = BranchPile(self)
         self.repository: Repository = DetachedRepository(self)
         """Reads and writes what is not in memory."""
@@ -272,7 +287,8 @@ class SessionCore(Element):
 
     def get_branch_system(self, branch: BranchRef) -> Message | None:
         """Return the system message of a branch, if it has one."""
-        return self.get_branch(branch).system
+        uid = self.get_branch(branch).system_id
+        return None if uid is None else self.messages.get(uid)
 
     def set_branch_system(self, branch: BranchRef, system: Message | UUID | str | None) -> None:
         """Set or remove the system message of a branch; the history stays as it is."""
@@ -296,7 +312,7 @@ class SessionCore(Element):
     def ensure_branch_system(self, branch: BranchRef, system: Message | str) -> None:
         """Set the system message of a branch unless it already has the same content."""
         with self.lock:
-            message, current = self._resolve_system(system), self.get_branch(branch).system
+            message, current = self._resolve_system(system), self.get_branch_system(branch)
             assert message is not None
             if current is None or not current.content.says_the_same(message.content):
                 self.set_branch_system(branch, message)

@@ -74,7 +74,7 @@ def nothing_to_answer(branch: Branch) -> str | None:
             f"All that was said on branch {branch.name!r} was archived by a commit, so there is "
             f"nothing to answer; say something new first."
         )
-    system = branch.system
+    system = branch.session.get_branch_system(branch)
     if system is not None and not system.content.empty:
         return None
     return f"Nobody has said anything on branch {branch.name!r}; say something."

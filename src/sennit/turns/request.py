@@ -148,7 +148,9 @@ class Request:
         content.
         """
         new_system, session = self.system, self.branch.session
-        if new_system is Unset or _text_of(new_system) == _text_of(self.branch.system):
+        if new_system is Unset or _text_of(new_system) == _text_of(
+            session.get_branch_system(self.branch)
+        ):
             return
         set_system = partial(session.set_branch_system, self.branch, new_system)
         await finish_uncancelled(session.repository.read(set_system))

@@ -42,8 +42,8 @@ async def greet(run: Run, run_loop: RunLoop) -> None:
 
 def _insert_before_open_turn(run: Run, messages: tuple[Message, ...]) -> Rewrite | None:
     """Return the rewrite that inserts messages before the open turn; None to append them."""
-    system = run.request.branch.system
-    history = [message for message in run.request.branch.messages if message is not system]
+    branch = run.request.branch
+    history = [message for message in branch.messages if message.id != branch.system_id]
     start = open_turn_start(history)
     if all(message.content.empty for message in history[start:]):
         return None
@@ -55,8 +55,8 @@ async def make_room(run: Run, run_loop: RunLoop) -> None:
     long.
     """
     await run.journal.flush_messages()
-    system = run.request.branch.system
-    history = [message for message in prompt_messages(run.request.branch) if message is not system]
+    branch = run.request.branch
+    history = [message for message in prompt_messages(branch) if message.id != branch.system_id]
     upto: int | None = open_turn_start(history)
     outcome = None
     while upto:

@@ -90,7 +90,7 @@ class _SpecialPrompt:
     def of(cls, turn: SpecialTurn, request: Request, upto: int | None) -> _SpecialPrompt:
         branch = request.branch
         with branch.session.lock:
-            messages, system = prompt_messages(branch), branch.system
+            messages, system = prompt_messages(branch), branch.session.get_branch_system(branch)
         above = _history_above(
             turn, [message for message in messages if message is not system], upto
         )
