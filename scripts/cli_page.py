@@ -13,6 +13,7 @@ from typing import Any
 import typer.main
 
 from sennit.cli.app import app
+from sennit.cli.help import default_of, name_of, usage_name, value_name
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 _HEADER = """\
@@ -77,7 +78,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
         if not parameter.hidden and parameter.name != "help"
     ]
     arguments = " ".join(
-        _metavar(parameter) for parameter in shown if parameter.param_type_name == "argument"
+        usage_name(parameter) for parameter in shown if parameter.param_type_name == "argument"
     )
     yield f"```text\n{' '.join(filter(None, (name, '[OPTIONS]', arguments)))}\n```\n"
     yield "| | |\n|---|---|"
@@ -85,28 +86,17 @@ def _section(name: str, command: Any) -> Iterator[str]:
     yield ""
 
 
-def _metavar(parameter: Any) -> str:
-    if parameter.metavar:
-        return parameter.metavar
-    if parameter.param_type_name == "option":
-        return parameter.opts[0].lstrip("-").upper()
-    return parameter.name.upper() if parameter.required else f"[{parameter.name.upper()}]"
-
-
 def _name_cell(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return _cell(f"`{_metavar(parameter)}`")
+        return _cell(f"`{name_of(parameter)}`")
     names = " / ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
-    return names if parameter.is_flag else _cell(f"{names} `{_metavar(parameter)}`")
+    return names if parameter.is_flag else _cell(f"{names} `{value_name(parameter)}`")
 
 
 def _description(parameter: Any) -> str:
-    help_text = _cell(" ".join((parameter.help or "").split()))
-    default = parameter.default
-    plain = isinstance(default, (str, int, float)) and not isinstance(default, bool)
-    if plain and parameter.param_type_name == "option":
-        return f"{help_text} Default: `{default}`.".strip()
-    return help_text
+    text = _cell(" ".join((parameter.help or "").split()))
+    default = default_of(parameter)
+    return text if default is None else f"{text} Default: `{default}`.".strip()
 
 
 def _cell(text: str) -> str:

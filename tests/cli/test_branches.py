@@ -71,12 +71,12 @@ def test_two_branches_are_compared(store: str) -> None:
         client.session("rope").add_message("assistant", "A sheet bend.", branches="other")
     assert run(store, "diff", "rope", "main", "other").stdout == (
         "main and other share 1 message.\n"
-        "  user: Name a knot.\n"
+        "  1 user: Name a knot.\n"
         "main has 2 messages since:\n"
-        "  assistant: A bowline.\n"
-        "  user: Another.\n"
+        "  2 assistant: A bowline.\n"
+        "  3 user: Another.\n"
         "other has 1 message since:\n"
-        "  assistant: A sheet bend.\n"
+        "  2 assistant: A sheet bend.\n"
     )
     found = told(store, "diff", "rope", "main", "other")
     assert (found["common"], found["a"]["branch"], len(found["a"]["since"])) == (1, "main", 2)
@@ -87,8 +87,8 @@ def test_two_branches_are_compared(store: str) -> None:
     ("arguments", "why"),
     [
         (["fork", "rop"], "There is no session 'rop'. Did you mean rope?"),
-        (["fork", "rope", "--at", "4"], "--at counts from 1, and 'main' has 3 messages; got 4."),
-        (["fork", "rope", "--at", "0"], "--at counts from 1, and 'main' has 3 messages; got 0."),
+        (["fork", "rope", "--at", "4"], "Branch 'main' has 3 messages, numbered from 1; got '4'"),
+        (["fork", "rope", "--at", "0"], "Branch 'main' has 3 messages, numbered from 1; got '0'"),
         (["fork", "rope", "--at", "x"], "Branch 'main' has no message 'x'"),
         (["fork", "rope", "--name", "main"], "There is already a branch named 'main'"),
         (["rename", "rope", "main", "other"], "fork it under the name 'other' instead"),
@@ -110,7 +110,7 @@ def test_a_diff_indents_every_line_of_a_message(store: str) -> None:
         session = client.session("rope")
         session.add_message("assistant", "One:\n\ntwo", branches="b")
     shown = run(store, "diff", "rope", "main", "b").stdout
-    assert "  assistant: One:\n\n  two\n" in shown
+    assert "  2 assistant: One:\n\n  two\n" in shown
 
 
 def test_show_fork_and_tree_have_the_same_numbers_also_with_a_system_message(store: str) -> None:

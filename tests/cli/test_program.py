@@ -55,12 +55,16 @@ def test_the_version_is_told() -> None:
 
 
 def test_sessions_are_listed(store: str) -> None:
-    assert run("ls", "--store", store).stdout.endswith("  rope\n")
+    assert run("ls", "--store", store).stdout.endswith(
+        "  rope  2 messages  Name a knot … A bowline.\n"
+    )
     assert [one["name"] for one in told("ls", "ro", "--store", store)] == ["rope"]
     assert told("ls", "zzz", "--store", store) == []
     with sennit.open(store) as client:
         client.session("rope").describe({"title": "Knots\nand bends"})
-    assert run("ls", "bends", "--store", store).stdout.endswith("  rope  Knots and bends\n")
+    assert run("ls", "bends", "--store", store).stdout.endswith(
+        "  rope  2 messages  Knots and bends … A bowline.\n"
+    )
     assert [one["title"] for one in told("ls", "--store", store)] == ["Knots\nand bends"]
 
 
@@ -246,7 +250,7 @@ def test_find_shows_what_fits_and_where_it_stands(store: str) -> None:
     ran = run("find", "which knots", "--store", store)
     assert ran.exit_code == 0
     assert "Name a knot" in ran.stdout
-    assert "viking://session/rope/messages.jsonl" in ran.stdout
+    assert "      sennit show rope --message 1\n" in ran.stdout
 
 
 def test_find_tells_programs_everything(store: str) -> None:
@@ -401,8 +405,8 @@ def test_another_message_is_judged_by_its_id(store: str) -> None:
     [
         (["rope", "good"], "got 'good'"),
         (["rope", "nan"], "finite number"),
-        (["rope", "up", "--message", "7"], "There is no message '7'"),
-        (["rope", "up", "--message", "0" * 32], "There is no message '000"),
+        (["rope", "up", "--message", "7"], "has 2 messages, numbered from 1; got '7'"),
+        (["rope", "up", "--message", "0" * 32], "has no message '000"),
         (["rop", "up"], "Did you mean rope?"),
     ],
 )

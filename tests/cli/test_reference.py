@@ -38,7 +38,13 @@ def test_every_command_tells_what_it_does_and_speaks_json(name: str) -> None:
     assert command.help
     options = {option for one in command.params for option in one.opts}
     assert ("--json" in options) == (name not in GIVE_NOTHING)
-    assert all(one.help for one in command.params if one.name != "ignore_case")
+    assert all(one.help for one in command.params)
+
+
+@pytest.mark.parametrize("name", dict(commands()))
+def test_help_names_values_as_a_person_would(name: str) -> None:
+    text = CliRunner().invoke(app, [*name.split(), "--help"]).stdout
+    assert not any(sign in text for sign in ("<", "[[", "{S", "list[", " range")), text
 
 
 def test_help_shows_the_first_steps() -> None:

@@ -22,13 +22,16 @@ from sennit.cli import (
     export,
     fs,
     label,
+    maintenance,
     memory,
     models,
+    resume,
     serve,
     sessions,
     token,
 )
 from sennit.cli.chat import chat
+from sennit.cli.help import CommandGroup
 from sennit.cli.text import clean
 from sennit.cli.worker import worker
 from sennit.errors import MissingExtraError, SennitError
@@ -70,27 +73,28 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-app = typer.Typer(
-    cls=_Program,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = CommandGroup(cls=_Program, pretty_exceptions_enable=False)
 # In the order of the help page: chat, read, branch, memory, export, serve, maintain.
 app.command()(chat)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
+app.command("title")(sessions.title)
 app.command("fork")(branches.fork)
 app.command("rename")(branches.rename)
 app.command("diff")(branches.diff)
+app.command("resume")(resume.resume)
+app.command("approve")(resume.approve)
+app.command("deny")(resume.deny)
 app.command("find")(sessions.find)
 app.command("commit")(memory.commit)
 app.add_typer(memory.app, name="memory")
 app.add_typer(fs.app, name="fs")
 app.command("export")(export.export)
 app.command("import")(export.import_)
-app.command("purge")(sessions.purge)
+app.command("backup")(maintenance.backup)
+app.command("rm")(maintenance.rm)
+app.command("purge")(maintenance.purge)
 app.command("label")(label.label)
 app.command("score")(label.score)
 app.command("serve")(serve.serve)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from shlex import quote
 from textwrap import indent
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,13 +17,12 @@ from sennit.cli.targets import (
     StoreOption,
     find_branch,
     find_branch_or_latest,
+    find_message,
     find_session,
     open_store,
 )
 from sennit.cli.text import emit, message_text, note, pluralize
-from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.message import Message
-from sennit.sessions.branch import Branch
 
 
 def diff(
@@ -36,16 +36,16 @@ def diff(
     with open_store(store) as client:
         session = find_session(client, name)
         result = session.diff(find_branch(session, a), find_branch(session, b))
-    sides = [(result.a.name, result.since_a), (result.b.name, result.since_b)]
+        sides = [(side.name, since, len(side) - len(since)) for side, since in result.sides]
     lines = [f"{result.a.name} and {result.b.name} share {_messages(result.common)}."]
     if result.ancestor is not None:
-        lines.append(_indented(result.ancestor))
+        lines.append(_indented(sides[0][2], result.ancestor))
     if not result.same_system:
         lines.append("Their system messages differ.")
-    for branch_name, since in sides:
+    for branch_name, since, shared in sides:
         lines.append(f"{branch_name} has {_messages(len(since))} since{':' if since else '.'}")
-        lines += map(_indented, since)
-    added = [{"branch": side, "since": [m.to_dict() for m in since]} for side, since in sides]
+        lines += (_indented(shared + at, message) for at, message in enumerate(since, 1))
+    added = [{"branch": side, "since": _numbered(since, shared)} for side, since, shared in sides]
     value = {
         "session": name,
         "common": result.common,
@@ -65,7 +65,8 @@ def fork(
         typer.Option(metavar="NUMBER|ID", help="Last message to include (default: all)."),
     ] = None,
     new_name: Annotated[
-        str | None, typer.Option("--name", help="Name of the new branch (default: generated).")
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Name of the new branch (default: generated)."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -78,7 +79,7 @@ def fork(
         session = find_session(client, name)
         source = find_branch_or_latest(session, branch)
         forked = source.fork(
-            at=None if at is None else _fork_point(source, at), name=new_name, system=True
+            at=None if at is None else find_message(source, at), name=new_name, system=True
         )
         count = len(forked)
     value = {
@@ -113,22 +114,12 @@ def rename(
     emit(as_json, value, [f"{old} is now {target.name}."])
 
 
-def _fork_point(branch: Branch, at: str) -> int | str:
-    """Return the index or id of the message that `--at` names, by its number or its id."""
-    if not at.isdecimal():
-        if at not in branch:
-            problem = f"Branch {branch.name!r} has no message {at!r}"
-            raise NotFoundError(f"{problem}; run sennit show --json to list the ids.")
-        return at
-    number = int(at)
-    if not 1 <= number <= len(branch):
-        count = _messages(len(branch))
-        raise ValidationError(f"--at counts from 1, and {branch.name!r} has {count}; got {at}.")
-    return number - 1
+def _numbered(messages: Iterable[Message], shared: int) -> list[dict[str, Any]]:
+    return [{"number": shared + at, **message.to_dict()} for at, message in enumerate(messages, 1)]
 
 
-def _indented(message: Message) -> str:
-    return indent(f"{message.role.value}: {message_text(message)}", "  ")
+def _indented(number: int, message: Message) -> str:
+    return indent(f"{number} {message.role.value}: {message_text(message)}", "  ")
 
 
 def _messages(number: int) -> str:

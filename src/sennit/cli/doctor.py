@@ -15,7 +15,7 @@ from sennit import settings
 from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.targets import JsonOption, StoreOption, is_missing
-from sennit.cli.text import emit
+from sennit.cli.text import emit, working
 from sennit.errors import SennitError
 from sennit.stores.database_url import redact_url
 
@@ -73,7 +73,7 @@ def _check_store(address: str, *, repair: bool) -> _StoreReport:
     if is_missing(address):
         return _StoreReport("does not exist yet; sennit chat creates it")
     try:
-        with open_client(address) as client:
+        with open_client(address) as client, working("Checking the store…"):
             findings = tuple(client.doctor(repair=repair))
             notes = tuple(client.store_notes())
     except SennitError as error:

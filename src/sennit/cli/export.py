@@ -22,21 +22,27 @@ def export(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A new file (.zip; .jsonl or .parquet with --format), or a new folder."
+            metavar="PATH",
+            help="A new file (.zip; .jsonl or .parquet with --format), or a new folder.",
         ),
     ],
     sessions: SessionsArgument = None,
     format: Annotated[
-        str, typer.Option(help=f"{ARCHIVE} (for `sennit import`), or: {', '.join(FORMATS)}.")
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help=f"{ARCHIVE} (for `sennit import`), or: {', '.join(FORMATS)}.",
+        ),
     ] = ARCHIVE,
     min_score: Annotated[
-        float | None, typer.Option(help="Skip answers with a lower score.")
+        float | None, typer.Option(metavar="N", help="Skip answers with a lower score.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also skip everything after such an answer.")
     ] = False,
     by: Annotated[
-        str | None, typer.Option(help="Use only scores by this judge (default: all).")
+        str | None,
+        typer.Option(metavar="NAME", help="Use only scores by this judge (default: all)."),
     ] = None,
     split: Annotated[
         str | None,
@@ -76,13 +82,20 @@ def export(
         for name, file in files.items()
     )
     emit(as_json, {"sessions": session_count, "files": listed, **more}, lines)
+    if format == ARCHIVE and not as_json:
+        note(
+            "Memories are not in an archive: sennit backup FILE copies everything, and sennit fs "
+            "export FOLDER viking://user/memories exports the memories alone."
+        )
     for reason, count in left_out.items():
         if not as_json:
             note(f"skipped: {count} ({reason})")
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="An archive written by `sennit export`.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="An archive written by `sennit export`.")
+    ],
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,25 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import MofNCompleteColumn
 
+from sennit.cli.help import CommandGroup
 from sennit.cli.targets import JsonOption, StoreOption, open_store
-from sennit.cli.text import clean, emit, pluralize, progress_bar
+from sennit.cli.text import clean, emit, pluralize, progress_bar, working
 
 if TYPE_CHECKING:
     from sennit.memory.files.entry import FileEntry
 
-app = typer.Typer(
-    no_args_is_help=True, help="Browse and edit stored data as files.", rich_markup_mode=None
-)
+app = CommandGroup(help="Browse and edit stored data as files.")
 
 _ROOT = "viking://"
 FolderArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="[URI]", help="A folder, such as viking://user/memories (default: all)."
-    ),
+    typer.Argument(metavar="URI", help="A folder, such as viking://user/memories (default: all)."),
 ]
 
 
@@ -46,7 +42,7 @@ def ls(uri: FolderArgument = _ROOT, store: StoreOption = None, as_json: JsonOpti
 @app.command("tree")
 def tree(
     uri: FolderArgument = _ROOT,
-    depth: Annotated[int | None, typer.Option(min=1, help="Maximum depth.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum depth.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -77,7 +73,9 @@ def cat(
 def grep(
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A regular expression.")],
     uri: FolderArgument = _ROOT,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i")] = False,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help="Ignore upper and lower case.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -114,7 +112,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Import a folder from disk; an edited file becomes a new version."""
-    with open_store(store) as client, Console(stderr=True).status("Reading…"):
+    with open_store(store) as client, working("Reading…"):
         counts = asdict(client.fs.import_(path, uri))
     emit(as_json, counts, [", ".join(f"{count} {outcome}" for outcome, count in counts.items())])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from sennit.cli.targets import (
     SessionsArgument,
     StoreOption,
     find_branch_or_latest,
+    find_message,
     find_session,
     open_store,
 )
@@ -37,17 +39,21 @@ def label(
     verdict: Annotated[
         str | None,
         typer.Argument(
-            metavar="[up|down|SCORE|none]",
+            metavar="up|down|SCORE|none",
             help="A thumb, a number, or none to remove the label. Without it, list the labels."
             " Put a negative number after `--`.",
         ),
     ] = None,
     message: Annotated[
-        str | None, typer.Option(metavar="ID", help="Message to label (default: the last answer).")
+        str | None,
+        typer.Option(metavar="NUMBER|ID", help="Message to label (default: the last answer)."),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(help=f"Name of the judge (default: {_DEFAULT_JUDGE}; all when listing)."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Name of the judge (default: {_DEFAULT_JUDGE}; all when listing).",
+        ),
     ] = None,
     branch: BranchOption = None,
     store: StoreOption = None,
@@ -57,7 +63,7 @@ def label(
     with open_store(store) as client:
         session = find_session(client, name)
         target_branch = find_branch_or_latest(session, branch)
-        chosen = None if message is None else _find_message(session, message)
+        chosen = None if message is None else _find_message(session, target_branch, message)
         if verdict is None:
             messages = {item.id: item for item in ([chosen] if chosen else target_branch.messages)}
             labels = [label for label in session.labels(by=by) if label.message in messages]
@@ -93,17 +99,11 @@ def _parse_score(verdict: str) -> float:
         raise ValidationError(message) from None
 
 
-def _find_message(session: Session, id: str) -> Message:
-    try:
-        message = session.messages.get(UUID(id), None)
-    except ValueError:
-        message = None
-    if message is None:
-        text = (
-            f"There is no message {short_repr(clean(id))}; run sennit show --json to list the ids."
-        )
-        raise NotFoundError(text)
-    return message
+def _find_message(session: Session, branch: Branch, number_or_id: str) -> Message:
+    """Return a message of the branch by its number, or of any branch by its id."""
+    with suppress(ValueError, NotFoundError):
+        return session.messages.get(UUID(number_or_id))
+    return branch.messages[find_message(branch, number_or_id)]
 
 
 def _last_answer(branch: Branch) -> Message:
@@ -133,7 +133,8 @@ def score(
     ],
     sessions: SessionsArgument = None,
     by: Annotated[
-        str | None, typer.Option(help="Name of the judge (default: the function's name).")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the judge (default: the function's name)."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

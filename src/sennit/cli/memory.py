@@ -11,10 +11,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.status import Status
 
 from sennit.api.local_models import check_model
+from sennit.cli.help import CommandGroup
 from sennit.cli.targets import (
     AtOption,
     BranchOption,
@@ -27,7 +26,7 @@ from sennit.cli.targets import (
     open_store,
     to_utc,
 )
-from sennit.cli.text import clean, emit, one_line, pluralize, suggestion
+from sennit.cli.text import clean, emit, one_line, pluralize, suggestion, working
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
     from sennit.memory.history.history import EvidenceSource, MemoryRecord
     from sennit.memory.memory import Memory
 
-app = typer.Typer(
-    no_args_is_help=True, help="List, inspect, revert and erase memories.", rich_markup_mode=None
-)
+app = CommandGroup(help="List, inspect, revert and erase memories.")
 
 _LINE_WIDTH = 100
 UriArgument = Annotated[
@@ -55,7 +52,10 @@ CommitArgument = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(help="Model for extraction, such as openai:gpt-5 (default: built-in rules)."),
+    typer.Option(
+        metavar="MODEL",
+        help="Model for extraction, such as openai:gpt-5 (default: built-in rules).",
+    ),
 ]
 
 
@@ -63,7 +63,7 @@ def commit(
     name: SessionArgument,
     branch: BranchOption = None,
     keep_recent: Annotated[
-        int, typer.Option(min=0, help="Recent messages to keep in the prompt.")
+        int, typer.Option(min=0, metavar="N", help="Recent messages to keep in the prompt.")
     ] = 0,
     model: ModelOption = None,
     store: StoreOption = None,
@@ -74,7 +74,7 @@ def commit(
         session = find_session(client, name)
         target_branch = latest_branch(session) if branch is None else find_branch(session, branch)
         _use_model(client, model)
-        with _status():
+        with working("Extracting memories…"):
             result = session.commit(branch=target_branch, keep_recent=keep_recent)
         _print_result(client, result, as_json)
 
@@ -89,7 +89,7 @@ def retry(
     """Retry a commit that failed."""
     with open_store(store) as client:
         _use_model(client, model)
-        with _status():
+        with working("Extracting memories…"):
             result = client.retry_task(commit_id)
         _print_result(client, result, as_json)
 
@@ -98,7 +98,10 @@ def retry(
 def ls(
     category: Annotated[
         str | None,
-        typer.Option(help="profile, preferences, entities, events, cases or patterns."),
+        typer.Option(
+            metavar="CATEGORY",
+            help="profile, preferences, entities, events, cases or patterns.",
+        ),
     ] = None,
     at: AtOption = None,
     store: StoreOption = None,
@@ -156,10 +159,11 @@ def undo(
 @app.command("forget")
 def forget(
     uri: Annotated[
-        str | None, typer.Argument(metavar="[URI]", help="A memory, a folder or a session.")
+        str | None, typer.Argument(metavar="URI", help="A memory, a folder or a session.")
     ] = None,
     session: Annotated[
-        str | None, typer.Option(help="A session, and everything derived from it.")
+        str | None,
+        typer.Option(metavar="SESSION", help="A session, and everything derived from it."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     store: StoreOption = None,
@@ -177,7 +181,8 @@ def forget(
                 f"Erase {clean(target)} and everything derived from it? This cannot be undone."
             )
             typer.confirm(question, abort=True, err=True)
-        forgotten: ForgetResult = client.forget(uri=uri, session=session)
+        with working("Erasing…"):
+            forgotten: ForgetResult = client.forget(uri=uri, session=session)
     counts = pluralize(forgotten.sessions, "session"), pluralize(forgotten.files, "file")
     emit(as_json, asdict(forgotten), [f"Forgotten: {' and '.join(counts)}."])
 
@@ -294,11 +299,6 @@ def _use_model(client: Client, model: str | None) -> None:
     if model is not None:
         client.memory.use(model=iModel(model))
         check_model(model)
-
-
-def _status() -> Status:
-    """Return a spinner for the terminal while a commit runs."""
-    return Console(stderr=True).status("Extracting memories…")
 
 
 def _print_result(client: Client, result: CommitResult, as_json: bool) -> None:

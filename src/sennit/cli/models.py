@@ -8,12 +8,11 @@ import typer
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sennit.api.local_models import models_list, models_pull
+from sennit.cli.help import CommandGroup
 from sennit.cli.targets import JsonOption
 from sennit.cli.text import emit, note, progress_bar
 
-app = typer.Typer(
-    no_args_is_help=True, help="List and download local models.", rich_markup_mode=None
-)
+app = CommandGroup(help="List and download local models.")
 
 
 @app.command("list")
@@ -44,7 +43,7 @@ def pull(
         typer.Argument(metavar="NAME|URL", help="A name from the list, or the URL of a GGUF file."),
     ] = "smollm2-135m",
     sha256: Annotated[
-        str | None, typer.Option(help="SHA-256 of the file; required with a URL.")
+        str | None, typer.Option(metavar="HASH", help="SHA-256 of the file; required with a URL.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

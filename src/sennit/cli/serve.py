@@ -45,14 +45,23 @@ TokensOption = Annotated[
 
 def serve(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but loopback requires tokens.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; any but loopback requires tokens."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="Port to listen on; 0 chooses a free one."
+        ),
     ] = 8765,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Model, as for sennit chat; the first is the default. Repeatable."),
+        typer.Option(
+            metavar="MODEL",
+            help="Model, as for sennit chat; the first is the default. Repeatable.",
+        ),
     ] = None,
     base_url: BaseUrlOption = None,
     tool: ToolOption = None,
@@ -69,7 +78,8 @@ def serve(
         typer.Option(metavar="TENANT", help="Open the shared space of a tenant. Repeatable."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0, help="Requests per second and token; 0 for no limit.")
+        float | None,
+        typer.Option(min=0, metavar="N", help="Requests per second and token; 0 for no limit."),
     ] = 100,
     limit: Annotated[
         list[str] | None,
@@ -83,6 +93,7 @@ def serve(
         typer.Option(
             min=0,
             max=36_500,
+            metavar="DAYS",
             help="Erase removed messages after this many days; 0 erases them at once "
             "(default: SENNIT_RETENTION_DAYS, or 30).",
         ),
@@ -123,7 +134,9 @@ def serve(
 def mcp(
     model: Annotated[
         str | None,
-        typer.Option(help="Model that answers continue_session, as for sennit chat."),
+        typer.Option(
+            metavar="MODEL", help="Model that answers continue_session, as for sennit chat."
+        ),
     ] = None,
     base_url: BaseUrlOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,

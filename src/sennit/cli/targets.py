@@ -19,11 +19,12 @@ from sennit.api.client import Client
 from sennit.api.open import open as open_client
 from sennit.api.session import Session
 from sennit.api.store_url import file_at
-from sennit.cli.text import suggestion
-from sennit.errors import NotFoundError, SennitError
+from sennit.cli.text import pluralize, suggestion
+from sennit.errors import NotFoundError, OutOfRangeError, SennitError, short_repr
 from sennit.sessions.branch import Branch
 
 _MAX_SUGGESTIONS = 50
+_MAX_NUMBER_DIGITS = 9
 
 StoreOption = Annotated[
     str | None,
@@ -36,10 +37,13 @@ StoreOption = Annotated[
 TIME_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
 """The time formats that options accept."""
 AtOption = Annotated[
-    datetime | None, typer.Option(formats=TIME_FORMATS, help="What was valid at this time.")
+    datetime | None,
+    typer.Option(formats=TIME_FORMATS, metavar="TIME", help="What was valid at this time."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-BaseUrlOption = Annotated[str | None, typer.Option(help="Base URL of an API-compatible server.")]
+BaseUrlOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="Base URL of an API-compatible server.")
+]
 ToolOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -64,7 +68,7 @@ MemoryOption = Annotated[
     bool, typer.Option("--memory/--no-memory", help="Add memories to the prompt.")
 ]
 SessionsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[SESSION]...", help="Sessions (default: all).")
+    list[str] | None, typer.Argument(metavar="SESSION", help="Sessions (default: all).")
 ]
 
 
@@ -107,6 +111,23 @@ def find_branch(session: Session, name: str) -> Branch:
     raise NotFoundError(
         f"There is no branch {name!r}.{suggestion(name, names)} There are: {listing}."
     )
+
+
+def find_message(branch: Branch, number_or_id: str) -> int:
+    """Return the index of a message, by its number from 1 or its id; raise NotFoundError."""
+    if not number_or_id.isdecimal() or len(number_or_id) > _MAX_NUMBER_DIGITS:  # an id
+        if number_or_id not in branch:
+            raise NotFoundError(
+                f"Branch {branch.name!r} has no message {short_repr(number_or_id)}; sennit show "
+                f"prints the numbers, and with --json the ids."
+            )
+        return branch.index(number_or_id)
+    if not 1 <= int(number_or_id) <= len(branch):
+        raise OutOfRangeError(
+            f"Branch {branch.name!r} has {pluralize(len(branch), 'message')}, numbered from 1; "
+            f"got {short_repr(number_or_id)}. sennit show prints them."
+        )
+    return int(number_or_id) - 1
 
 
 def find_branch_or_latest(session: Session, name: str | None) -> Branch:
@@ -165,7 +186,10 @@ SessionArgument = Annotated[
 BranchOption = Annotated[
     str | None,
     typer.Option(
-        "--branch", help="Branch (default: the one used last).", autocompletion=branch_names
+        "--branch",
+        metavar="BRANCH",
+        help="Branch (default: the one used last).",
+        autocompletion=branch_names,
     ),
 ]
 BranchArgument = Annotated[

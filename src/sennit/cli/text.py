@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any
+from shutil import get_terminal_size
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -24,7 +26,9 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.status import Status
 
+from sennit.cli.word_wrap import wrap_text
 from sennit.clock import from_datetime, to_iso
 from sennit.messages.content import (
     ActionRequestContent,
@@ -42,6 +46,7 @@ _INVISIBLE = re.compile(
     r"\U000e0000-\U000e007f]"
 )
 LINE_WIDTH = 72
+_USUAL_WIDTH = 100  # of a terminal
 
 
 def emit(as_json: bool, value: Any, lines: Iterable[str], empty: str = "") -> None:
@@ -50,7 +55,7 @@ def emit(as_json: bool, value: Any, lines: Iterable[str], empty: str = "") -> No
         typer.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_to_plain))
         return
     for line in lines:
-        typer.echo(clean(line))
+        typer.echo(wrapped(clean(line), sys.stdout))
         empty = ""
     if empty:
         note(empty)
@@ -58,11 +63,26 @@ def emit(as_json: bool, value: Any, lines: Iterable[str], empty: str = "") -> No
 
 def note(text: str) -> None:
     """Print a line that is not part of the result, to stderr."""
-    typer.echo(clean(text), err=True)
+    typer.echo(wrapped(clean(text), sys.stderr), err=True)
+
+
+def output_width() -> int:
+    """Return the width of the terminal, or that of a usual one if stdout is none."""
+    return get_terminal_size((_USUAL_WIDTH, 0)).columns if sys.stdout.isatty() else _USUAL_WIDTH
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return the text wrapped between words if the stream is a terminal, else unchanged."""
+    return wrap_text(text, get_terminal_size().columns) if stream.isatty() else text
 
 
 def _to_plain(value: Any) -> str:
     return to_iso(from_datetime(value)) if isinstance(value, datetime) else str(value)
+
+
+def working(text: str) -> Status:
+    """Return a spinner that is shown while its block runs, if stderr is a terminal."""
+    return Console(stderr=True).status(text)
 
 
 @contextmanager

@@ -8,31 +8,39 @@ from typing import Annotated, Any
 import typer
 
 from sennit.api.own_store import DEFAULT
+from sennit.cli.help import CommandGroup
 from sennit.cli.serve import TokensOption
 from sennit.cli.targets import JsonOption
 from sennit.cli.text import emit, note
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and revoke access tokens of the server.")
+app = CommandGroup(help="Create, list and revoke access tokens of the server.")
 
 
 @app.command()
 def create(
     user: Annotated[
-        str | None, typer.Option(help="User whose data the token can access (default: default).")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="User whose data the token can access (default: default)."
+        ),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(help="Tenant of the user (default: default).")
+        str | None, typer.Option(metavar="NAME", help="Tenant of the user (default: default).")
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(help="Agent name of the answers (default: assistant).")
+        str | None,
+        typer.Option(metavar="NAME", help="Agent name of the answers (default: assistant)."),
     ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, write, run, or admin for all (default: all but admin). Repeatable."
+            metavar="SCOPE",
+            help="read, write, run, or admin for all (default: all but admin). Repeatable.",
         ),
     ] = None,
-    comment: Annotated[str, typer.Option("--note", help="A note to recognize the token by.")] = "",
+    comment: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="A note to recognize the token by.")
+    ] = "",
     tokens: TokensOption = None,
     as_json: JsonOption = False,
 ) -> None:

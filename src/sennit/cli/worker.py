@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 def worker(
-    concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent commits.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of concurrent commits.")
+    ] = 1,
     drain: Annotated[bool, typer.Option("--drain", help="Exit when the queue is empty.")] = False,
     model: ModelOption = None,
     store: StoreOption = None,

@@ -28,6 +28,7 @@ from sennit.sessions.grants import Capabilities, Grants, Resources
 from sennit.sessions.plan import BranchPlan
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
+from sennit.sessions.title import stored_title
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import (
@@ -58,9 +59,8 @@ class SessionInfo:
 
     @property
     def title(self) -> str | None:
-        """The display name, if its metadata has a "title"."""
-        title = self.metadata.get("title")
-        return title if isinstance(title, str) and title else None
+        """The title that was set, if any; `session.title` has the first words otherwise."""
+        return stored_title(self.metadata)
 
 
 @dataclass(frozen=True, slots=True)

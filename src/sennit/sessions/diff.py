@@ -28,12 +28,17 @@ class BranchDiff:
     since_b: tuple[Message, ...]
     same_system: bool
 
+    @property
+    def sides(self) -> tuple[tuple[Branch, tuple[Message, ...]], ...]:
+        """Each branch with its messages since the common prefix."""
+        return (self.a, self.since_a), (self.b, self.since_b)
+
     def __str__(self) -> str:
         counted = f"{self.common} message{'' if self.common == 1 else 's'}"
         lines = [f"{self.a.name} and {self.b.name} share {counted}"]
         if not self.same_system:
             lines.append("  their system messages differ")
-        for branch, since in ((self.a, self.since_a), (self.b, self.since_b)):
+        for branch, since in self.sides:
             lines.append(f"{branch.name}: {len(since)} since")
             lines += [f"  {message.role.value}: {_line(message)}" for message in since]
         return "\n".join(lines)

@@ -59,6 +59,7 @@ from sennit.sessions.plan import AppendPlan, BranchPlan, BranchUpdate, Plan
 from sennit.sessions.refresh import apply_snapshot
 from sennit.sessions.repository import Repository, SessionRepository
 from sennit.sessions.segments import Segment, erase
+from sennit.sessions.title import title_of, with_title
 from sennit.sessions.unarchived import ArchiveIndex
 from sennit.sessions.views import Conversations, MessagePile
 from sennit.stores.records.sessions import (
@@ -564,6 +565,21 @@ class SessionCore(Element):
         ]
         self.messages._discard(message)
         return changed
+
+    @property
+    def title(self) -> str | None:
+        """The title that was set, else the first words of the conversation; None without either."""
+        return title_of(self)
+
+    def set_title(self, title: str | None) -> None:
+        """Set the title, which lists of sessions show; None removes it."""
+        self.refresh()  # keep what other processes have described
+        self.describe(with_title(self.metadata, title))
+
+    async def aset_title(self, title: str | None) -> None:
+        """`set_title` for async callers."""
+        await self.arefresh()
+        await self.adescribe(with_title(self.metadata, title))
 
     def describe(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of the session."""

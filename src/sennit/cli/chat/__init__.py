@@ -15,13 +15,12 @@ import typer
 from rich.console import Console
 
 from sennit.api.client import Client
-from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.chat import pipe, terminal
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
+from sennit.cli.chat.options import ModelArgument, chat_options
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.chat.slash_commands import show_last_exchange
-from sennit.cli.load import load_tools, mcp_servers
 from sennit.cli.memory import commit_lines
 from sennit.cli.targets import (
     AskOption,
@@ -35,7 +34,6 @@ from sennit.cli.targets import (
 )
 from sennit.cli.text import pluralize
 from sennit.errors import NotFoundError, ValidationError
-from sennit.services.models.imodel import iModel
 
 TINY = (
     "The embedded model (SmolLM2-135M) runs on this machine, without an API key. It is tiny: it "
@@ -50,13 +48,15 @@ BETTER = (
 def chat(
     session: Annotated[
         str,
-        typer.Option(help="Session; an existing one is continued.", autocompletion=session_names),
+        typer.Option(
+            metavar="NAME",
+            help="Session; an existing one is continued.",
+            autocompletion=session_names,
+        ),
     ] = "chat",
-    model: Annotated[
-        str, typer.Option(help="local, local:FILE.gguf, or provider:model such as openai:gpt-5.")
-    ] = "local",
+    model: ModelArgument = "local",
     base_url: BaseUrlOption = None,
-    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None,
     branch: BranchOption = None,
     tool: ToolOption = None,
     mcp: McpOption = None,
@@ -72,9 +72,11 @@ def chat(
         bool, typer.Option("--commit", help="Extract memories when the chat ends.")
     ] = False,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Maximum answer length in tokens.")
+        int | None, typer.Option(min=1, metavar="N", help="Maximum answer length in tokens.")
     ] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="Sampling temperature.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Sampling temperature.")
+    ] = None,
     store: StoreOption = None,
     as_json: Annotated[
         bool,
@@ -82,16 +84,17 @@ def chat(
     ] = False,
 ) -> None:
     """Chat with a model; with piped input, answer each line."""
-    params = {"max_tokens": max_tokens, "temperature": temperature}
-    options = ChatOptions(
-        model=iModel(model, base_url=base_url),
-        tools=load_tools(tool or (), ask),
-        params={name: value for name, value in params.items() if value is not None},
-        servers=mcp_servers(mcp or (), ask),
+    options = chat_options(
+        model,
+        base_url=base_url,
+        tool=tool,
+        mcp=mcp,
+        ask=ask,
         use_memory=memory,
         other_sessions=other_sessions,
+        max_tokens=max_tokens,
+        temperature=temperature,
     )
-    check_model(model)
     with open_client(store) as client:
         code = start(
             client, options, session, branch, system=system, as_json=as_json, commit=commit

@@ -51,6 +51,8 @@ class ChatOptions:
     """The model that answers, and its options."""
 
     model: Model
+    base_url: str | None = None
+    """The server of the model, which a model chosen later uses too."""
     tools: tuple[Tool, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     servers: tuple[MCPServer, ...] = ()

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from sennit.cli.chat.word_wrap import WordWrap, wrap_text
 from sennit.cli.text import call_card, clean, message_text, result_card
+from sennit.cli.word_wrap import WordWrap, wrap_text
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,

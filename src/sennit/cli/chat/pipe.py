@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit.cli.chat.conversation import ChatSession
 from sennit.cli.chat.interrupted import InterruptedAnswer, tool_call
 from sennit.cli.text import call_text, clean, message_text, one_line
-from sennit.errors import SennitError
+from sennit.errors import NotFoundError, SennitError
 from sennit.messages.content import AssistantResponseContent, MessageRole
 from sennit.messages.message import Message
 from sennit.turns.events import (
@@ -82,9 +82,16 @@ class TextAnswers:
             self.note(f"sennit: {call_text(tool_call(call))} waits for approval.")
         self.note(
             f"sennit: No more lines are read. To decide, open the chat in a terminal with the same "
-            f"tools: {_chat_command(chat)}. To run tools without approval, send the line again "
-            f"with --yes."
+            f"tools: {_chat_command(chat)}, or use sennit approve. To run tools without approval, "
+            f"send the line again with --yes."
         )
+
+    def note_undecided(self, chat: ChatSession, calls: list[Message]) -> None:
+        """Report the calls that an answer cannot be resumed without."""
+        for call in calls:
+            self.note(f"sennit: {call_text(tool_call(call))} waits for approval.")
+        name = shlex.quote(chat.session.key or str(chat.session.id))
+        self.note(f"sennit: Decide with sennit approve {name}, or sennit deny {name}.")
 
     def note_skipped(self, calls: list[Message]) -> None:
         """Report the pending calls of an earlier line, which are not run."""
@@ -178,6 +185,26 @@ def run(chat: ChatSession, lines: Iterable[bytes], answers: TextAnswers) -> int:
     return 0 if answered else 1
 
 
+def resume(chat: ChatSession, answers: TextAnswers) -> int:
+    """Resume the last answer and return the exit code, as `run` does."""
+    with asyncio.Runner() as runner:
+        try:
+            _run(runner, chat.open())
+            if pending := chat.pending_approvals():
+                answers.note_undecided(chat, pending)
+                return APPROVAL_PENDING
+            if chat.interrupted() is None:
+                raise NotFoundError(f"No answer was interrupted on branch {chat.branch.name!r}.")
+            result = _run(runner, chat.resume(answers.event))
+            answers.ended(chat, result)
+            if pending := chat.pending_approvals():
+                answers.note_undecided(chat, pending)
+                return APPROVAL_PENDING
+        finally:
+            _run(runner, chat.close())
+    return 0 if result.stop_reason in _COMPLETE_STOP_REASONS else 1
+
+
 def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine; close it, so that Python does not warn if Ctrl-C kept it from starting."""
     try:
@@ -202,7 +229,7 @@ def _skip_pending(chat: ChatSession, pending: list[Message], answers: TextAnswer
 
 
 def _chat_command(chat: ChatSession) -> str:
-    return f"sennit chat --session {shlex.quote(chat.session.key or '')}"
+    return f"sennit chat --session {shlex.quote(chat.session.key or str(chat.session.id))}"
 
 
 async def _exchange(chat: ChatSession, text: str, answers: TextAnswers) -> bool:

@@ -13,18 +13,18 @@ from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError, NotFoundError
 from sennit.ids import new_id
-from sennit.messages.content import InstructionContent, SystemContent
+from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.schemas import BranchShape, as_cursor, branch_shapes, cursor, fields_of, iso
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.session import SessionCore
+from sennit.sessions.title import first_words
 from sennit.sessions.tree import BranchNode
 
 routes = Routes()
 
-_MAX_TITLE_CHARS = 80
 _MAX_SESSIONS_READ = 100
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
@@ -138,19 +138,10 @@ def title_of(caller: Caller, info: SessionInfo) -> str:
         return info.key
     try:
         # Kept open, since the list is often read again.
-        question = _first_question(caller.hold(caller.client.session(info.id, create=False)))
+        question = first_words(caller.hold(caller.client.session(info.id, create=False)))
     except NotFoundError:  # deleted concurrently
-        question = ""
+        question = None
     return question or f"{info.created_at:%Y-%m-%d %H:%M}"
-
-
-def _first_question(session: Session) -> str:
-    for branch in session.branches:
-        for uid in branch[:3]:
-            content = session.messages.get(uid).content
-            if isinstance(content, InstructionContent) and content.words:
-                return " ".join(content.words[: 4 * _MAX_TITLE_CHARS].split())[:_MAX_TITLE_CHARS]
-    return ""
 
 
 @routes.post("/api/sessions", scope="write", status=201)

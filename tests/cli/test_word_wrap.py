@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.cli.chat.word_wrap import WordWrap, wrap_text
+from sennit.cli.word_wrap import WordWrap, wrap_text
 
 TEXTS = st.text(st.sampled_from("ab \n\té漢"), max_size=120)
 
