@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sennit.errors import ExistsError, NotFoundError, StoreError
+from sennit.errors import ExistsError, StoreError
 from sennit.ids import new_id
 from sennit.paths import make_private_folder
 
@@ -26,8 +26,7 @@ def atomic_write(path: Path, *, replace: bool = False) -> Generator[Path]:
     succeeds.
 
     With `replace` it replaces a file at `path`. Raises ExistsError if `path` exists otherwise,
-    StoreError if it cannot be written, NotFoundError without its folder (with `replace`, the folder
-    is created).
+    StoreError if it cannot be written.
     """
     # Truncated, so that it fits wherever the name does, with room for SQLite's suffixes.
     part = path.parent / f".{path.name[:_MAX_NAME_CHARS]}.{new_id().hex}.part"
@@ -35,11 +34,6 @@ def atomic_write(path: Path, *, replace: bool = False) -> Generator[Path]:
         if not replace:
             _refuse_existing(path)
         if not path.parent.is_dir():
-            if not replace:  # a typo in the path of an export creates no folders
-                raise NotFoundError(
-                    f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}. "
-                    f"Create it first, or check the path."
-                )
             make_private_folder(path.parent)
         yield part
         _fsync_tree(part)

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from sennit.api.open import open as open_client
-from sennit.cli.targets import JsonOption, SessionsArgument, StoreOption, find_session, open_store
+from sennit.cli.targets import (
+    JsonOption,
+    SessionsArgument,
+    StoreOption,
+    check_folder,
+    find_session,
+    open_store,
+)
 from sennit.cli.text import clean, emit, note, pluralize, progress_bar
 from sennit.errors import ValidationError
 from sennit.learning.examples import Filter
@@ -55,6 +62,7 @@ def export(
 ) -> None:
     """Export sessions to an archive or to training files."""
     with open_store(store) as client, progress_bar("sessions") as progress:
+        check_folder(path)
         session_ids = [find_session(client, name).id for name in sessions] if sessions else None
         if format == ARCHIVE:
             if min_score is not None or strict or by or split:

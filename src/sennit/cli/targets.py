@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from os.path import exists
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ from sennit.api.session import Session
 from sennit.api.store_url import file_at
 from sennit.cli.text import pluralize, suggestion
 from sennit.errors import NotFoundError, OutOfRangeError, SennitError, short_repr
+from sennit.paths import local_path
 from sennit.sessions.branch import Branch
 
 _MAX_SUGGESTIONS = 50
@@ -84,6 +86,17 @@ def is_missing(address: str) -> bool:
     """Return whether an address names a file that does not exist."""
     file = file_at(address)
     return file is not None and not exists(file)
+
+
+def check_folder(path: Path) -> Path:
+    """Return a path to write to; raise NotFoundError rather than create folders from a typo."""
+    folder = local_path(path).parent
+    if not folder.is_dir():
+        raise NotFoundError(
+            f"{str(path)!r} cannot be written: there is no folder {str(folder)!r}. Create it "
+            f"first, or check the path."
+        )
+    return path
 
 
 def to_utc(time: datetime | None) -> datetime | None:
