@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from sennit import clock, settings
@@ -58,6 +58,9 @@ def validate_embedder(embedder: Any) -> Embedder | None:
 class Client(ClientCore[Session], Closing, AsyncClosing):
     """One user's sessions in a store; created by `sennit.open`."""
 
+    session_type: ClassVar[type[Session]] = Session
+    """The class of its sessions; a subclass may add names, but keeps the behaviour."""
+
     def __init__(
         self,
         store: Store,
@@ -83,7 +86,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         self._closing = False
         super().__init__(
             store,
-            session_type=Session,
+            session_type=self.session_type,
             tenant=DEFAULT if tenant is None else tenant,
             user=DEFAULT if user is None else user,
             agent=ASSISTANT if agent is None else agent,
@@ -101,7 +104,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         return self._own_operations or operation_registry(None)
 
     def _opened(self, record: SessionRecord, repository: SessionRepository) -> Session:
-        session = Session.opened(
+        session = self.session_type.opened(
             record, repository, services=self.services, operations=self.operations, agent=self.agent
         )
         session.share_memory(self._memory)
