@@ -125,7 +125,7 @@ async def _memory_of(sessions: list[Session]) -> int:
                 if seen == HALF_WAY:
                     waiting += 1
                     await gate.wait()
-            assert (await pieces.result).success
+            assert pieces.result.success
 
     tracemalloc.start()
     try:

@@ -12,6 +12,7 @@ from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.result import Return
+from sennit.turns.stream import RunStream
 
 PLAIN = StreamingOptions(coalesce_tokens=False)
 
@@ -86,6 +87,13 @@ class Talk:
     def said(self) -> list[str]:
         """What stands on the branch, in short."""
         return [in_short(message) for message in self.branch.messages]
+
+
+async def rest_of(stream: RunStream[Any]) -> Return:
+    """The result of a run, once the rest of its stream has been read."""
+    async for _ in stream:
+        pass
+    return stream.result
 
 
 def in_short(message: Message) -> str:

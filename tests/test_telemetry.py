@@ -111,7 +111,7 @@ def test_a_model_call_tells_who_was_asked_how_and_what_it_took(
         "main", model="openai:gpt-5", temperature=0.5, stop=["END"], max_tokens=9
     )
     if streaming:
-        with conversation.stream_sync() as pieces:
+        with conversation.stream() as pieces:
             list(pieces)
     else:
         conversation.run()

@@ -234,7 +234,7 @@ def test_process_tools_decides_whether_pending_calls_are_made() -> None:
     result = run(ConversationSession(req), SessionOptions(process_tools=False))
     assert (result.success, history(req.branch)) == (True, ["user Go.", "call search"])
     again = run(ConversationSession(req), SessionOptions(process_tools=False))
-    assert (again.stop_reason, again.messages[0].code) == ("invalid", "pending_tools")
+    assert (again.stop_reason, again.notices[0].code) == ("invalid", "pending_tools")
 
 
 def test_max_turns_and_max_tool_passes_bound_a_run() -> None:
@@ -244,7 +244,7 @@ def test_max_turns_and_max_tool_passes_bound_a_run() -> None:
     for limit in ({"max_turns": 2}, {"max_tool_passes": 2}):
         result = run(ConversationSession(request(*many)), SessionOptions(**limit))
         [name] = limit
-        assert (result.stop_reason, result.messages[0].code) == ("max_turns", name)
+        assert (result.stop_reason, result.notices[0].code) == ("max_turns", name)
 
 
 def test_parallel_tools_run_together_and_are_stored_in_order() -> None:
@@ -332,11 +332,11 @@ def test_exactly_one_pending_call_can_be_executed_directly() -> None:
     req = request([SEARCH, ToolCall("search", {"query": "rope"}, "c2")])
     session = ConversationSession(req)
     run(session, SessionOptions(process_tools=False))
-    result = asyncio.run(session.execute_tool_call("c2"))
+    result = asyncio.run(session.aexecute_tool_call("c2"))
     assert [in_short(one) for one in result.body.interactions] == ["result found rope"]
     assert history(req.branch) == ["user Go.", "call search", "call search", "result found rope"]
     with pytest.raises(NotFoundError):
-        asyncio.run(session.execute_tool_call("c2"))
+        asyncio.run(session.aexecute_tool_call("c2"))
     model_of(req).assert_complete()
 
 
@@ -401,7 +401,7 @@ def test_if_streaming_is_unsupported_one_error_return_is_yielded_and_it_ends() -
     req = request("Hi.", streams=False)
     [only] = streamed(ConversationSession(req))
     assert (only.success, only.stop_reason) == (False, "invalid")
-    assert (only.messages[0].severity, only.messages[0].code) == ("error", "no_streaming")
+    assert (only.notices[0].severity, only.notices[0].code) == ("error", "no_streaming")
     assert model_of(req).requests == []
 
 
@@ -483,7 +483,7 @@ def test_both_apis_and_the_events_follow_the_same_flow(case: str) -> None:
         req = make()
         before = len(req.branch)
         result: Return = show(ConversationSession(req))
-        codes = [one.code for one in result.messages if one.severity == "error"]
+        codes = [one.code for one in result.notices if one.severity == "error"]
         assert "/".join([str(result.stop_reason), *codes]) == ending
         assert [in_short(one) for one in result.body.interactions] == said
         assert history(req.branch)[before:] == said

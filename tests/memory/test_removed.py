@@ -58,7 +58,7 @@ def told(client: Client, question: str, session: str = "later", **how: Any) -> s
     conversation = client.session(session).conversation(
         model=model, contexts=[MemoryContext(client.memory, **how)]
     )
-    asyncio.run(conversation.say(question))
+    asyncio.run(conversation.asay(question))
     return str(model.requests[-1].messages)
 
 
@@ -282,7 +282,7 @@ def test_events_about_removed_messages_go_with_them(client: Client) -> None:
     session = client.session("chat")
     conversation = session.conversation(model=ScriptedModel(["A zebra.", "A horse."]))
     for question in ("Which animal?", "Another one?"):
-        asyncio.run(conversation.say(question))
+        asyncio.run(conversation.asay(question))
     noted = b"".join(one.body for one in events(client, session))
     assert b"zebra" in noted or len(events(client, session)) > 4
     spring = clock.from_datetime(SPRING) * 1000

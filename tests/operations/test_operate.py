@@ -211,7 +211,7 @@ def test_a_call_that_needs_a_person_is_a_run_error_and_goes_on_when_decided() ->
     with pytest.raises(RunError, match=r"wait for approval: \['c1'\]"):
         result_of(session, "operate", instruction="?", tools=["add"])
     conversation = session.conversation("main", model="scripted", tools=["add"])
-    result = asyncio.run(conversation.approve("c1"))
+    result = asyncio.run(conversation.aapprove("c1"))
     assert result is not None
     assert result.answer == "3"
 

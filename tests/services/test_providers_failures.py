@@ -322,8 +322,8 @@ def test_a_key_is_in_no_store_and_no_export(
     server.says(answer(completion("so")), openai_error(401, f"Wrong key {KEY}"))
     with sennit.open(tmp_path / "sennit.db") as client:
         talk = client.session("chat").conversation(model=openai)
-        assert asyncio.run(talk.say("hi")).success
-        assert not asyncio.run(talk.say("again")).success
+        assert asyncio.run(talk.asay("hi")).success
+        assert not asyncio.run(talk.asay("again")).success
         client.export(tmp_path / "archive.zip")
         client.export_training(tmp_path / "rows.jsonl")
     kept = [path for path in tmp_path.iterdir() if path.name.startswith("sennit.db")]

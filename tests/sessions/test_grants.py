@@ -306,7 +306,7 @@ async def test_hello_world_on_a_fresh_store(branch: str | None, tmp_path: Path) 
     with sennit.open(tmp_path / "a.db") as client:
         session = client.session("a", system="Be brief.")
         model = ScriptedModel(["Hello."])
-        result = await session.conversation(branch, model=model).say("hi")
+        result = await session.conversation(branch, model=model).asay("hi")
         assert result.answer == "Hello."
         assert [message.role.value for message in session.default_branch.messages] == [
             "system",

@@ -198,13 +198,13 @@ class InPython:
         return str(result.stop_reason)
 
     def resume(self) -> str:
-        return str(self._now(self.conversation.resume()).stop_reason)
+        return str(self._now(self.conversation.aresume()).stop_reason)
 
     def pending_approvals(self) -> list[str]:
         return [_call_id(one.content) for one in self.conversation.pending_approvals()]
 
     def decide(self, call: str, approve: bool) -> bool:
-        act = self.conversation.approve if approve else self.conversation.deny
+        act = self.conversation.aapprove if approve else self.conversation.adeny
         try:
             self._now(act(call, resume=False))
         except NotFoundError:

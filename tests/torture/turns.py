@@ -151,7 +151,7 @@ class World:
             async for event in events:
                 if event.kind == "tool.started" and self.scenario.steer:
                     self.conversation.steer(self.scenario.steer)
-            return await self._allowed(await events.result)
+            return await self._allowed(events.result)
 
     async def _ask_aside(self) -> None:
         """Ask the special turn, unless what it leaves is there."""
@@ -162,7 +162,7 @@ class World:
 
     async def go_on(self) -> Return:
         """Go on with a run that was cut off, or begin if it never was."""
-        result = await self.conversation.resume(streaming_options=PLAIN)
+        result = await self.conversation.aresume(streaming_options=PLAIN)
         if result.stop_reason == "invalid":
             last = self.last
             return await self.begin() if last is None else last
@@ -173,9 +173,9 @@ class World:
             waiting = self.conversation.request.pending()
             for request in waiting:
                 call_id: str = request.content.to_dict()["call_id"]
-                decided = await self.conversation.approve(call_id, resume=False)
+                decided = await self.conversation.aapprove(call_id, resume=False)
                 assert decided is None
-            result = await self.conversation.resume(streaming_options=PLAIN)
+            result = await self.conversation.aresume(streaming_options=PLAIN)
         return result
 
     @property
@@ -229,7 +229,7 @@ def rehearse(address: str, folder: Path, name: str) -> Rehearsal:
 
 
 def _end(result: Return) -> tuple[Any, ...]:
-    codes = tuple(notice.code for notice in result.messages)
+    codes = tuple(notice.code for notice in result.notices)
     return result.stop_reason, codes, result.metrics.turns, result.metrics.usage.output_tokens
 
 
@@ -274,7 +274,7 @@ def _in_child(
     with opened(job["address"]) as client:
         world = World(client, job["key"], scenario, Path(job.get("effects", "nothing.txt")))
         result = asyncio.run(act(world))
-        say(f"{result.stop_reason} {' '.join(notice.code for notice in result.messages)}".strip())
+        say(f"{result.stop_reason} {' '.join(notice.code for notice in result.notices)}".strip())
 
 
 class Killing:

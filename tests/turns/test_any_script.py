@@ -60,7 +60,7 @@ def test_any_script_leaves_a_history_that_can_go_on(script: Script) -> None:
     mended = repair(talk.branch.messages)
     assert repair(mended) == mended
     ends = [one.result for one in talk.conversation().history() if isinstance(one, RunEnded)]
-    notices = {notice.code for end in ends for notice in end.messages}
+    notices = {notice.code for end in ends for notice in end.notices}
     finished = all(end.stop_reason in ("stable", "length") for end in ends)
     if finished and "pending_tools" not in notices:
         said = [message.content for message in talk.branch.messages]
@@ -104,7 +104,7 @@ def test_any_script_comes_to_the_same_in_every_view(script: Script) -> None:
     ]
     assert told(by_result) == told(by_stream) == told(by_events.talk)
     first, *others = [
-        (one.stop_reason, one.messages, one.text, one.metrics.usage, one.metrics.turns)
+        (one.stop_reason, one.notices, one.text, one.metrics.usage, one.metrics.turns)
         for one in results
     ]
     assert others == [first, first]

@@ -23,7 +23,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.result import Return
-from tests.conversation_fixtures import PLAIN, Talk, add, fail
+from tests.conversation_fixtures import PLAIN, Talk, add, fail, rest_of
 from tests.torture.fork_server import ForkServer
 
 pytest_plugins = ("tests.durable",)
@@ -31,7 +31,7 @@ pytest_plugins = ("tests.durable",)
 
 def refused(talk: Talk, result: Return, code: str) -> None:
     """Nothing was run, and nothing is noted."""
-    assert (result.stop_reason, [notice.code for notice in result.messages]) == ("invalid", [code])
+    assert (result.stop_reason, [notice.code for notice in result.notices]) == ("invalid", [code])
     assert talk.model.requests == []
     assert talk.conversation().history() == []
 
@@ -128,7 +128,7 @@ def test_a_second_run_on_a_busy_branch_is_refused_in_every_view() -> None:
         return second
 
     results = asyncio.run(work())
-    assert [(one.stop_reason, one.messages[0].code) for one in results] == [("invalid", "busy")] * 3
+    assert [(one.stop_reason, one.notices[0].code) for one in results] == [("invalid", "busy")] * 3
     assert talk.said == ["user Go.", f"says {answer}"]
 
 
@@ -152,7 +152,7 @@ def test_a_branch_that_another_process_runs_on_is_busy(
             told = await asyncio.to_thread(fork_server.run, job)
             asked.set()
             assert told == (0, ["invalid busy"])
-            assert (await events.result).success
+            assert (await rest_of(events)).success
 
     with sennit.open(path) as client:
         session = client.session("chat", resources="*")
@@ -169,7 +169,7 @@ def test_deciding_about_a_call_that_does_not_wait_is_refused(decide: str) -> Non
         before = talk.said, len(conversation.history())
         for unknown in ("c1", "c2", ""):
             with pytest.raises(NotFoundError, match="waits"):
-                asyncio.run(getattr(conversation, decide)(unknown))
+                getattr(conversation, decide)(unknown)
         assert (talk.said, len(conversation.history())) == before
         talk.run()
 
@@ -185,20 +185,21 @@ def test_what_nobody_can_say_is_refused_by_name(said: Any) -> None:
     talk = Talk("Never said.")
     conversation = talk.conversation()
     with pytest.raises(InvalidTypeError, match=r"a text, a Message or a list of Messages, got"):
-        asyncio.run(conversation.say(said))
+        asyncio.run(conversation.asay(said))
     with pytest.raises(InvalidTypeError, match=r"a text, a Message or a list of Messages, got"):
-        conversation.stream(say=said)
+        conversation.stream(said)
     assert (talk.said, conversation.history()) == (["user Go."], [])
 
 
 @pytest.mark.parametrize("options", [5, {"max_turns": 3}, StreamingOptions(), Budget(tokens=1)])
 def test_options_of_another_kind_are_refused_by_name(options: Any) -> None:
     talk = Talk("Never said.")
-    for run in (talk.run, talk.stream):
-        with pytest.raises(InvalidTypeError, match=r"options must be SessionOptions, got"):
-            run(options)
-    with pytest.raises(InvalidTypeError, match=r"options must be StreamingOptions, got"):
-        talk.stream(None, SessionOptions())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidTypeError, match=r"options must be SessionOptions, got"):
+        talk.run(options)
+    with pytest.raises(InvalidTypeError, match=r"A message is a text.* got"):
+        talk.stream(options)
+    with pytest.raises((InvalidTypeError, ValidationError), match=r"SessionOptions"):
+        talk.conversation().stream("Go.", options, StreamingOptions())
     assert talk.conversation().history() == []
 
 
@@ -227,5 +228,5 @@ def test_a_closed_store_is_an_error_with_one_end(tmp_path: Path) -> None:
         session.services.register(ScriptedModel(["Never said."]))
         conversation = session.conversation("main", model="scripted", observers=[Watcher()])
     result = asyncio.run(conversation.run_to_stable_result())
-    assert (result.stop_reason, result.messages[0].code) == ("error", "StoreError")
+    assert (result.stop_reason, result.notices[0].code) == ("error", "StoreError")
     assert ends == [result]

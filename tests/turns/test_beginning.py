@@ -46,7 +46,7 @@ class Talk:
         )
 
     def say(self, text: str, at: int | None = None) -> Return:
-        return asyncio.run(self.conversation.say(text, at=at))
+        return asyncio.run(self.conversation.asay(text, at=at))
 
     def mentions(self, text: str) -> None:
         """Put something on the branch, without a run."""
@@ -121,7 +121,7 @@ def test_a_run_that_was_to_begin_elsewhere_is_refused_and_says_nothing(
     one.say("1")
     other.mentions("by the way")
     refused = one.say("2", at=2)
-    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "moved")
+    assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "moved")
     assert one.said == ["user 1", "says a", "user by the way"]
     assert one.say("2", at=3).stop_reason == "stable"  # the branch is free
 
@@ -132,7 +132,7 @@ def test_a_branch_that_another_program_holds_is_refused(clients: tuple[Client, C
     runs = RunRepository(other.branch)
     lease = runs.acquire("elsewhere/1/x", _TTL)
     refused = one.say("2")
-    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "busy")
+    assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "busy")
     assert one.said == ["user 1", "says a"]
     runs.release(lease)
     assert one.say("2").stop_reason == "stable"
@@ -149,7 +149,7 @@ def test_a_run_cancelled_while_it_begins_leaves_the_branch_free(
     slow = Slow(clients[0], monkeypatch)
 
     async def cancelled() -> Return:
-        saying = asyncio.create_task(one.conversation.say("2"))
+        saying = asyncio.create_task(one.conversation.asay("2"))
         await asyncio.to_thread(slow.began.wait, 30)
         one.conversation.cancel()
         slow.go.set()
@@ -176,7 +176,7 @@ def test_what_is_said_to_a_run_that_is_about_to_begin_is_kept(
     slow = Slow(clients[0], monkeypatch)
 
     async def steered() -> Return:
-        saying = asyncio.create_task(one.conversation.say("2"))
+        saying = asyncio.create_task(one.conversation.asay("2"))
         await asyncio.to_thread(slow.began.wait, 30)
         one.conversation.steer("3")
         slow.go.set()
@@ -202,7 +202,7 @@ def test_a_special_turn_waits_for_a_run_that_is_about_to_begin(
 
     async def both() -> tuple[Return, Return]:
         slow = Slow(clients[0], monkeypatch)
-        saying = asyncio.create_task(one.conversation.say("2"))
+        saying = asyncio.create_task(one.conversation.asay("2"))
         await asyncio.to_thread(slow.began.wait, 30)
         turn = asyncio.create_task(one.conversation.execute_special_turn(aside))
         slow.go.set()
@@ -219,7 +219,7 @@ def test_two_runs_begun_at_once_are_kept_apart(clients: tuple[Client, Client]) -
     twin: ConversationSession = one.session.conversation(one.branch, model=one.model)
 
     async def both() -> list[Return]:
-        return list(await asyncio.gather(one.conversation.say("2"), twin.say("3")))
+        return list(await asyncio.gather(one.conversation.asay("2"), twin.asay("3")))
 
     ends = sorted(str(result.stop_reason) for result in asyncio.run(both()))
     assert ends == ["invalid", "stable"]
@@ -258,17 +258,17 @@ def test_a_branch_made_with_a_lease_is_its_makers_from_the_first_moment(
         branch = await session.repository.submit(BranchPlan(session, "new", lease=terms))
         session = theirs.session("chat")
         other = session.conversation(session.get_branch("new"), model=ScriptedModel(["Theirs."]))
-        refused = Return() if ttl == 1 else await other.say("Mine.")
+        refused = Return() if ttl == 1 else await other.asay("Mine.")
         model = ScriptedModel(["Ours."])
-        result = await ours.session("chat").conversation(branch, model=model).say("Hello.")
+        result = await ours.session("chat").conversation(branch, model=model).asay("Hello.")
         takes = [one for group in slow.groups for write in group for one in write.changes]
         leases = sum(isinstance(one, TakeLease) for one in takes)
         assert leases == (2 if ttl == 1 else 1)  # one that may have expired is taken again
-        await other.say("And now?")
+        await other.asay("And now?")
         return refused, result
 
     refused, result = asyncio.run(made())
-    assert [one.code for one in refused.messages] == ([] if ttl == 1 else ["busy"])
+    assert [one.code for one in refused.notices] == ([] if ttl == 1 else ["busy"])
     assert result.stop_reason == "stable"
     assert [in_short(one) for one in theirs.session("chat").get_branch("new").messages] == [
         "user Hello.",

@@ -59,11 +59,11 @@ def test_a_run_waits_for_the_one_under_way(session: Session, same: bool) -> None
     async def go() -> list[Return]:
         gate = Gate()
         first, second = conversations(session, gate.model, same)
-        running = asyncio.create_task(first.say("One?"))
+        running = asyncio.create_task(first.asay("One?"))
         await gate.asked.wait()
-        waiting = asyncio.create_task(second.say("Two?", WAIT))
-        refused = await second.say("Three?")
-        assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "busy")
+        waiting = asyncio.create_task(second.asay("Two?", WAIT))
+        refused = await second.asay("Three?")
+        assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "busy")
         gate.open.set()
         return [await running, await waiting]
 
@@ -77,9 +77,9 @@ def test_a_run_ends_the_one_under_way(session: Session, same: bool) -> None:
     async def go() -> list[Return]:
         gate = Gate()
         first, second = conversations(session, gate.model, same)
-        running = asyncio.create_task(first.say("One?"))
+        running = asyncio.create_task(first.asay("One?"))
         await gate.asked.wait()
-        return [await second.say("Two?", INTERRUPT), await running]
+        return [await second.asay("Two?", INTERRUPT), await running]
 
     assert [one.stop_reason for one in asyncio.run(go())] == ["stable", "cancelled"]
     said = [in_short(one) for one in session.default_branch.messages]
@@ -93,9 +93,9 @@ def test_leaving_a_stream_that_waits_ends_neither_run_nor_starts_one(
     async def go() -> Return:
         gate = Gate()
         first, second = conversations(session, gate.model, same)
-        running = asyncio.create_task(first.say("One?"))
+        running = asyncio.create_task(first.asay("One?"))
         await gate.asked.wait()
-        async with second.stream(WAIT, say="Two?"):
+        async with second.stream("Two?", WAIT):
             pass
         gate.open.set()
         return await running
@@ -123,7 +123,7 @@ def answer_at_once(job: Job, say: Say) -> None:
     Path(job["asked"]).read_text()
     with sennit.open(job["store"]) as client:
         conversation = client.session("busy").conversation("main", model=ScriptedModel(["Second."]))
-        result = asyncio.run(conversation.say("Two?", INTERRUPT))
+        result = asyncio.run(conversation.asay("Two?", INTERRUPT))
         say(str(result.stop_reason))
     Path(job["over"]).write_text("over")
 

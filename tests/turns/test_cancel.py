@@ -198,6 +198,6 @@ def test_cancelling_twice_is_cancelling_once() -> None:
 def test_a_model_that_is_cancelled_by_its_own_code_has_failed(streaming: bool) -> None:
     talk = Talk(["Well, ", asyncio.CancelledError()], "Better.")
     result = talk.stream()[-1] if streaming else talk.run()
-    assert (result.stop_reason, result.messages[0].code) == ("error", "failed")
-    assert "nobody has cancelled the run" in result.messages[0].text
+    assert (result.stop_reason, result.notices[0].code) == ("error", "failed")
+    assert "nobody has cancelled the run" in result.notices[0].text
     assert talk.run().answer == "Better."

@@ -156,11 +156,11 @@ async def attempt(
 ) -> tuple[Return | None, Return]:
     """Two runs on one branch, of which the first is cancelled at a point."""
     asyncio.get_running_loop().set_task_factory(point.task)
-    saying = chats[1].say(f"other {number}")
+    saying = chats[1].asay(f"other {number}")
     other = asyncio.create_task(_after_a_while(saying) if number % 3 == 1 else saying)
     if number % 3 == 2:  # then the branch is not as the other one knows it
         await other
-    mine = await WAYS[way](chats[0].say(f"mine {number}"), point)
+    mine = await WAYS[way](chats[0].asay(f"mine {number}"), point)
     point.act = None
     theirs = await other
     await asyncio.sleep(0)
@@ -191,7 +191,7 @@ def test_a_cancelled_run_ends_as_cancelled_and_leaves_nothing_behind(
         sennit.open(address) as third,
     ):
         first = conversation(client)
-        assert asyncio.run(first.say("Begin.")).success
+        assert asyncio.run(first.asay("Begin.")).success
         chats = [first, conversation(client if programs == 1 else second)]
         branch = first.request.branch
         reached = 0
@@ -206,7 +206,7 @@ def test_a_cancelled_run_ends_as_cancelled_and_leaves_nothing_behind(
             runs.release(runs.acquire(f"elsewhere/1/{number}", 60_000_000))
             reached = max(reached, point.seen)
         assert reached > 10
-        assert asyncio.run(first.say("End.")).success
+        assert asyncio.run(first.asay("End.")).success
         said = [in_short(one) for one in branch.messages]
         assert len(set(said)) < len(said)
         assert said[-4] == "user End."

@@ -117,7 +117,7 @@ def test_a_summary_that_fails_changes_nothing_and_is_a_warning(
     talk = full(failure, "Three.", session=session)
     result = run(talk, streamed)
     assert (result.stop_reason, result.text) == ("stable", "Three.")
-    assert [(one.severity, one.code) for one in result.messages] == [("warning", "summary")]
+    assert [(one.severity, one.code) for one in result.notices] == [("warning", "summary")]
     assert talk.said == [*FULL, "says Three."]
     assert [branch.name for branch in talk.session.branches] == ["talk"]
 
@@ -129,7 +129,7 @@ def test_a_summary_of_what_is_gone_by_then_is_left(session: Session) -> None:
 
     talk = full(reply, "Three.", session=session)
     result = run(talk)
-    assert (result.stop_reason, [one.code for one in result.messages]) == ("stable", ["summary"])
+    assert (result.stop_reason, [one.code for one in result.notices]) == ("stable", ["summary"])
     assert talk.said == [*TALKED[:3], "user More.", "says Three."]
 
 
@@ -149,14 +149,14 @@ def test_a_window_that_stays_exceeded_is_an_error_that_changes_nothing() -> None
     talk = talked(TOO_LONG, ModelError("down", kind="overloaded"))
     talk.say("More.")
     result = run(talk)
-    assert (result.stop_reason, result.messages[-1].code) == ("error", "context")
+    assert (result.stop_reason, result.notices[-1].code) == ("error", "context")
     assert talk.said == FULL
 
 
 def test_without_anything_above_an_exceeded_window_is_an_error() -> None:
     talk = Talk(TOO_LONG)
     result = run(talk)
-    assert (result.stop_reason, result.messages[-1].code) == ("error", "context")
+    assert (result.stop_reason, result.notices[-1].code) == ("error", "context")
     assert talk.said == ["user Go."]
     assert len(talk.model.requests) == 1
 
@@ -288,7 +288,7 @@ def test_a_context_provider_that_raises_is_a_warning() -> None:
     talk = Talk("Yes.")
     result = run(talk, contexts=[Broken(), Library("A fact.")])
     assert result.text == "Yes."
-    assert [(one.code, one.text) for one in result.messages] == [
+    assert [(one.code, one.text) for one in result.notices] == [
         ("context", "Broken raised LookupError: no index")
     ]
     assert "A fact." in talk.model.requests[0].messages[0]["content"]

@@ -34,7 +34,7 @@ def test_a_summary_that_fails_never_wipes_the_history(summary: Any) -> None:
     talk.say("More, please. " * 40)
     before = talk.said
     result = talk.run()
-    assert [notice.code for notice in result.messages] == ["summary"]
+    assert [notice.code for notice in result.notices] == ["summary"]
     assert talk.said == [*before, "says Two."]
     assert len(talk.model.requests) == 3
     assert [branch.name for branch in talk.session.branches] == ["talk"]

@@ -18,7 +18,7 @@ from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
 from sennit.turns.result import Return
-from tests.conversation_fixtures import PLAIN, in_short, kinds
+from tests.conversation_fixtures import PLAIN, in_short, kinds, rest_of
 from tests.torture.fork_server import ForkServer, Job, Say, Work
 
 pytest_plugins = ("tests.durable",)
@@ -152,7 +152,7 @@ def test_a_run_that_dies_at_an_event_is_resumed_from_there(
             point in kinds_with_text(second.conversation)[-2:]
         )  # what follows at once is noted too
         assert len(second.said) == said - (point == "text.delta")
-        assert asyncio.run(second.conversation.resume()).success
+        assert asyncio.run(second.conversation.aresume()).success
         assert second.said == WHOLE
         assert second.bookings == 1
 
@@ -207,7 +207,7 @@ def test_a_tool_that_took_effect_is_not_called_again(
     dead(fork_server, die_in_book, tmp_path)
     with talk(tmp_path) as second:
         assert second.said == WHOLE[:6]
-        assert asyncio.run(second.conversation.resume()).success
+        assert asyncio.run(second.conversation.aresume()).success
         assert second.said == [*WHOLE[:6], INTERRUPTED, WHOLE[7]]
         assert second.bookings == 1
 
@@ -239,7 +239,7 @@ def test_a_second_client_approves_what_the_first_one_waits_for(tmp_path: Path, e
         waiting = asyncio.run(conversation.run_to_stable_result())
         assert waiting.stop_reason == "suspended"
         there, deciding = decider or asking(second, done)
-        result = asyncio.run(deciding.approve("c1"))
+        result = asyncio.run(deciding.aapprove("c1"))
         assert result is not None
         assert (result.stop_reason, result.run_id) == ("stable", waiting.run_id)
         assert done == ["a"]
@@ -247,7 +247,7 @@ def test_a_second_client_approves_what_the_first_one_waits_for(tmp_path: Path, e
         assert [in_short(one) for one in there.default_branch.messages] == said
         session.refresh()
         assert [in_short(one) for one in session.default_branch.messages] == said
-        assert asyncio.run(conversation.resume()).messages[0].code == "nothing_to_resume"
+        assert asyncio.run(conversation.aresume()).notices[0].code == "nothing_to_resume"
 
 
 def test_two_clients_do_not_run_on_one_branch(tmp_path: Path) -> None:
@@ -274,10 +274,10 @@ def test_a_run_under_way_is_not_resumed_beside_itself(tmp_path: Path) -> None:
         async def both() -> tuple[Return, Return]:
             async with one.conversation.events(None, PLAIN) as events:
                 await anext(events)
-                return await other.resume(), await events.result
+                return await other.aresume(), await rest_of(events)
 
         resumed, first = asyncio.run(both())
-        assert (resumed.stop_reason, resumed.messages[0].code) == ("invalid", "busy")
+        assert (resumed.stop_reason, resumed.notices[0].code) == ("invalid", "busy")
         assert first.stop_reason == "stable"
         assert one.said == WHOLE
 
@@ -326,7 +326,7 @@ def test_a_holder_elsewhere_is_not_called_dead_because_its_process_id_is_free_he
         runs.acquire(f"{'.'.join(names)}/a run", 30_000_000)
         result = asyncio.run(second.conversation.run_to_stable_result())
         assert not result.success
-        assert "busy" in str(result.messages)
+        assert "busy" in str(result.notices)
 
 
 def test_joining_a_run_whose_program_has_died_comes_to_an_end(

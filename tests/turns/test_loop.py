@@ -249,7 +249,7 @@ def test_a_run_comes_to_the_same_in_every_view(
     talk, result = view(case)
     assert talk.said == case.said
     assert result.stop_reason == case.reason
-    assert [notice.code for notice in result.messages] == case.codes
+    assert [notice.code for notice in result.notices] == case.codes
     assert [message.id for message in result.body.interactions] == [
         message.id for message in talk.branch.messages if message.role is not MessageRole.USER
     ]
@@ -311,7 +311,7 @@ def test_a_budget_of_seconds_is_looked_at_before_each_call(
     talk = Talk(calls, tools=[wait])
     with clock.monotonic_clock_from(lambda: seconds):
         result = talk.run(SessionOptions(budget=Budget(seconds=4)))
-    assert (result.stop_reason, result.messages[0].code) == ("budget", "budget_seconds")
+    assert (result.stop_reason, result.notices[0].code) == ("budget", "budget_seconds")
     assert talk.said[1:] == said
 
 
@@ -384,7 +384,7 @@ def test_pending_calls_make_a_run_without_tools_invalid() -> None:
     talk = Talk([ADD])
     talk.run(SessionOptions(process_tools=False))
     result = talk.run(SessionOptions(process_tools=False))
-    assert (result.stop_reason, result.messages[0].code) == ("invalid", "pending_tools")
+    assert (result.stop_reason, result.notices[0].code) == ("invalid", "pending_tools")
     assert talk.said == ["user Go.", "call add"]
 
 
@@ -407,14 +407,14 @@ def test_the_metrics_add_up() -> None:
 def test_what_was_shown_before_a_failure_is_kept() -> None:
     talk = Talk(["Half ", ModelError("gone", kind="network")])
     result = talk.stream()[-1]
-    assert (result.stop_reason, result.messages[0].code) == ("error", "network")
+    assert (result.stop_reason, result.notices[0].code) == ("error", "network")
     assert talk.said == ["user Go.", "says Half"]
 
 
 def test_an_error_that_nobody_expected_ends_the_run_once() -> None:
     talk = Talk(["Half ", ZeroDivisionError("oops")])
     result = ending(talk.events())
-    assert (result.stop_reason, result.messages[0].code) == ("error", "ZeroDivisionError")
+    assert (result.stop_reason, result.notices[0].code) == ("error", "ZeroDivisionError")
     assert talk.said == ["user Go.", "says Half"]
     with pytest.raises(RunError) as raised:
         result.raise_for_error()

@@ -63,8 +63,8 @@ WAYS: dict[str, Callable[[ConversationSession], Coroutine[Any, Any, Return]]] = 
     "run": ConversationSession.run_to_stable_result,
     "stream": streamed,
     "events": watched,
-    "say nothing": lambda conversation: conversation.say(()),
-    "say an empty message": lambda conversation: conversation.say(Message(InstructionContent())),
+    "say nothing": lambda conversation: conversation.asay(()),
+    "say an empty message": lambda conversation: conversation.asay(Message(InstructionContent())),
 }
 
 
@@ -77,10 +77,10 @@ def test_after_a_commit_a_run_with_nothing_new_is_refused(
     with client:
         result = asyncio.run(WAYS[way](talk(session)))
         assert result.stop_reason == "invalid"
-        assert [one.code for one in result.messages] == ["empty"]
-        assert ARCHIVED in result.messages[0].text
+        assert [one.code for one in result.notices] == ["empty"]
+        assert ARCHIVED in result.notices[0].text
         assert model.requests == []
-        assert asyncio.run(talk(session).say("What is it?")).success
+        assert asyncio.run(talk(session).asay("What is it?")).success
         assert [one["role"] for one in model.requests[0].messages if one["role"] != "system"] == [
             "user"
         ]
@@ -99,7 +99,7 @@ def test_a_commit_by_another_program_that_is_not_known_yet_is_no_empty_question(
         there.session("talk").commit()
         model.requests.clear()
         result = talk(session).run()
-        assert (result.stop_reason, [one.code for one in result.messages]) == ("invalid", ["empty"])
+        assert (result.stop_reason, [one.code for one in result.notices]) == ("invalid", ["empty"])
         assert model.requests == []
 
 
@@ -120,8 +120,8 @@ def test_what_was_taken_back_before_a_resume_is_no_empty_question(tmp_path: Path
         session.default_branch.pop()
         session.default_branch.pop()
         model.requests.clear()
-        result = asyncio.run(conversation.resume())
-        assert (result.stop_reason, [one.code for one in result.messages]) == ("invalid", ["empty"])
+        result = asyncio.run(conversation.aresume())
+        assert (result.stop_reason, [one.code for one in result.notices]) == ("invalid", ["empty"])
         assert model.requests == []
 
 
@@ -129,7 +129,7 @@ def test_a_special_turn_without_a_question_is_refused_after_a_commit(tmp_path: P
     client, session, model = committed(tmp_path / "talk.db")
     with client:
         result = asyncio.run(talk(session).execute_special_turn(SpecialTurn()))
-        assert (result.stop_reason, [one.code for one in result.messages]) == ("invalid", ["empty"])
+        assert (result.stop_reason, [one.code for one in result.notices]) == ("invalid", ["empty"])
         assert model.requests == []
         asked = SpecialTurn(instruction="Say hello.")
         assert asyncio.run(talk(session).execute_special_turn(asked)).success
@@ -166,7 +166,7 @@ def test_a_policy_that_leaves_no_message_is_an_error_and_asks_nobody() -> None:
     session.default_branch.grant(resources="*")
     result = talk(session, policies=[Forgetful()]).run()
     assert result.stop_reason == "error"
-    assert "no messages" in result.messages[0].text
+    assert "no messages" in result.notices[0].text
     assert model.requests == []
 
 

@@ -68,12 +68,12 @@ async def events(conversation: ConversationSession) -> Return:
     end = told[-1]
     assert isinstance(end, RunEnded)
     shown = [one.notice for one in told if isinstance(one, WarningIssued)]
-    assert [one for one in end.result.messages if one in shown] == shown
+    assert [one for one in end.result.notices if one in shown] == shown
     return end.result
 
 
 async def resume(conversation: ConversationSession) -> Return:
-    return await conversation.resume()
+    return await conversation.aresume()
 
 
 async def resume_streaming(conversation: ConversationSession) -> Return:
@@ -117,7 +117,7 @@ def test_an_observer_that_raises_is_always_a_warning_in_the_return(
         plain: ConversationSession = session.conversation(branch, model="scripted", tools=tools)
         if resumed:
             assert (await plain.run_to_stable_result()).stop_reason == "suspended"
-            await plain.approve("c1", resume=False)
+            await plain.aapprove("c1", resume=False)
         observer = clumsy(callback, is_async=is_async)
         tools[0] = Tool(length)
         watched: ConversationSession = session.conversation(
@@ -126,7 +126,7 @@ def test_an_observer_that_raises_is_always_a_warning_in_the_return(
         return await WAYS[way](watched)
 
     result = asyncio.run(told())
-    warnings = [one.text for one in result.messages if one.code == "observer"]
+    warnings = [one.text for one in result.notices if one.code == "observer"]
     if callback == "on_delta" and way in ("run", "resume"):
         assert warnings == []  # nothing is shown piece by piece
     else:
@@ -141,7 +141,7 @@ def test_an_observer_of_a_refused_run_is_a_warning_too(callback: str) -> None:
     branch = session.create_branch("main", resources="*")
     observers = [clumsy(callback, is_async=False)]
     result = session.conversation(branch, model="scripted", observers=observers).run()
-    assert [one.code for one in result.messages] == ["empty", "observer"]
+    assert [one.code for one in result.notices] == ["empty", "observer"]
 
 
 def test_what_an_observer_raises_at_the_end_of_a_cancelled_run_is_logged(

@@ -90,8 +90,8 @@ def test_an_observer_that_raises_becomes_a_warning() -> None:
     talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Three.")
     result = talk.run(observers=[Clumsy(), watcher])
     assert result.success
-    assert [notice.code for notice in result.messages] == ["observer"]
-    assert "Clumsy raised RuntimeError: oops" in result.messages[0].text
+    assert [notice.code for notice in result.notices] == ["observer"]
+    assert "Clumsy raised RuntimeError: oops" in result.notices[0].text
     assert watcher.calls[-1] == "final"
 
 
@@ -160,7 +160,7 @@ def test_an_observer_that_raises_at_everything_sees_everything(error: BaseExcept
     talk = Talk(["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three.")
     result = talk.stream(observers=[failing, watcher])[-1]
     assert result.success
-    assert {notice.code for notice in result.messages} == {"observer"}
+    assert {notice.code for notice in result.notices} == {"observer"}
     calls = ["start", "delta", "said", "call", "result", "delta", "said", "final"]
     assert watcher.calls == calls
     assert len(failing.seen) == len(calls)

@@ -117,8 +117,8 @@ def die_paying(job: Job, _: Say) -> None:
         options = SessionOptions(allow_parallel_tools=job.get("parallel", False))
         asyncio.run(till.conversation.run_to_stable_result(options))
         for call in job["approve"]:
-            asyncio.run(till.conversation.approve(call, resume=False))
-        asyncio.run(till.conversation.resume())
+            asyncio.run(till.conversation.aapprove(call, resume=False))
+        asyncio.run(till.conversation.aresume())
 
 
 def died(fork_server: ForkServer, folder: Path, **more: Any) -> None:
@@ -132,7 +132,7 @@ def test_the_approval_of_a_call_that_was_not_started_still_counts(
     died(fork_server, tmp_path)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
-        assert asyncio.run(till.conversation.resume()).success
+        assert asyncio.run(till.conversation.aresume()).success
         assert till.paid == ["ada", "bob"]
         assert [one.startswith(INTERRUPTED) for one in till.said[3:5]] == [True, False]
 
@@ -144,10 +144,10 @@ def test_a_call_nobody_decided_waits_beside_one_that_was_interrupted(
     died(fork_server, tmp_path, approve=["c_ada"], parallel=parallel)
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
-        assert asyncio.run(till.conversation.resume()).stop_reason == "suspended"
+        assert asyncio.run(till.conversation.aresume()).stop_reason == "suspended"
         assert till.paid == ["ada"]
         assert [in_short(one) for one in till.conversation.pending_approvals()] == ["call pay"]
-        result = asyncio.run(till.conversation.approve("c_bob"))
+        result = asyncio.run(till.conversation.aapprove("c_bob"))
         assert result is not None
         assert result.success
         assert till.paid == ["ada", "bob"]
@@ -161,15 +161,15 @@ def test_an_approval_that_comes_again_after_a_crash_is_refused_until_somebody_as
         till = Till(client, tmp_path, replay="ask")
         for _ in range(2):
             with pytest.raises(NotFoundError, match="was started before"):
-                asyncio.run(till.conversation.approve("c_ada"))
-        assert asyncio.run(till.conversation.resume()).stop_reason == "suspended"
+                asyncio.run(till.conversation.aapprove("c_ada"))
+        assert asyncio.run(till.conversation.aresume()).stop_reason == "suspended"
         assert till.paid == ["ada", "bob"]
-        result = asyncio.run(till.conversation.approve("c_ada"))
+        result = asyncio.run(till.conversation.aapprove("c_ada"))
         assert result is not None
         assert result.success
         assert till.paid == ["ada", "bob", "ada"]
         with pytest.raises(NotFoundError):
-            asyncio.run(till.conversation.approve("c_ada"))
+            asyncio.run(till.conversation.aapprove("c_ada"))
 
 
 def test_denying_an_interrupted_call_does_not_claim_that_it_was_not_run(
@@ -178,9 +178,9 @@ def test_denying_an_interrupted_call_does_not_claim_that_it_was_not_run(
     died(fork_server, tmp_path, replay="ask", approve=["c_ada"])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay="ask")
-        asyncio.run(till.conversation.resume())
-        asyncio.run(till.conversation.deny("c_ada", "Once is enough.", resume=False))
-        asyncio.run(till.conversation.deny("c_bob"))
+        asyncio.run(till.conversation.aresume())
+        asyncio.run(till.conversation.adeny("c_ada", "Once is enough.", resume=False))
+        asyncio.run(till.conversation.adeny("c_bob"))
         assert till.said[3].startswith(INTERRUPTED)
         assert till.said[3].endswith("Not run again: denied. Once is enough.")
         assert till.said[4] == "error Not run: denied."
@@ -205,7 +205,7 @@ def test_a_start_is_known_also_if_another_run_was_cut_off_since(
     assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
-        asyncio.run(till.conversation.resume())
+        asyncio.run(till.conversation.aresume())
         assert till.paid == ["ada", "bob"]
         assert till.said[3].startswith(INTERRUPTED)
 
@@ -325,16 +325,16 @@ def test_an_approval_given_before_another_branch_started_the_call_is_void(
         fork = till.session.fork("main", name="other", resources=True)
         other = on_fork(till, fork)
         assert other.run().stop_reason == "suspended"
-        asyncio.run(other.approve("c_ada", resume=False))
+        asyncio.run(other.aapprove("c_ada", resume=False))
     job = {"do": "turns.test_once.die_resuming", "folder": str(tmp_path)}
     assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay="ask")
         other = on_fork(till, till.session.get_branch("other"))
-        assert asyncio.run(other.resume()).stop_reason == "suspended"
+        assert asyncio.run(other.aresume()).stop_reason == "suspended"
         assert till.paid == ["ada"]
-        asyncio.run(other.approve("c_ada", resume=False))
-        asyncio.run(other.deny("c_bob"))
+        asyncio.run(other.aapprove("c_ada", resume=False))
+        asyncio.run(other.adeny("c_bob"))
         assert till.paid == ["ada", "ada"]
 
 
@@ -344,8 +344,8 @@ def die_resuming(job: Job, _: Say) -> None:
     os.environ["SENNIT_TEST_DIE"] = "ada"
     with sennit.open(folder / "till.db") as client:
         till = Till(client, folder, replay="ask")
-        asyncio.run(till.conversation.approve("c_ada", resume=False))
-        asyncio.run(till.conversation.approve("c_bob"))
+        asyncio.run(till.conversation.aapprove("c_ada", resume=False))
+        asyncio.run(till.conversation.aapprove("c_bob"))
 
 
 @pytest.mark.parametrize("replay", ["never", "ask", "safe"])
@@ -362,20 +362,20 @@ def test_an_approval_is_void_if_another_branch_starts_the_call_while_an_earlier_
             with ThreadPoolExecutor() as pool:
                 pool.submit(_decide_for_bob, other).result()
 
-        asyncio.run(till.conversation.approve("c_ada", resume=False))
-        asyncio.run(till.conversation.approve("c_bob", resume=False))
+        asyncio.run(till.conversation.aapprove("c_ada", resume=False))
+        asyncio.run(till.conversation.aapprove("c_bob", resume=False))
         with faults.arm("tool.after: pay", pay_bob_there, at=1):
-            assert asyncio.run(till.conversation.resume()).stop_reason == "stable"
+            assert asyncio.run(till.conversation.aresume()).stop_reason == "stable"
         assert till.paid == ["ada", "bob"]
         assert till.said[3:5] == ["result paid ada", "result paid bob"]
 
 
 def _decide_for_bob(conversation: ConversationSession) -> None:
     conversation.run()
-    asyncio.run(conversation.approve("c_bob", resume=False))
+    asyncio.run(conversation.aapprove("c_bob", resume=False))
     for call in conversation.pending_approvals():
-        asyncio.run(conversation.deny(call_id_of(call), resume=False))
-    asyncio.run(conversation.resume())
+        asyncio.run(conversation.adeny(call_id_of(call), resume=False))
+    asyncio.run(conversation.aresume())
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
@@ -468,7 +468,7 @@ def test_something_said_before_the_resume_leaves_an_interrupted_call_alone(
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
         till.conversation.steer("Stop.")
-        assert asyncio.run(till.conversation.resume()).stop_reason == "stable"
+        assert asyncio.run(till.conversation.aresume()).stop_reason == "stable"
         assert till.paid == ["ada"]
 
 
@@ -483,7 +483,7 @@ def test_two_programs_that_resume_at_once_make_one_call(
         ]
 
         async def both() -> list[Any]:
-            return await asyncio.gather(*(till.conversation.resume() for till in tills))
+            return await asyncio.gather(*(till.conversation.aresume() for till in tills))
 
         reasons = sorted(str(one.stop_reason) for one in asyncio.run(both()))
         assert reasons in (["invalid", "stable"], ["stable", "stable"])
@@ -499,7 +499,7 @@ def test_two_programs_that_decide_at_once_decide_once(tmp_path: Path) -> None:
         tills[1].session.refresh()
 
         async def decide(till: Till, approve: bool) -> bool:
-            act = till.conversation.approve if approve else till.conversation.deny
+            act = till.conversation.aapprove if approve else till.conversation.adeny
             try:
                 await act("c_ada", resume=False)
             except sennit.SennitError:
@@ -511,7 +511,7 @@ def test_two_programs_that_decide_at_once_decide_once(tmp_path: Path) -> None:
 
         approved, denied = asyncio.run(both())
         assert approved != denied
-        asyncio.run(tills[0].conversation.approve("c_bob"))
+        asyncio.run(tills[0].conversation.aapprove("c_bob"))
         assert tills[0].paid == (["ada", "bob"] if approved else ["bob"])
 
 
@@ -535,10 +535,10 @@ def die_after_a_denial(job: Job, _: Say) -> None:
         till = Till(client, folder)
         till.session.add_message("user", "Pay both.")
         till.conversation.run()
-        asyncio.run(till.conversation.deny("c_ada", "Too much.", resume=False))
-        asyncio.run(till.conversation.approve("c_bob", resume=False))
+        asyncio.run(till.conversation.adeny("c_ada", "Too much.", resume=False))
+        asyncio.run(till.conversation.aapprove("c_bob", resume=False))
         with faults.arm(job["point"], faults.kill):
-            asyncio.run(till.conversation.resume())
+            asyncio.run(till.conversation.aresume())
 
 
 @pytest.mark.parametrize("point", ["journal.before: tool.started", "journal.after: tool.started"])
@@ -549,7 +549,7 @@ def test_a_denial_holds_after_a_crash_before_the_first_start(
     assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path)
-        assert asyncio.run(till.conversation.resume()).success
+        assert asyncio.run(till.conversation.aresume()).success
         started = point == "journal.after: tool.started"
         assert till.paid == ([] if started else ["bob"])
         assert till.said[3] == "error Not run: denied. Too much."
@@ -565,7 +565,7 @@ def die_making_one_call(job: Job, _: Say) -> None:
         till = Till(client, folder, replay=job["replay"], needs_approval=False)
         till.session.add_message("user", "Pay both.")
         till.conversation.run(SessionOptions(max_tool_passes=0))
-        asyncio.run(till.conversation.execute_tool_call("c_ada"))
+        asyncio.run(till.conversation.aexecute_tool_call("c_ada"))
 
 
 @pytest.mark.parametrize("replay", ["never", "ask", "safe"])
@@ -576,7 +576,7 @@ def test_one_call_that_was_interrupted_is_made_again_only_as_its_tool_allows(
     assert fork_server.run(job) == (-9, [])
     with sennit.open(tmp_path / "till.db") as client:
         till = Till(client, tmp_path, replay=replay, needs_approval=False)
-        result = asyncio.run(till.conversation.execute_tool_call("c_ada"))
+        result = asyncio.run(till.conversation.aexecute_tool_call("c_ada"))
         assert till.paid == (["ada", "ada"] if replay == "safe" else ["ada"])
         if replay == "ask":
             assert result.stop_reason == "suspended"
@@ -592,7 +592,7 @@ def resume_once(job: Job, say: Say) -> None:
     folder = Path(job["folder"])
     with sennit.open(folder / "till.db") as client:
         till = Till(client, folder, replay="safe", needs_approval=False)
-        say(str(asyncio.run(till.conversation.resume()).stop_reason))
+        say(str(asyncio.run(till.conversation.aresume()).stop_reason))
 
 
 def test_two_processes_that_resume_at_once_make_each_call_once(

@@ -122,8 +122,8 @@ def test_a_policy_refuses_a_request_before_it_is_sent(streamed: bool) -> None:
     talk = Talk("Yes.")
     result = run(talk, streamed, Never(), observers=[watcher])
     assert result.stop_reason == "error"
-    assert [(one.severity, one.code) for one in result.messages] == [("error", "refused")]
-    assert result.messages[0].text == "Policy Never.on_request refused: not today"
+    assert [(one.severity, one.code) for one in result.notices] == [("error", "refused")]
+    assert result.notices[0].text == "Policy Never.on_request refused: not today"
     assert talk.model.requests == []
     assert talk.said == ["user Go."]
     assert watcher.calls == ["start", "error PolicyError", "final"]
@@ -136,7 +136,7 @@ def test_a_policy_refuses_a_request_before_it_is_sent(streamed: bool) -> None:
 def test_a_reply_that_is_refused_leaves_nothing(streamed: bool) -> None:
     talk = Talk(["A secret.", ToolCall("add", {"a": 1, "b": 2})], chunk=1)
     result = run(talk, streamed, Forbids())
-    assert (result.stop_reason, result.messages[0].code) == ("error", "refused")
+    assert (result.stop_reason, result.notices[0].code) == ("error", "refused")
     assert result.body.interactions == ()
     assert talk.said == ["user Go."]
 
@@ -153,8 +153,8 @@ def test_a_policy_that_raises_ends_the_run_with_a_clear_error(hook: str, streame
     setattr(Broken, hook, broken)
     talk = Talk("Yes.", chunk=1)
     result = run(talk, streamed, Broken())
-    assert (result.stop_reason, result.messages[0].code) == ("error", "policy")
-    assert result.messages[0].text == f"Policy Broken.{hook} raised ValueError: oops"
+    assert (result.stop_reason, result.notices[0].code) == ("error", "policy")
+    assert result.notices[0].text == f"Policy Broken.{hook} raised ValueError: oops"
     assert talk.said == ["user Go."]
 
 
@@ -166,7 +166,7 @@ def test_a_policy_that_gives_something_else_ends_the_run(streamed: bool) -> None
 
     talk = Talk("Yes.")
     result = run(talk, streamed, Odd())
-    assert result.messages[0].text == (
+    assert result.notices[0].text == (
         "Policy Odd.on_response returned 'fine'; it must return a Reply, a Refusal, or None for "
         "no change."
     )

@@ -42,9 +42,9 @@ def test_the_results_of_calls_that_others_made_are_said_in_one_step(tmp_path: Pa
     conversation = talk(tmp_path, calls, "40 and 50.")
 
     async def work() -> list[Any]:
-        await conversation.say("How long?", ONE_TURN)
+        await conversation.asay("How long?", ONE_TURN)
         results = [result("bowline", 40), result("hitch", 50)]
-        async with conversation.events(ONE_TURN, say=results) as events:
+        async with conversation.events(results, ONE_TURN) as events:
             return [event async for event in events]
 
     events = asyncio.run(work())
@@ -59,8 +59,8 @@ def test_a_call_that_got_no_result_is_still_worked_off(tmp_path: Path) -> None:
     conversation = talk(tmp_path, calls, "Only one.")
 
     async def work() -> Any:
-        await conversation.say("How long?", ONE_TURN)
-        return await conversation.say([result("bowline", 40)])
+        await conversation.asay("How long?", ONE_TURN)
+        return await conversation.asay([result("bowline", 40)])
 
     ended = asyncio.run(work())
     assert ended.metrics.tool_calls == 1  # the other one, which fails
@@ -72,14 +72,14 @@ def test_nothing_is_said_where_somebody_else_was_faster(tmp_path: Path) -> None:
     branch = conversation.request.branch
 
     async def work() -> Any:
-        first = await conversation.say("1?", at=0)
+        first = await conversation.asay("1?", at=0)
         other = sennit.open(tmp_path / "s.db").session("chat")
         other.add_message("user", "I was faster.")
-        return first, await conversation.say("2?", at=2), await conversation.say("3?", at=3)
+        return first, await conversation.asay("2?", at=2), await conversation.asay("3?", at=3)
 
     first, refused, ended = asyncio.run(work())
     assert (first.stop_reason, ended.stop_reason) == ("stable", "stable")
-    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "moved")
+    assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "moved")
     assert [one.content.words for one in branch.messages] == [
         "1?",
         "One.",
@@ -92,4 +92,4 @@ def test_nothing_is_said_where_somebody_else_was_faster(tmp_path: Path) -> None:
 def test_what_is_gone_on_with_says_nothing_new(tmp_path: Path) -> None:
     conversation = talk(tmp_path, "One.")
     with pytest.raises(sennit.ValidationError, match="steer"):
-        conversation.events(resume=True, say=[asked("1?")])
+        conversation.events([asked("1?")], resume=True)

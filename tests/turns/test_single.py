@@ -20,7 +20,7 @@ BY_HAND = SessionOptions(process_tools=False)
 
 
 def execute(conversation: ConversationSession, call_id: str) -> Return:
-    return asyncio.run(conversation.execute_tool_call(call_id))
+    return asyncio.run(conversation.aexecute_tool_call(call_id))
 
 
 def waiting(*calls: ToolCall, tools: Any = (add, fail), **more: Any) -> Talk:
@@ -34,7 +34,7 @@ def test_exactly_one_call_is_made_and_no_model_is_asked() -> None:
     talk = waiting(ONE, TWO)
     result = execute(talk.conversation(), "c2")
     assert [in_short(message) for message in result.body.interactions] == ["result 7"]
-    assert (result.stop_reason, result.messages[0].code) == ("stable", "pending_tools")
+    assert (result.stop_reason, result.notices[0].code) == ("stable", "pending_tools")
     assert talk.said == ["user Go.", "call add", "call add", "result 7"]
     assert len(talk.model.requests) == 1
 
@@ -43,7 +43,7 @@ def test_when_all_calls_are_made_by_hand_a_run_goes_on_with_the_model() -> None:
     talk = waiting(ONE, TWO)
     for call_id in ("c1", "c2"):
         last = execute(talk.conversation(), call_id)
-    assert (last.success, last.messages, last.metrics.tool_calls) == (True, (), 1)
+    assert (last.success, last.notices, last.metrics.tool_calls) == (True, (), 1)
     assert talk.run(BY_HAND).answer == "Done."
 
 
@@ -62,10 +62,10 @@ def test_a_call_of_a_run_that_has_called_tools_before_is_made() -> None:
     talk = Talk([ONE], [ToolCall("careful", {"a": 3, "b": 4}, "c2")], "Done.", tools=[add, careful])
     conversation = talk.conversation()
     assert talk.run().stop_reason == "suspended"
-    asyncio.run(conversation.approve("c2", resume=False))
-    assert execute(conversation, "c2").messages[0].code == "one_call"
+    asyncio.run(conversation.aapprove("c2", resume=False))
+    assert execute(conversation, "c2").notices[0].code == "one_call"
     assert talk.said[-2:] == ["call careful", "result 7"]
-    assert asyncio.run(conversation.resume()).answer == "Done."
+    assert asyncio.run(conversation.aresume()).answer == "Done."
 
 
 def test_a_tool_that_fails_has_its_error_stored() -> None:
@@ -103,7 +103,7 @@ def test_a_tool_that_is_not_granted_any_more_is_refused() -> None:
     conversation = talk.conversation()
     talk.branch.revoke(resources="*")
     result = execute(conversation, "c1")
-    assert (result.stop_reason, result.messages[0].code) == ("invalid", "access")
+    assert (result.stop_reason, result.notices[0].code) == ("invalid", "access")
     assert talk.said[-1] == "call add"
     with pytest.raises(AccessError):
         talk.conversation()
@@ -122,14 +122,14 @@ def test_a_busy_branch_is_refused() -> None:
         talk = Talk([ToolCall("slow", {}, "c1")], "Done.", tools=[slow])
         running = asyncio.create_task(talk.conversation().run_to_stable_result())
         await begun.wait()
-        refused = await talk.conversation().execute_tool_call("c1")
+        refused = await talk.conversation().aexecute_tool_call("c1")
         over.set()
         assert (await running).success
         assert talk.said.count("result waited") == 1
         return refused
 
     refused = asyncio.run(both())
-    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "busy")
+    assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "busy")
 
 
 def test_a_call_that_needs_approval_waits_for_it() -> None:
@@ -138,10 +138,10 @@ def test_a_call_that_needs_approval_waits_for_it() -> None:
     conversation = talk.conversation()
     assert execute(conversation, "c1").stop_reason == "suspended"
     assert talk.said[-1] == "call add"
-    asyncio.run(conversation.approve("c1", resume=False))
+    asyncio.run(conversation.aapprove("c1", resume=False))
     result = execute(conversation, "c1")
     assert (result.stop_reason, talk.said[-1]) == ("suspended", "result 3")
-    assert asyncio.run(conversation.resume()).answer == "Done."
+    assert asyncio.run(conversation.aresume()).answer == "Done."
 
 
 def test_a_suspended_run_is_gone_on_with_after_one_of_its_calls_was_made() -> None:
@@ -149,11 +149,11 @@ def test_a_suspended_run_is_gone_on_with_after_one_of_its_calls_was_made() -> No
     talk = Talk([ONE, TWO], "Done.", tools=[tool])
     first = talk.run()
     conversation = talk.conversation()
-    asyncio.run(conversation.approve("c2", resume=False))
+    asyncio.run(conversation.aapprove("c2", resume=False))
     one = execute(conversation, "c2")
     assert (one.run_id, one.stop_reason) == (first.run_id, "suspended")
     assert in_short(one.body.interactions[-1]) == "result 7"
-    result = asyncio.run(conversation.approve("c1"))
+    result = asyncio.run(conversation.aapprove("c1"))
     assert result is not None
     assert (result.run_id, result.answer) == (first.run_id, "Done.")
     assert talk.said == ["user Go.", "call add", "call add", "result 7", "result 3", "says Done."]
@@ -163,9 +163,9 @@ def test_a_run_keeps_its_limits_when_one_of_its_calls_is_made_by_hand() -> None:
     talk = Talk([ONE], [TWO], "Never said.", tools=[Tool(add, needs_approval=True)])
     talk.run(SessionOptions(max_turns=2))
     conversation = talk.conversation()
-    asyncio.run(conversation.approve("c1", resume=False))
+    asyncio.run(conversation.aapprove("c1", resume=False))
     execute(conversation, "c1")
-    assert asyncio.run(conversation.resume()).stop_reason == "max_turns"
+    assert asyncio.run(conversation.aresume()).stop_reason == "max_turns"
 
 
 def test_arguments_that_do_not_fit_are_not_run_with() -> None:
@@ -189,7 +189,7 @@ def test_with_a_store_another_program_can_make_the_call(tmp_path: Path) -> None:
 
 def test_what_is_said_stands_on_the_branch_when_the_run_begins() -> None:
     talk = Talk("Hello.", say=None)
-    result = asyncio.run(talk.conversation().say("Hi"))
+    result = asyncio.run(talk.conversation().asay("Hi"))
     assert [in_short(message) for message in result.body.interactions] == ["user Hi", "says Hello."]
     assert result.answer == "Hello."
     assert talk.branch.messages[0].sender == "user"
@@ -199,7 +199,7 @@ def test_a_run_that_is_refused_leaves_nothing_said() -> None:
     talk = Talk("Hello.", say=None)
     conversation = talk.conversation()
     talk.branch.revoke(resources="*")
-    assert asyncio.run(conversation.say("Hi")).stop_reason == "invalid"
+    assert asyncio.run(conversation.asay("Hi")).stop_reason == "invalid"
     assert talk.said == []
 
 
@@ -211,7 +211,7 @@ def test_an_answer_is_looked_at_until_it_may_stand() -> None:
         seen.append((answer, finish))
         return None if answer == "three" else "Higher."
 
-    result = asyncio.run(talk.conversation().say("Count", check=check))
+    result = asyncio.run(talk.conversation().asay("Count", check=check))
     assert (result.answer, result.metrics.turns) == ("three", 3)
     assert seen == [("one", "stop"), ("two", "stop"), ("three", "stop")]
     assert talk.said[2] == "user Higher."
@@ -220,7 +220,7 @@ def test_an_answer_is_looked_at_until_it_may_stand() -> None:
 def test_no_answer_is_objected_to_that_cannot_be_mended() -> None:
     talk = Talk("one", say=None)
     options = SessionOptions(max_turns=1)
-    result = asyncio.run(talk.conversation().say("Count", options, check=lambda *_: "No."))
+    result = asyncio.run(talk.conversation().asay("Count", options, check=lambda *_: "No."))
     assert (result.stop_reason, talk.said[-1]) == ("stable", "says one")
 
 
@@ -229,12 +229,12 @@ def test_a_check_that_raises_ends_the_run_with_its_error() -> None:
         raise RuntimeError("confused")
 
     talk = Talk("one", say=None)
-    result = asyncio.run(talk.conversation().say("Count", check=check))
-    assert (result.stop_reason, result.messages[0].text) == ("error", "RuntimeError: confused")
+    result = asyncio.run(talk.conversation().asay("Count", check=check))
+    assert (result.stop_reason, result.notices[0].text) == ("error", "RuntimeError: confused")
 
 
 def test_a_greeting_is_no_part_of_the_answer() -> None:
     talk = Talk("Welcome!", "Hi.", say=None)
-    result = asyncio.run(talk.conversation(generate_greeting=True).say("Hello"))
+    result = asyncio.run(talk.conversation(generate_greeting=True).asay("Hello"))
     assert talk.said == ["says Welcome!", "user Hello", "says Hi."]
     assert (result.text, result.answer) == ("Welcome!Hi.", "Hi.")

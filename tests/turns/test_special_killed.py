@@ -163,8 +163,8 @@ def check_special(
     for at, there in killed_everywhere(fork_server, tmp_path, case, point, step):
         assert there.said in (before, after), at
         assert (there.above == before) == (there.said == after != before and act is replace_above)
-        resumed = asyncio.run(there.conversation.resume())
-        assert resumed.messages[0].code == "nothing_to_resume", at
+        resumed = asyncio.run(there.conversation.aresume())
+        assert resumed.notices[0].code == "nothing_to_resume", at
         found.append(there.said == after)
         if there.said == before:
             assert act(there).success, at
@@ -179,10 +179,10 @@ def check_run(
     resumed = 0
     for at, there in killed_everywhere(fork_server, tmp_path, case, point, step):
         # made without a greeting: that the run greets is noted
-        result = asyncio.run(there.conversation.resume())
+        result = asyncio.run(there.conversation.aresume())
         resumed += result.success
         if not result.success:
-            assert result.messages[0].code == "nothing_to_resume", (at, result)
+            assert result.notices[0].code == "nothing_to_resume", (at, result)
             assert there.said in (before, after), at
         if there.said == before:
             assert act(there).success, at

@@ -131,9 +131,9 @@ def test_what_is_said_to_a_run_that_waits_for_its_branch_is_kept_at_once(tmp_pat
         second = session.conversation("main", model=ScriptedModel(["Second."]))
 
         async def work() -> list[str]:
-            running = asyncio.create_task(first.say("One?"))
+            running = asyncio.create_task(first.asay("One?"))
             await asked.wait()
-            waiting = asyncio.create_task(second.say("Two?", SessionOptions(when_busy="wait")))
+            waiting = asyncio.create_task(second.asay("Two?", SessionOptions(when_busy="wait")))
             await asyncio.sleep(0)
             await second.asteer("In feet, please.")
             kept = [in_short(one) for one in other.session("a").default_branch.messages]
@@ -160,7 +160,7 @@ def test_what_is_said_to_a_run_that_waits_is_taken_in_when_it_goes_on() -> None:
         result = await conversation.run_to_stable_result()
         assert result.stop_reason == "suspended"
         assert talk.said[-1] == "result seen"
-        return await conversation.approve("c2")
+        return await conversation.aapprove("c2")
 
     result = asyncio.run(work())
     assert result is not None
@@ -203,7 +203,7 @@ def test_a_run_that_goes_on_takes_in_all_of_a_message_that_was_said_to_it(
         talk = Talk([ToolCall("look", {})], "A fine knot.", tools=[look], session=session)
         conversation = talk.conversation()
         assert conversation.run().stop_reason == "suspended"
-        assert asyncio.run(conversation.resume()).success
+        assert asyncio.run(conversation.aresume()).success
         taken = talk.branch.messages[-2]
         assert (taken.id, taken.content, taken.sender) == (said.id, said.content, said.sender)
         assert taken.metadata == {"from": "a phone"}

@@ -68,9 +68,9 @@ def test_a_stopped_run_keeps_its_branch_until_the_lease_expires_and_then_writes_
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         with sennit.open(tmp_path / "till.db") as client:
             talk = conversation(client, tmp_path)
-            assert asyncio.run(talk.resume()).stop_reason == "invalid"
+            assert asyncio.run(talk.aresume()).stop_reason == "invalid"
             with clock.monotonic_clock_from(lambda: time.monotonic() + _SECONDS):
-                assert asyncio.run(talk.resume()).stop_reason == "stable"
+                assert asyncio.run(talk.aresume()).stop_reason == "stable"
             said = [in_short(one) for one in talk.request.branch.messages]
             child.send_signal(signal.SIGCONT)
             child.stdin.write("go on\n")

@@ -26,7 +26,7 @@ from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import SessionOptions
 from sennit.turns.result import Return
-from tests.conversation_fixtures import PLAIN, Talk, ending, in_short, kinds
+from tests.conversation_fixtures import PLAIN, Talk, ending, in_short, kinds, rest_of
 from tests.torture.fork_server import ForkServer
 from tests.torture.ground import opened
 from tests.torture.turns import SCENARIOS, World
@@ -64,7 +64,7 @@ def test_a_run_comes_to_the_same_on_every_store(client: Client, case: Case) -> N
     for one, result in views:
         assert one.said == case.said
         assert result.stop_reason == case.reason
-        assert [notice.code for notice in result.messages] == case.codes
+        assert [notice.code for notice in result.notices] == case.codes
         said = [message for message in one.branch.messages if message.role is not MessageRole.USER]
         assert list(result.body.interactions) == said
 
@@ -159,7 +159,7 @@ def test_what_waits_is_decided_by_another_client(address: str, decision: str) ->
         waiting = asyncio.run(conversation.run_to_stable_result())
         assert waiting.stop_reason == "suspended"
         there, deciding = asking(second, key, done)
-        result = asyncio.run(getattr(deciding, decision)("c1"))
+        result = getattr(deciding, decision)("c1")
         assert (result.stop_reason, result.run_id) == ("stable", waiting.run_id)
         assert done == (["a"] if decision == "approve" else [])
         session.refresh()
@@ -209,8 +209,8 @@ def test_what_waits_is_allowed_by_another_process(
         said = [in_short(message) for message in world.branch.messages]
         assert said == ["user Go.", "says May I?", "call erase", "result paid", "says Erased."]
         assert len(world.done) == 1
-        left = asyncio.run(world.conversation.resume())
-        assert left.messages[0].code == "nothing_to_resume"
+        left = asyncio.run(world.conversation.aresume())
+        assert left.notices[0].code == "nothing_to_resume"
 
 
 def test_a_run_of_another_process_is_joined_while_it_streams(
@@ -310,7 +310,7 @@ def test_leaving_a_joined_stream_early_stops_nothing(client: Client) -> None:
                 assert (await anext(again)).kind == "run.started"
             async for _ in conversation.events(after=0):
                 break
-            return await events.result
+            return await rest_of(events)
 
     assert asyncio.run(work()).success
     assert one.said[-1] == "says Three."

@@ -28,7 +28,7 @@ streaming = st.builds(
 def pieces_of(talk: Talk, options: StreamingOptions, *, sync: bool) -> list[Return]:
     conversation = talk.conversation()
     if sync:
-        with conversation.stream_sync(streaming_options=options) as pieces:
+        with conversation.stream(streaming_options=options) as pieces:
             return list(pieces)
 
     async def watch() -> list[Return]:
@@ -51,7 +51,7 @@ def test_increments_joined_are_what_the_model_said(
     assert all(sum(kind) == 1 for kind in kinds)
     assert [kind[2] for kind in kinds] == [False] * (len(pieces) - 1) + [True]
     final = pieces[-1]
-    assert final.success, final.messages
+    assert final.success, final.notices
     assert "".join(map(str, pieces)) == final.text
     assert final.text.endswith(final.answer)
     whole = [one for piece in pieces if piece.is_message for one in piece.body.interactions]

@@ -18,7 +18,7 @@ from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.branch_lease import revoke_lease
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
 from sennit.turns.subscription import Subscription, has_active_run
-from tests.conversation_fixtures import PLAIN, Talk, add, in_short
+from tests.conversation_fixtures import PLAIN, Talk, add, in_short, rest_of
 
 pytest_plugins = ("tests.durable",)
 
@@ -59,7 +59,7 @@ def test_every_end_carries_what_its_run_has_said_wherever_one_joins() -> None:
     ask = ToolCall("add", {"a": 1, "b": 2}, "c1")
     talk = Talk("First.", [ask], "Three.", "Last.", tools=[Tool(add, needs_approval=True)])
     shown = [*talk.events(), *_said(talk, "And?")]
-    asyncio.run(talk.conversation().approve("c1", resume=False))
+    asyncio.run(talk.conversation().aapprove("c1", resume=False))
     shown += talk.conversation().history(after=len(shown))
     shown += [*_gone_on_with(talk), *_said(talk, "Bye.")]
     assert [one.result.text for one in shown if isinstance(one, RunEnded)] == [
@@ -141,7 +141,7 @@ def test_following_goes_on_with_the_next_run() -> None:
         async with Subscription(RunRepository(talk.branch), 0, follow=True) as joined:
             heard: list[str] = []
             for _ in range(2):
-                task = asyncio.create_task(talk.conversation().say("Go on."))
+                task = asyncio.create_task(talk.conversation().asay("Go on."))
                 while (event := await anext(joined)).kind != "run.ended":
                     heard += [event.kind]
                 await task
@@ -168,9 +168,9 @@ def test_following_misses_nothing_after_a_run_that_lost_its_branch(tmp_path: Pat
                     heard = [(await anext(joined)).seq]
                     await revoke_lease(runs, str(loads(runs.runs()[0].body)["holder"]))
                     lost.set()
-                    assert (await events.result).stop_reason == "error"
+                    assert (await rest_of(events)).stop_reason == "error"
                 for _ in range(2):
-                    await talk.conversation().say("Go on.")
+                    await talk.conversation().asay("Go on.")
                     while heard[-1] < runs.last_seq():
                         heard.append((await anext(joined)).seq)
                 return heard
@@ -212,9 +212,9 @@ def test_a_suspended_run_is_gone_on_with() -> None:
             async for event in events:
                 if event.kind == "turn.started":
                     conversation.suspend()
-            return (await events.result).stop_reason
+            return (await rest_of(events)).stop_reason
 
     assert asyncio.run(suspend()) == "suspended"
-    result = asyncio.run(talk.conversation().resume())
+    result = asyncio.run(talk.conversation().aresume())
     assert (result.stop_reason, result.answer) == ("stable", "Here I am.")
     assert talk.said == ["user Go.", "says Here I am."]

@@ -147,6 +147,18 @@ class Session(SessionCore, Closing, AsyncClosing):
         operation, branch or service, and AccessError unless the branch was granted every service
         (`imodel`, `tools`) and `response_model` named, and all that the operation requires.
         """
+        return self.conduct_sync(branch=branch, operation=operation, ipu=ipu, params=params, **more)
+
+    def conduct_sync(
+        self,
+        *,
+        branch: BranchRef,
+        operation: str,
+        ipu: IPU | None = None,
+        params: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Operation:
+        """`conduct` for programs without an event loop."""
         from sennit.operations.operation import conduct
 
         return conduct(

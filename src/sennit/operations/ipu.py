@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from sennit.blocking import run_blocking
 from sennit.errors import NotFoundError, OutputError, ValidationError
 from sennit.messages.output_schema import as_model, model_name
 from sennit.numbers import count
@@ -91,6 +92,14 @@ class IPU:
         """Run an operation after those queued before it, from any thread."""
         async with self._slots.place():
             return await self.execute(operation)
+
+    def execute_sync(self, operation: Operation) -> Any:
+        """`execute` for programs without an event loop."""
+        return run_blocking(self.execute(operation), "await execute()")
+
+    def queue_sync(self, operation: Operation) -> Any:
+        """`queue` for programs without an event loop."""
+        return run_blocking(self.queue(operation), "await queue()")
 
     async def admit(self, operation: Operation) -> None:
         """Raise unless an operation may run here; called by the operation before it runs."""

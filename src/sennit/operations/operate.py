@@ -133,7 +133,7 @@ async def _operate(
         request = replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
     if schema is not None:
         return await _run_for_value(request, message, options, schema, repairs)
-    result = _checked_result(request, await ConversationSession(request).say(message, options))
+    result = _checked_result(request, await ConversationSession(request).asay(message, options))
     result.raise_for_error()
     if not result.answer:
         raise empty_answer_error(request.model_name, result.metrics.finish_reason)
@@ -168,11 +168,11 @@ async def _run_for_value(
                 return repair_prompt(repair_problems(error, finish), schema)
         return None
 
-    outcome = await ConversationSession(request).say(message, options, check=check)
+    outcome = await ConversationSession(request).asay(message, options, check=check)
     if _is_schema_refused(request, outcome):
         # The instruction is on the branch already, and describes the schema in words as well.
         conversation = ConversationSession(replace(request, output=None))
-        outcome = await conversation.say((), options, check=check)
+        outcome = await conversation.asay((), options, check=check)
     result = _checked_result(request, outcome)
     if not result.success and result.stop_reason != "length":
         result.raise_for_error()
@@ -196,7 +196,7 @@ def _checked_result(request: Request, result: Return) -> Return:
         _raise_approval_needed(request, result)
     if isinstance(result.error, SennitError):
         raise result.error
-    for notice in result.messages if result.stop_reason == "invalid" else ():
+    for notice in result.notices if result.stop_reason == "invalid" else ():
         if notice.code in _REFUSAL_ERRORS:
             raise _REFUSAL_ERRORS[notice.code](notice.text)
     return result

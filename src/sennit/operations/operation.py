@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from sennit.blocking import run_blocking
 from sennit.containers.element import Element
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent
@@ -191,6 +192,10 @@ class Operation(Element):
         if self._error is not None:
             raise self._error
         return self._result
+
+    def invoke_sync(self, ipu: IPU | None = None) -> Any:
+        """`invoke` for programs without an event loop."""
+        return run_blocking(self.invoke(ipu), "await invoke()")
 
     async def _run_once(self) -> None:
         """Run it unless another task has; if that one is cancelled, the next one runs it."""

@@ -31,6 +31,7 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions
+from sennit.turns.stream import RunStream
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +75,9 @@ class ActiveRuns:
         started: Future[AnyEvent] = get_running_loop().create_future()
         if self._stopping:  # may be set since the request was accepted
             raise stopping()
-        arguments: dict[str, Any] = {"say": say, "resume": resume, "pieces": streams}
+        stream = conversation.events(say, options, streaming, resume=resume, pieces=streams)
         self._counts.add(caller)
-        task = create_task(self._run(conversation, started, options, streaming, arguments))
+        task = create_task(self._run(conversation, started, stream))
         self._tasks[task] = conversation
         task.add_done_callback(self._tasks.pop)
         task.add_done_callback(lambda _: self._counts.remove(caller))
@@ -90,13 +91,11 @@ class ActiveRuns:
         self,
         conversation: ConversationSession,
         started: Future[AnyEvent],
-        options: SessionOptions | None,
-        streaming: StreamingOptions | None,
-        arguments: dict[str, Any],
+        stream: RunStream[AnyEvent],
     ) -> None:
         key = RunRepository(conversation.request.branch).place
         try:
-            async with conversation.events(options, streaming, **arguments) as events:
+            async with stream as events:
                 async for event in events:
                     if not started.done():
                         if isinstance(event, RunStarted):
@@ -147,7 +146,7 @@ class ActiveRuns:
 
 
 def _rejection(event: RunEnded) -> HTTPError:
-    notice = event.result.messages[0]
+    notice = event.result.notices[0]
     if event.result.stop_reason == "cancelled":
         return stopping()
     if event.result.stop_reason == "error":

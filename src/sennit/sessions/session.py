@@ -210,6 +210,14 @@ class SessionCore(Element):
         target = None if branch is None else self.get_branch(branch)
         return await ask_service(self, name, target, arguments)
 
+    def request_sync(
+        self, name: str, /, *, branch: BranchRef | None = None, **arguments: Any
+    ) -> Any:
+        """`request` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        return run_blocking(self.request(name, branch=branch, **arguments), "await request()")
+
     @property
     def default_branch(self) -> Branch:
         """The branch named "main", created on first access."""

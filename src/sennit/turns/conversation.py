@@ -1,18 +1,18 @@
 """`ConversationSession`: runs turns on one branch.
 
-`run_to_stable_result`, `stream` and `events` start the same loop and read the same events; they can
-differ in nothing but what they show. One run at a time holds the branch, across processes.
+`say`, `run`, `stream` and `events` start the same loop and read the same events; they can differ in
+nothing but what they show. One run at a time holds the branch, across processes.
 """
 
 from __future__ import annotations
 
 from asyncio import Task
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 from uuid import UUID
 
+from sennit.blocking import run_blocking
 from sennit.containers.element import Ref
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
 from sennit.messages.content import (
@@ -23,7 +23,6 @@ from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.blocking import run_blocking, stream_blocking
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
@@ -45,12 +44,15 @@ from sennit.turns.tools.pending_calls import messages_from_end, pending_approval
 
 _T = TypeVar("_T")
 
+Said: TypeAlias = str | Message | Sequence[Message]
+"""What is said to a conversation: a text, a Message, or several, such as tool results."""
+
 
 class ConversationSession:
     """A conversation on one branch.
 
-    conversation = session.conversation(branch, model="local", tools=[...])
-    result = await conversation.run_to_stable_result(SessionOptions(max_turns=3))
+    chat = session.conversation(model="openai:gpt-5", tools=[...])
+    print(chat.say("Name a knot.").text)
     """
 
     def __init__(
@@ -82,42 +84,83 @@ class ConversationSession:
         """The request: model, tools and parameters."""
         return self._request
 
-    async def run_to_stable_result(self, options: SessionOptions | None = None) -> Return:
+    def say(
+        self,
+        message: Said,
+        options: SessionOptions | None = None,
+        *,
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> Return:
+        """Add messages and run until they are answered; a refused run adds nothing.
+
+        Several messages are added in one step, such as the results of tool calls made elsewhere.
+        With `at`, the number of messages expected on the branch (without the system message), the
+        run is refused ("moved") if the branch has changed; with `last`, the id of the last of them,
+        also if other messages have replaced them. `check` looks at each answer: the text it returns
+        is sent to the model, which answers again as long as the options allow. The last answer
+        stands. Errors are in the Return; `raise_for_error()` raises them.
+        """
+        saying = self.asay(message, options, at=at, last=last, check=check)
+        return run_blocking(saying, "await asay()")
+
+    async def asay(
+        self,
+        message: Said,
+        options: SessionOptions | None = None,
+        *,
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> Return:
+        """`say` for async callers."""
+        run_input = RunInput(say=self._input_messages(message), at=at, last=last, check=check)
+        return await self._runner.run(
+            options or SessionOptions(), None, _ignore_events, run_input=run_input
+        )
+
+    def run(self, options: SessionOptions | None = None) -> Return:
         """Run until the model has answered and nothing is pending, or a limit is reached.
 
         Errors are in the Return; `raise_for_error()` raises them.
         """
+        return run_blocking(self.arun(options), "await arun()")
+
+    async def arun(self, options: SessionOptions | None = None) -> Return:
+        """`run` for async callers."""
         return await self._runner.run(options or SessionOptions(), None, _ignore_events)
+
+    run_to_stable_result = arun
 
     def stream(
         self,
-        options: SessionOptions | None = None,
+        message: Said | SessionOptions | None = None,
+        options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
     ) -> RunStream[Return]:
         """Run and stream: increments of text, finished messages, and finally the Return of the run.
 
-        `is_delta`, `is_message` and `is_final` tell them apart; to show an answer as it arrives,
-        print each item with `end=""`.
-
-        Best used with `async with`: leaving the block early cancels the run. With `resume` the last
-        run is continued (see `resume`); `say` is added to the branch at the start of the run, and
-        `at` is a condition (see `say`).
+        To show an answer as it arrives, print each item with `end=""`; `is_delta`, `is_message` and
+        `is_final` tell them apart. A message is added to the branch at the start of the run, as by
+        `say`; without one, the first argument may be the options. Leaving the loop, or a `with`
+        block around it, early cancels the run. With `resume` the last run is continued.
         """
-        run_input = RunInput(say=self._input_messages(say), at=at)
+        said, options, streaming_options = _sort_arguments(message, options, streaming_options)
+        run_input = RunInput(say=self._input_messages(said), at=at)
         return self._stream(options, streaming_options, as_return, resume, run_input)
 
     @overload
     def events(
         self,
-        options: SessionOptions | None = None,
+        message: Said | SessionOptions | None = None,
+        options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
         last: UUID | None = None,
         pieces: bool = True,
@@ -126,11 +169,11 @@ class ConversationSession:
     def events(self, *, after: int) -> Subscription: ...
     def events(
         self,
-        options: SessionOptions | None = None,
+        message: Said | SessionOptions | None = None,
+        options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
         last: UUID | None = None,
         pieces: bool = True,
@@ -138,18 +181,19 @@ class ConversationSession:
     ) -> RunStream[AnyEvent] | Subscription:
         """Run and stream typed events; the last one is RunEnded.
 
-        `resume`, `say` and `at` are as in `stream`, `last` as in `say`. Without `pieces` text
-        arrives in whole messages, and the model need not stream.
+        The arguments are those of `stream`, and `last` as in `say`. Without `pieces` text arrives
+        in whole messages, and the model need not stream.
 
         With `after`, a sequence number, no run is started: the result subscribes to the active run,
         of this process or another, and yields the events past that number; see Subscription.
         """
         if after is None:
-            run_input = RunInput(say=self._input_messages(say), at=at, last=last)
+            said, options, streaming_options = _sort_arguments(message, options, streaming_options)
+            run_input = RunInput(say=self._input_messages(said), at=at, last=last)
             return self._stream(
                 options, streaming_options, as_event, resume, run_input, pieces=pieces
             )
-        if not (options is streaming_options is say is at is last is None) or resume:
+        if not (message is options is streaming_options is at is last is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Subscription(RunRepository(self._request.branch), after)
 
@@ -176,20 +220,6 @@ class ConversationSession:
             )
 
         return RunStream(start, self._runner.stop, show)
-
-    def run(self, options: SessionOptions | None = None) -> Return:
-        """`run_to_stable_result` for programs without an event loop."""
-        return run_blocking(self.run_to_stable_result(options), "await run_to_stable_result()")
-
-    def stream_sync(
-        self,
-        options: SessionOptions | None = None,
-        streaming_options: StreamingOptions | None = None,
-    ) -> AbstractContextManager[Generator[Return]]:
-        """`stream` for programs without an event loop: `with … as pieces: for piece in pieces`."""
-        return stream_blocking(
-            lambda: self.stream(options, streaming_options), self.cancel, "async with stream()"
-        )
 
     def cancel(self, mode: CancelMode = "now") -> None:
         """Cancel the active run, if any, from any thread; the conversation can be continued.
@@ -269,30 +299,7 @@ class ConversationSession:
         request = replace(self._request, branch=branch)
         return ConversationSession(request, observers=self._observers)
 
-    async def say(
-        self,
-        message: str | Message | Sequence[Message],
-        options: SessionOptions | None = None,
-        *,
-        at: int | None = None,
-        last: UUID | None = None,
-        check: Check | None = None,
-    ) -> Return:
-        """Add messages and run until they are answered; a refused run adds nothing.
-
-        Several messages are added in one step, such as the results of tool calls made elsewhere.
-        With `at`, the number of messages expected on the branch (without the system message), the
-        run is refused ("moved") if the branch has changed; with `last`, the id of the last of them,
-        also if other messages have replaced them. `check` looks at each answer: the text it returns
-        is sent to the model, which answers again as long as the options allow. The last answer
-        stands.
-        """
-        run_input = RunInput(say=self._input_messages(message), at=at, last=last, check=check)
-        return await self._runner.run(
-            options or SessionOptions(), None, _ignore_events, run_input=run_input
-        )
-
-    def _input_messages(self, say: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
+    def _input_messages(self, say: Said | None) -> tuple[Message, ...]:
         if isinstance(say, str | Message):
             return (self._instruction(say),)
         messages = () if say is None else say
@@ -309,7 +316,7 @@ class ConversationSession:
         content = InstructionContent(instruction=text)
         return Message(content, sender=self._request.session.user)
 
-    async def execute_tool_call(self, call_id: str) -> Return:
+    def execute_tool_call(self, call_id: str) -> Return:
         """Execute exactly one pending tool call; no model and no other tool is called.
 
         Its result, which may be an error, is the last message of the body. A call that needs
@@ -317,6 +324,10 @@ class ConversationSession:
         `resume` continues that. Raises NotFoundError for a call that is unknown or already has its
         result.
         """
+        return run_blocking(self.aexecute_tool_call(call_id), "await aexecute_tool_call()")
+
+    async def aexecute_tool_call(self, call_id: str) -> Return:
+        """`execute_tool_call` for async callers."""
         unfinished_run = await _load_unfinished(RunRepository(self._request.branch))
         options = (
             SessionOptions() if unfinished_run is None else _recorded_options(unfinished_run.notes)
@@ -350,9 +361,17 @@ class ConversationSession:
             )
         finally:
             await observers.finish()
-        return replace(result, messages=(*result.messages, *warnings))
+        return replace(result, notices=(*result.notices, *warnings))
 
-    async def resume(
+    def execute_special_turn_sync(
+        self, turn: SpecialTurn, prefer_streaming: bool = False
+    ) -> Return:
+        """`execute_special_turn` for programs without an event loop."""
+        return run_blocking(
+            self.execute_special_turn(turn, prefer_streaming), "await execute_special_turn()"
+        )
+
+    def resume(
         self,
         options: SessionOptions | None = None,
         streaming_options: StreamingOptions | None = None,
@@ -362,6 +381,14 @@ class ConversationSession:
         Finished tool calls are not repeated; one that was running is treated according to its
         `replay` option. A partial answer is generated again.
         """
+        return run_blocking(self.aresume(options, streaming_options), "await aresume()")
+
+    async def aresume(
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+    ) -> Return:
+        """`resume` for async callers."""
         return await self._runner.start(self._resume(options, streaming_options, _ignore_events))
 
     async def _resume(
@@ -385,14 +412,22 @@ class ConversationSession:
 
     apending_approvals = async_method(pending_approvals)
 
-    async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
+    def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Approve a waiting tool call; the run continues as soon as no call waits any more."""
+        return run_blocking(self.aapprove(call_id, resume=resume), "await aapprove()")
+
+    async def aapprove(self, call_id: str, *, resume: bool = True) -> Return | None:
+        """`approve` for async callers."""
         return await self._decide(call_id, True, "", resume)
 
-    async def deny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
+    def deny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
         """Deny a waiting tool call, with a reason for the model; the run continues as after
         `approve`.
         """
+        return run_blocking(self.adeny(call_id, message, resume=resume), "await adeny()")
+
+    async def adeny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
+        """`deny` for async callers."""
         return await self._decide(call_id, False, message, resume)
 
     async def _decide(
@@ -400,7 +435,7 @@ class ConversationSession:
     ) -> Return | None:
         branch = self._request.branch
         all_decided = await decide(branch, call_id, approved=approved, reason=reason)
-        return await self.resume() if all_decided and resume else None
+        return await self.aresume() if all_decided and resume else None
 
     def history(self, after: int = 0) -> list[AnyEvent]:
         """Return all events on the branch past the sequence number `after`, of all runs."""
@@ -414,6 +449,29 @@ class ConversationSession:
 
     ahistory = async_method(history)
     areplay = async_method(replay)
+
+
+def _sort_arguments(
+    message: Said | SessionOptions | None,
+    options: SessionOptions | StreamingOptions | None,
+    streaming_options: StreamingOptions | None,
+) -> tuple[Said | None, SessionOptions | None, StreamingOptions | None]:
+    """Return the message, the options and the streaming options of a stream.
+
+    Without a message the options come first, as in `stream(SessionOptions(), StreamingOptions())`.
+    """
+    said = None if isinstance(message, SessionOptions) else message
+    given = [entry for entry in (message, options, streaming_options) if entry is not said]
+    run_options = [entry for entry in given if isinstance(entry, SessionOptions)]
+    streaming = [entry for entry in given if isinstance(entry, StreamingOptions)]
+    others = [entry for entry in given if not isinstance(entry, SessionOptions | StreamingOptions)]
+    if others := [entry for entry in others if entry is not None]:
+        raise InvalidTypeError(
+            f"options must be SessionOptions or StreamingOptions, got {short_repr(others[0])}."
+        )
+    if len(run_options) > 1 or len(streaming) > 1:
+        raise ValidationError("SessionOptions and StreamingOptions are passed once each.")
+    return said, next(iter(run_options), None), next(iter(streaming), None)
 
 
 async def _load_unfinished(runs: RunRepository) -> UnfinishedRun | None:

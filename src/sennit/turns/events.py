@@ -290,14 +290,14 @@ class RunEnded(Event):
 
     def details(self) -> tuple[Any, ...]:
         result = self.result
-        notices = [(notice.severity, notice.code, notice.text) for notice in result.messages]
+        notices = [(notice.severity, notice.code, notice.text) for notice in result.notices]
         return (result.stop_reason, notices, _encode_metrics(result.metrics))
 
     @classmethod
     def fields(cls, details: list[Any]) -> dict[str, Any]:
         reason, notices, metrics = details
-        messages = tuple(Notice(*notice) for notice in notices)
-        result = Return(stop_reason=reason, messages=messages, metrics=_decode_metrics(metrics))
+        all_notices = tuple(Notice(*notice) for notice in notices)
+        result = Return(stop_reason=reason, notices=all_notices, metrics=_decode_metrics(metrics))
         return {"result": result}
 
 

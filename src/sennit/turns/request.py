@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from sennit.blocking import run_blocking
 from sennit.errors import ExistsError, InvalidTypeError, short_repr
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.messages.content import (
@@ -171,6 +172,10 @@ class Request:
                 usage=reply.usage, turns=1, finish_reason=reply.finish, model=reply.model
             ),
         )
+
+    def exec_sync(self) -> Return:
+        """`exec` for programs without an event loop."""
+        return run_blocking(self.exec(), "await exec()")
 
     def latest(self) -> Iterator[Message]:
         """Yield the messages of the branch from its end, reading them lazily."""

@@ -83,7 +83,7 @@ class Return:
     stop_reason: StopReason | None = None
     """Why the run ended; None for other items of a stream."""
     body: Body = Body()
-    messages: tuple[Notice, ...] = ()
+    notices: tuple[Notice, ...] = ()
     metrics: Metrics = Metrics()
     run_id: UUID | None = None
     seq: int = 0
@@ -141,7 +141,7 @@ class Return:
 
     def worse(self, notice: Notice) -> Return:
         """Return a copy that failed with another notice."""
-        return replace(self, stop_reason="error", messages=(*self.messages, notice))
+        return replace(self, stop_reason="error", notices=(*self.notices, notice))
 
     def raise_for_error(self) -> Return:
         """Return itself, or raise RunError if the run failed.
@@ -150,6 +150,6 @@ class Return:
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
             return self
-        errors = "; ".join(notice.text for notice in self.messages if notice.severity == "error")
+        errors = "; ".join(notice.text for notice in self.notices if notice.severity == "error")
         text = errors or f"The run ended with {self.stop_reason!r}."
         raise RunError(text, self) from self.error

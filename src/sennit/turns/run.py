@@ -450,7 +450,7 @@ class Run:
 
     def refuse(self, reason: StopReason, notice: Notice) -> Return:
         """Publish and return the end of a run that never started; nothing is stored."""
-        result = Return(stop_reason=reason, messages=(notice,), run_id=self.id, error=self.error)
+        result = Return(stop_reason=reason, notices=(notice,), run_id=self.id, error=self.error)
         self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
 
@@ -499,7 +499,7 @@ class Run:
         result = Return(
             stop_reason=stop.reason,
             body=Body(tuple(self._messages)),
-            messages=(*self._notices, *stop.notices),
+            notices=(*self._notices, *stop.notices),
             metrics=self._metrics(),
             run_id=self.id,
             seq=self._seq + 1,

@@ -170,9 +170,7 @@ class Runner:
                 self._current = None
             await observers.finish()
             publishers.clear()  # breaks the reference cycle
-        return (
-            replace(result, messages=(*result.messages, *late_notices)) if late_notices else result
-        )
+        return replace(result, notices=(*result.notices, *late_notices)) if late_notices else result
 
     async def _wait_until_idle(self, when_busy: WhenBusy) -> None:
         """Wait for the end of the active run, or interrupt it, unless being busy is an error."""
@@ -222,7 +220,7 @@ class Runner:
         if resume is None and (reason := run.nothing_to_answer()) is not None:
             return Notice("error", "empty", reason)
         if run.streaming is not None and not request.model.streams:
-            reason = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
+            reason = f"Model {request.model_name!r} does not stream; use run() or say()."
             return Notice("error", "no_streaming", reason)
         if not options.process_tools and not run.input.say and request.pending():
             reason = "Tool calls are pending; set process_tools=True, or run them first."

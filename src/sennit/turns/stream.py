@@ -1,13 +1,17 @@
-"""The stream of a run, as an async iterator."""
+"""The stream of a run, for `for` and `async for`."""
 
 from __future__ import annotations
 
 from asyncio import Queue, Task, wait
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Generic, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
+from sennit.blocking import run_blocking
+from sennit.errors import UsageError
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.turns.events import (
     AnyEvent,
@@ -22,13 +26,15 @@ from sennit.turns.observers import delta_message
 from sennit.turns.result import Body, Return
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
+_ALTERNATIVE = "'async for' or 'async with'"
 
 
 class RunStream(Generic[_T]):
-    """A run as a stream: an async iterator and an async context manager.
+    """A run as a stream, for `for` and `with`, or on an event loop `async for` and `async with`.
 
-    The run starts with the block, or with the first step of a plain `async for`. Leaving the block
-    early cancels the run and waits until its messages are durable.
+    The run starts with the block, or with the first step of a plain loop. Leaving the block or a
+    plain loop early cancels the run; its messages are durable after the block, or a plain `for`.
     """
 
     def __init__(
@@ -38,27 +44,34 @@ class RunStream(Generic[_T]):
         show: Callable[[AnyEvent], _T | None],
     ) -> None:
         self._start, self._stop, self._show = start, stop, show
-        self._queue: Queue[AnyEvent | None] = Queue()
+        self._events: Queue[AnyEvent | None] = Queue()
+        self._blocking_events: SimpleQueue[AnyEvent | None] | None = None
         self._task: Task[Return] | None = None
+        self._in_block = False
         self._finished = False
 
+    @property
+    def result(self) -> Return:
+        """The result of the run; raises UsageError before its end, and what the run raised."""
+        if self._task is None or not self._task.done():
+            raise UsageError("The run has no result yet; read the stream to its end first.")
+        return self._task.result()
+
     async def __aenter__(self) -> RunStream[_T]:
-        self._ensure_started()
+        self._ensure_started(self._async_events())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None and not self._task.done():
-            self._stop(self._task)
-            with suppress(Exception):
-                await finish_uncancelled(self._task)
+        await self._leave()
 
     def __aiter__(self) -> RunStream[_T]:
         return self
 
     async def __anext__(self) -> _T:
-        task = self._ensure_started()
+        events = self._async_events()
+        task = self._ensure_started(events)
         while not self._finished:
-            event = await self._queue.get()
+            event = await events.get()
             if event is None:
                 self._finished = True
                 await task  # raises what the run raised, if anything
@@ -69,20 +82,86 @@ class RunStream(Generic[_T]):
                 return item
         raise StopAsyncIteration
 
-    @property
-    async def result(self) -> Return:
-        """Return the result of the run."""
-        return await self._ensure_started()
+    def __enter__(self) -> RunStream[_T]:
+        self._start_blocking()
+        self._in_block = True
+        return self
 
-    def _ensure_started(self) -> Task[Return]:
+    def __exit__(self, *_: object) -> None:
+        self._in_block = False
+        _block(self._leave())
+
+    def __iter__(self) -> Generator[_T]:
+        try:
+            yield from self._iterate()
+        finally:
+            if not self._in_block and self._task is not None and not self._task.done():
+                _block(self._leave())
+
+    def __del__(self) -> None:
+        if self._task is not None and not self._task.done():
+            with suppress(RuntimeError):  # its loop has ended, and the run with it
+                self._task.get_loop().call_soon_threadsafe(self._stop, self._task)
+
+    def _iterate(self) -> Generator[_T]:
+        task, events = self._start_blocking()
+        while not self._finished:
+            event = events.get()
+            if event is None:
+                self._finished = True
+                _block(_result_of(task))  # raises what the run raised, if anything
+                return
+            if isinstance(event, RunEnded):
+                event = _block(_with_observer_warnings(event, task))
+            if (item := self._show(event)) is not None:
+                yield item
+
+    def _start_blocking(self) -> tuple[Task[Return], SimpleQueue[AnyEvent | None]]:
+        if self._blocking_events is None:
+            if self._task is not None:
+                raise UsageError(f"This stream is read on an event loop; use {_ALTERNATIVE}.")
+            self._blocking_events = SimpleQueue()
+        events = self._blocking_events
+
+        async def start() -> Task[Return]:
+            return self._ensure_started(events)
+
+        return _block(start()), events
+
+    def _async_events(self) -> Queue[AnyEvent | None]:
+        if self._blocking_events is not None:
+            raise UsageError("This stream is read without an event loop; use 'for' or 'with'.")
+        return self._events
+
+    def _ensure_started(
+        self, events: Queue[AnyEvent | None] | SimpleQueue[AnyEvent | None]
+    ) -> Task[Return]:
         if self._task is None:
-            self._task = self._start(self._publish)
-            self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
+            # The task must not refer to the stream: a stream that is dropped cancels its run.
+            self._task = self._start(partial(_put_all, events))
+            self._task.add_done_callback(lambda _: events.put_nowait(None))
         return self._task
 
-    def _publish(self, events: list[AnyEvent]) -> None:
-        for event in events:
-            self._queue.put_nowait(event)
+    async def _leave(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._stop(self._task)
+            with suppress(Exception):
+                await finish_uncancelled(self._task)
+
+
+def _put_all(
+    queue: Queue[AnyEvent | None] | SimpleQueue[AnyEvent | None], events: Iterable[AnyEvent]
+) -> None:
+    for event in events:
+        queue.put_nowait(event)
+
+
+def _block(work: Coroutine[Any, Any, _R]) -> _R:
+    return run_blocking(work, _ALTERNATIVE)
+
+
+async def _result_of(task: Task[Return]) -> Return:
+    return await task
 
 
 async def _with_observer_warnings(ended: RunEnded, task: Task[Return]) -> RunEnded:

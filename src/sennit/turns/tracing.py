@@ -45,5 +45,5 @@ def _record_result(span: telemetry.Span, result: Return) -> None:
         }
     )
     if result.stop_reason in _FAILED_STOP_REASONS:
-        codes = [notice.code for notice in result.messages if notice.severity == "error"]
+        codes = [notice.code for notice in result.notices if notice.severity == "error"]
         span.fail(codes[-1] if codes else str(result.stop_reason))

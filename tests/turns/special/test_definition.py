@@ -34,7 +34,7 @@ from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.result import Return
 from sennit.turns.tools.pending_calls import call_id_of
-from tests.conversation_fixtures import PLAIN, Talk, in_short, kinds
+from tests.conversation_fixtures import PLAIN, Talk, in_short, kinds, rest_of
 from tests.turns.test_observers import Recorder
 
 pytest_plugins = ("tests.postgres",)
@@ -194,7 +194,7 @@ def test_a_call_that_waits_is_not_answered_by_one_of_a_special_turn_with_its_id(
     conversation = talk.conversation()
     fork = session.fork(talk.branch, name="fork", resources=True)
     assert [call_id_of(one) for one in conversation.pending_approvals()] == ["call_0"]
-    result = asyncio.run(conversation.approve("call_0"))
+    result = asyncio.run(conversation.aapprove("call_0"))
     assert result is not None
     assert (result.stop_reason, made) == ("stable", [1])
     told = [one["content"] for one in talk.model.requests[-1].messages if one["role"] == "tool"]
@@ -237,7 +237,7 @@ def test_a_model_that_the_branch_was_not_granted_is_not_asked() -> None:
     for model, code in (("other", "access"), ("nobody", "not_found")):
         turn = SpecialTurn(instruction="Hello?", model=model)
         result = asyncio.run(conversation.execute_special_turn(turn))
-        assert (result.stop_reason, result.messages[0].code) == ("invalid", code)
+        assert (result.stop_reason, result.notices[0].code) == ("invalid", code)
     assert len(main) == 1
     assert other.requests == []
 
@@ -264,7 +264,7 @@ def test_an_observer_that_raises_becomes_a_warning_of_the_special_turn() -> None
     talk = talked("A title.")
     result = special(talk, SpecialTurn(instruction="Title?"), observers=[Bad()])
     assert result.success
-    assert [one.code for one in result.messages] == ["observer"]
+    assert [one.code for one in result.notices] == ["observer"]
 
 
 def test_nothing_is_seen_of_a_special_turn_while_it_is_said(session: Session) -> None:
@@ -379,7 +379,7 @@ def test_a_special_turn_waits_for_a_run_of_another_conversation(session: Session
             while len(talk.model.requests) < 2:
                 await asyncio.sleep(0)
             gate.set()
-            await events.result
+            await rest_of(events)
             return await waiting
 
     assert asyncio.run(both()).success
@@ -435,7 +435,7 @@ def test_a_message_removed_while_a_replacement_waits_does_not_come_back(session:
                 await asyncio.sleep(0)
             talk.branch.popleft()
             gate.set()
-            await events.result
+            await rest_of(events)
             return await waiting
 
     assert asyncio.run(both()).success
@@ -462,7 +462,7 @@ def test_a_failed_or_empty_replacement_changes_nothing(
     history = conversation.history()
     result = special(talk, summarize(), streaming)
     assert result.stop_reason == "error"
-    assert result.messages[-1].code == code
+    assert result.notices[-1].code == code
     assert [one.id for one in talk.branch.messages] == before
     assert conversation.history() == history
     assert [branch.name for branch in talk.session.branches] == ["talk"]
@@ -481,7 +481,7 @@ def test_a_special_turn_that_takes_too_long_changes_nothing(session: Session) ->
 
     talk = talked(never, session=session)
     result = special(talk, summarize(timeout=0.01))
-    assert (result.stop_reason, result.messages[0].code) == ("error", "timeout")
+    assert (result.stop_reason, result.notices[0].code) == ("error", "timeout")
     assert talk.said == TALKED
 
 
@@ -493,7 +493,7 @@ def test_a_tool_that_needs_approval_ends_a_special_turn() -> None:
     session = Session()
     talk = Talk([ToolCall("untie")], session=session, tools=[Tool(untie, needs_approval=True)])
     result = special(talk, SpecialTurn(instruction="Untie it."))
-    assert (result.stop_reason, result.messages[-1].code) == ("error", "approval")
+    assert (result.stop_reason, result.notices[-1].code) == ("error", "approval")
     assert talk.said == ["user Go."]
 
 
@@ -515,7 +515,7 @@ def test_a_special_turn_leaves_a_run_that_waits_for_approval_waiting(session: Se
         assert (await conversation.run_to_stable_result()).stop_reason == "suspended"
         turn = SpecialTurn(instruction="Title?", tools=())
         assert (await conversation.execute_special_turn(turn)).success
-        return await conversation.approve("c1")
+        return await conversation.aapprove("c1")
 
     result = asyncio.run(go())
     assert result is not None
@@ -653,7 +653,7 @@ def test_the_instruction_of_a_special_turn_leaves_a_pending_call_pending(
         result = conversation.run()
     else:
         assert [call_id_of(one) for one in conversation.pending_approvals()] == ["c1"]
-        result = asyncio.run(conversation.approve("c1"))
+        result = asyncio.run(conversation.aapprove("c1"))
     assert result is not None
     assert (result.stop_reason, made) == ("stable", [1])
 
@@ -672,14 +672,14 @@ def test_there_is_nothing_to_summarise_twice() -> None:
     talk = talked("In short.")
     special(talk, summarize())
     result = special(talk, summarize())
-    assert (result.stop_reason, result.messages[0].code) == ("invalid", "nothing_above")
+    assert (result.stop_reason, result.notices[0].code) == ("invalid", "nothing_above")
     assert talk.said == ["says In short."]
 
 
 def test_a_special_turn_with_nothing_to_ask_is_invalid() -> None:
     talk = Talk(say=None)
     result = special(talk, SpecialTurn())
-    assert (result.stop_reason, result.messages[0].code) == ("invalid", "empty")
+    assert (result.stop_reason, result.notices[0].code) == ("invalid", "empty")
 
 
 @pytest.mark.parametrize(
@@ -758,7 +758,7 @@ def test_the_greeting_comes_first_and_may_be_all(session: Session, streaming: bo
     result = asyncio.run(go())
     assert (result.stop_reason, result.text) == ("stable", "Welcome!")
     assert kinds(conversation.history()) == ["run.started", "message.completed", "run.ended"]
-    assert asyncio.run(go()).messages[0].code == "empty"  # it has greeted, and nobody answered
+    assert asyncio.run(go()).notices[0].code == "empty"  # it has greeted, and nobody answered
     talk.say("What time is it?")
     assert asyncio.run(go()).text == "It is late."
     assert talk.said == ["says Welcome!", "user What time is it?", "says It is late."]
@@ -781,5 +781,5 @@ def test_the_greeting_stands_before_what_is_yet_to_be_answered(session: Session)
 def test_a_greeting_that_fails_ends_the_run_and_changes_nothing(session: Session) -> None:
     talk = Talk(ModelError("no", kind="auth"), say=None, session=session)
     result = talk.run(generate_greeting=True)
-    assert (result.stop_reason, result.messages[0].code) == ("error", "auth")
+    assert (result.stop_reason, result.notices[0].code) == ("error", "auth")
     assert talk.said == []

@@ -43,7 +43,7 @@ def test_an_approved_call_is_run_and_the_run_goes_on() -> None:
     tool, done = careful()
     talk = Talk([ASK], "Done.", tools=[tool])
     first = talk.run()
-    result = asyncio.run(talk.conversation().approve("c1"))
+    result = asyncio.run(talk.conversation().aapprove("c1"))
     assert result is not None
     assert (result.stop_reason, result.run_id) == ("stable", first.run_id)
     assert done == ["a.txt"]
@@ -56,7 +56,7 @@ def test_a_denied_call_is_not_run_and_the_model_is_told_why() -> None:
     tool, done = careful()
     talk = Talk([ASK], "As you wish.", tools=[tool])
     talk.run()
-    result = asyncio.run(talk.conversation().deny("c1", "Not that one."))
+    result = asyncio.run(talk.conversation().adeny("c1", "Not that one."))
     assert result is not None
     assert result.success
     assert done == []
@@ -76,8 +76,8 @@ def test_the_run_goes_on_when_nothing_waits_any_more() -> None:
     talk = Talk([ASK, other], "Done.", tools=[tool])
     talk.run()
     conversation = talk.conversation()
-    assert asyncio.run(conversation.approve("c1")) is None
-    result = asyncio.run(conversation.deny("c2"))
+    assert asyncio.run(conversation.aapprove("c1")) is None
+    result = asyncio.run(conversation.adeny("c2"))
     assert result is not None
     assert result.success
     assert done == ["a.txt"]
@@ -99,7 +99,7 @@ def test_a_call_that_nobody_was_asked_about_is_not_waited_for() -> None:
     running.append(talk.conversation())
 
     async def work() -> list[Return | None]:
-        return [await running[0].run_to_stable_result(), await running[0].approve("c1")]
+        return [await running[0].run_to_stable_result(), await running[0].aapprove("c1")]
 
     first, then = asyncio.run(work())
     assert first is not None
@@ -116,7 +116,7 @@ def test_approving_an_unknown_call_changes_nothing(wrong: str) -> None:
     talk.run()
     before = talk.said
     with pytest.raises(NotFoundError, match="c1"):
-        asyncio.run(talk.conversation().approve(wrong))
+        asyncio.run(talk.conversation().aapprove(wrong))
     assert talk.said == before
 
 
@@ -124,9 +124,9 @@ def test_a_call_is_decided_once() -> None:
     tool, done = careful()
     talk = Talk([ASK], "Done.", tools=[tool])
     talk.run()
-    asyncio.run(talk.conversation().approve("c1"))
+    asyncio.run(talk.conversation().aapprove("c1"))
     with pytest.raises(NotFoundError):
-        asyncio.run(talk.conversation().deny("c1"))
+        asyncio.run(talk.conversation().adeny("c1"))
     assert done == ["a.txt"]
 
 
@@ -136,8 +136,8 @@ def test_a_reason_that_no_message_can_hold_decides_nothing(reason: Any) -> None:
     talk = Talk([ASK], "Done.", tools=[tool])
     talk.run()
     with pytest.raises((ValidationError, InvalidTypeError), match="The reason"):
-        asyncio.run(talk.conversation().deny("c1", reason))
-    assert asyncio.run(talk.conversation().approve("c1")) is not None
+        asyncio.run(talk.conversation().adeny("c1", reason))
+    assert asyncio.run(talk.conversation().aapprove("c1")) is not None
     assert done == ["a.txt"]
 
 
@@ -152,8 +152,8 @@ def test_decisions_made_at_once_all_count_and_the_run_goes_on(
         conversation = client.session("one").conversation(model=model, tools=[tool])
 
         async def decide_all() -> list[Any]:
-            await conversation.say("Go.")
-            twice = [conversation.approve(call_id) for call_id in "abc" * 2]
+            await conversation.asay("Go.")
+            twice = [conversation.aapprove(call_id) for call_id in "abc" * 2]
             return await asyncio.gather(*twice, return_exceptions=True)
 
         told = asyncio.run(decide_all())
@@ -167,22 +167,22 @@ def test_resuming_without_a_decision_waits_on() -> None:
     tool, done = careful()
     talk = Talk([ASK], tools=[tool])
     talk.run()
-    assert asyncio.run(talk.conversation().resume()).stop_reason == "suspended"
+    assert asyncio.run(talk.conversation().aresume()).stop_reason == "suspended"
     assert done == []
 
 
 def test_there_may_be_nothing_to_resume() -> None:
     talk = Talk("Hello.")
     assert talk.run().success
-    result = asyncio.run(talk.conversation().resume())
-    assert (result.stop_reason, result.messages[0].code) == ("invalid", "nothing_to_resume")
+    result = asyncio.run(talk.conversation().aresume())
+    assert (result.stop_reason, result.notices[0].code) == ("invalid", "nothing_to_resume")
 
 
 def test_a_resumed_run_keeps_the_limits_it_was_started_with() -> None:
     tool, _ = careful()
     talk = Talk([ASK], [ToolCall("delete", {"name": "b"}, "c2")], tools=[tool])
     talk.run(SessionOptions(max_turns=2))
-    result = asyncio.run(talk.conversation().approve("c1"))
+    result = asyncio.run(talk.conversation().aapprove("c1"))
     assert result is not None
     assert result.stop_reason == "max_turns"
 
@@ -202,7 +202,7 @@ def test_what_waits_can_be_looked_at_from_anywhere(tmp_path: Path) -> None:
             "call delete"
         ]
         assert asyncio.run(conversation.apending_approvals()) == conversation.pending_approvals()
-        asyncio.run(conversation.deny("c1", resume=False))
+        asyncio.run(conversation.adeny("c1", resume=False))
         assert conversation.pending_approvals() == []
 
 
@@ -212,12 +212,12 @@ def test_a_run_that_goes_on_can_be_watched() -> None:
         talk = Talk([ASK], "Done.", tools=[tool])
         conversation = talk.conversation()
         await conversation.run_to_stable_result()
-        await conversation.approve("c1", resume=False)
+        await conversation.aapprove("c1", resume=False)
         async with conversation.events(resume=True) as events:
             seen = [event.kind async for event in events]
         async with conversation.stream(resume=True) as pieces:
             [only] = [piece async for piece in pieces]
-        return seen, only.messages[0].code
+        return seen, only.notices[0].code
 
     seen, code = asyncio.run(watched())
     assert seen == [
@@ -240,12 +240,12 @@ def test_what_goes_on_can_be_cancelled_before_it_does(tmp_path: Path) -> None:
         conversation = talk.conversation()
 
         async def work() -> Return:
-            await conversation.approve("c1", resume=False)
-            going_on = asyncio.create_task(conversation.resume())
+            await conversation.aapprove("c1", resume=False)
+            going_on = asyncio.create_task(conversation.aresume())
             await asyncio.sleep(0)  # it looks at the store
             conversation.cancel()
             return await going_on
 
         assert asyncio.run(work()).stop_reason == "cancelled"
         assert done == []
-        assert asyncio.run(conversation.resume()).answer == "Done."
+        assert asyncio.run(conversation.aresume()).answer == "Done."

@@ -128,9 +128,9 @@ class ChatSession:
         """Approve a pending call if `reason` is None, else deny it with that reason."""
         conversation, call_id = self._conversation(), tool_call(call).call_id or str(call.id)
         if reason is None:
-            await conversation.approve(call_id, resume=False)
+            await conversation.aapprove(call_id, resume=False)
         else:
-            await conversation.deny(call_id, reason, resume=False)
+            await conversation.adeny(call_id, reason, resume=False)
 
     def _conversation(self) -> ConversationSession:
         model, tools = self.options.model, self.options.tools
@@ -151,16 +151,16 @@ class ChatSession:
                 running.start()
                 known_ids = set(self.branch)
                 if say is not None:
-                    return _show_result(await conversation.say(say), known_ids, show)
-                run = conversation.resume if resume else conversation.run_to_stable_result
+                    return _show_result(await conversation.asay(say), known_ids, show)
+                run = conversation.aresume if resume else conversation.arun
                 return _show_result(await run(), known_ids, show)
-            async with conversation.events(resume=resume, say=say) as events:
+            async with conversation.events(say, resume=resume) as events:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         running.start()
                     if not _is_interrupted_text(event):
                         show(event)
-                return await events.result
+                return events.result
         finally:
             self._running = _Running(None)
 
@@ -311,7 +311,7 @@ def _show_result(result: Return, known_ids: set[UUID], show: Show) -> Return:
 def _is_busy(result: Return) -> bool:
     """Return whether a run was refused because another one holds the branch."""
     return result.stop_reason == "invalid" and any(
-        notice.code == "busy" for notice in result.messages
+        notice.code == "busy" for notice in result.notices
     )
 
 

@@ -118,7 +118,7 @@ class ChatOutput:
             self.note("(stopped; the text so far is kept)")
         if result.stop_reason in ("cancelled", "suspended"):  # pending approvals are asked next
             return
-        for notice in result.messages:
+        for notice in result.notices:
             self._notice(notice)
 
     def _notice(self, notice: Notice) -> None:

@@ -68,7 +68,7 @@ class TextAnswers:
     def ended(self, chat: ChatSession, result: Return) -> None:
         """Write the errors of a finished run."""
         del chat
-        for notice in result.messages:
+        for notice in result.notices:
             if notice.severity == "error":
                 self.note(f"sennit: {notice.text}")
 
@@ -148,7 +148,7 @@ class JsonAnswers(TextAnswers):
             ],
             "notices": [
                 {"severity": notice.severity, "code": notice.code, "text": notice.text}
-                for notice in result.messages
+                for notice in result.notices
             ],
             "tokens": {"in": usage.input_tokens, "out": usage.output_tokens},
         }

@@ -333,7 +333,7 @@ async def continue_session(access: McpScope, args: ContinueSession) -> dict[str,
         branch, model=access.model, contexts=[MemoryContext(session.memory)]
     )
     with access.runs.tracking(conversation):
-        result = (await conversation.say(args.text)).raise_for_error()
+        result = (await conversation.asay(args.text)).raise_for_error()
     if result.stop_reason == "suspended":
         raise ConflictError("The server is shutting down; the run is suspended and can be resumed.")
     return {

@@ -72,9 +72,9 @@ async def run_turn(location: BranchLocation, options: TurnOptions) -> tuple[Bran
     while True:
         location, conversation = await _prepare(location, options)
         if location.resumes:
-            result = await conversation.resume(ONE_ANSWER)
+            result = await conversation.aresume(ONE_ANSWER)
         else:
-            result = await conversation.say(
+            result = await conversation.asay(
                 location.new_messages, ONE_ANSWER, at=location.at, last=location.last
             )
         if not _must_move(result, location):
@@ -94,7 +94,7 @@ async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGe
         start: dict[str, Any] = (
             {"resume": True} if location.resumes else {"at": location.at, "last": location.last}
         )
-        stream = conversation.events(ONE_ANSWER, say=location.new_messages or None, **start)
+        stream = conversation.events(location.new_messages or None, ONE_ANSWER, **start)
         async with stream as events:
             async for event in events:
                 if isinstance(event, RunEnded):
@@ -160,7 +160,7 @@ def _must_move(result: Return, location: BranchLocation) -> bool:
     if isinstance(result.error, NotFoundError) and not result.body.interactions:
         return location.may_be_stale
     rejected = result.stop_reason == "invalid" and location.at is not None
-    return rejected and result.messages[0].code in ("busy", "moved")
+    return rejected and result.notices[0].code in ("busy", "moved")
 
 
 def raise_for_failure(result: Return) -> Return:
@@ -174,7 +174,7 @@ def error_of(result: Return) -> HTTPError:
     """Return the HTTP error for a failed run."""
     if result.stop_reason == "cancelled":
         return HTTPError(503, "cancelled", "The answer was cancelled; the text so far is stored.")
-    error, notice = result.error, result.messages[-1]
+    error, notice = result.error, result.notices[-1]
     if isinstance(error, ModelError):
         status, code = _STATUSES.get(error.kind, (502, "model"))
         retry_after = None if error.retry_after is None else str(max(1, round(error.retry_after)))

@@ -52,9 +52,9 @@ async def decide(request: HTTPRequest, body: DecisionRequest) -> DecisionResult:
     conversation = await plan.conversation(branch)
     call_id = request.path["call"]
     if body.approve:
-        await conversation.approve(call_id, resume=False)
+        await conversation.aapprove(call_id, resume=False)
     else:
-        await conversation.deny(call_id, body.message, resume=False)
+        await conversation.adeny(call_id, body.message, resume=False)
     waiting = await conversation.apending_approvals()
     run = None if waiting else await resume_run(request, plan, conversation)
     return DecisionResult(waiting=len(waiting), run=run)

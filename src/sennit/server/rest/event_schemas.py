@@ -154,7 +154,7 @@ def result_shape(result: Return) -> ResultShape:
     return ResultShape(
         stop_reason=result.stop_reason or "",
         success=result.success,
-        notices=list(result.messages),
+        notices=list(result.notices),
         metrics=_metrics(result.metrics),
     )
 

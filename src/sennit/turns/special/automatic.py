@@ -105,5 +105,5 @@ def _failure(result: Return, fallback: str) -> Exception:
     """Return the reason why a special turn failed."""
     if result.error is not None:
         return result.error
-    errors = "; ".join(notice.text for notice in result.messages if notice.severity == "error")
+    errors = "; ".join(notice.text for notice in result.notices if notice.severity == "error")
     return ModelError(errors or f"{fallback}: it said nothing.", kind="malformed")

@@ -155,7 +155,7 @@ async def _run_with_timeout(turn: SpecialTurn, run: Run, run_loop: RunLoop) -> R
             result = await run_loop(run)
     except TimeoutError:
         text = f"Special turn {turn.name!r} took longer than {turn.timeout} seconds."
-        return Return(stop_reason="error", messages=(Notice("error", "timeout", text),))
+        return Return(stop_reason="error", notices=(Notice("error", "timeout", text),))
     if result.stop_reason == "suspended":
         text = f"Special turn {turn.name!r} cannot wait for approval; leave such tools out."
         return result.worse(Notice("error", "approval", text))
@@ -244,7 +244,7 @@ def _with_metadata(message: Message, metadata: Mapping[str, Any]) -> Message:
 
 
 def _refusal(code: str, text: str) -> SpecialOutcome:
-    return SpecialOutcome(Return(stop_reason="invalid", messages=(Notice("error", code, text),)))
+    return SpecialOutcome(Return(stop_reason="invalid", notices=(Notice("error", code, text),)))
 
 
 def _ignore_events(_events: list[AnyEvent]) -> None:
