@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sennit import errors
+import sennit
+from sennit import Session, errors
 from sennit.errors import (
     AccessError,
     CodecError,
@@ -16,9 +19,11 @@ from sennit.errors import (
     NotFoundError,
     OutOfRangeError,
     SennitError,
+    StoreError,
     ValidationError,
     short_repr,
 )
+from sennit.learning import ExportOptions
 
 ALL = [
     kind
@@ -91,3 +96,40 @@ def test_a_value_shows_as_its_repr_cut_short() -> None:
 def test_a_value_that_cannot_be_shown_does_not_hide_the_error(value: Any) -> None:
     assert type(value).__name__ in short_repr(value)
     assert len(short_repr(value)) < 150
+
+
+@pytest.mark.parametrize(
+    ("call", "suggestion"),
+    [
+        (lambda session: session.fork("mian"), "'main'"),
+        (lambda session: session.add_message("user", "Hello", branches="Main"), "'main'"),
+        (lambda session: session.add_message("assistent", "Hello"), "'assistant'"),
+        (lambda session: session.add_message("System", "Hello"), "'system'"),
+        (lambda _: ExportOptions(format="opnai"), "'openai'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest_right_one(
+    call: Callable[[Session], object], suggestion: str
+) -> None:
+    session = Session()
+    session.create_branch("main")
+    with pytest.raises(SennitError, match=f"Did you mean {suggestion}"):
+        call(session)
+
+
+def test_a_wrong_session_key_is_answered_with_the_nearest_one_of_the_same_user() -> None:
+    with sennit.open(":memory:", user="ada") as client:
+        client.session("knots")
+        with pytest.raises(NotFoundError, match=r"sessions\(\) lists them. Did you mean 'knots'"):
+            client.session("knot", create=False)
+        with pytest.raises(NotFoundError) as unlike:
+            client.session("wholly-different", create=False)
+        assert "Did you mean" not in str(unlike.value)
+
+
+def test_a_store_in_a_folder_that_does_not_exist_is_refused_and_creates_no_folder(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(StoreError, match=r"there is no folder .* Create it first"):
+        sennit.open(tmp_path / "nowhere" / "deep" / "chat.db")
+    assert not list(tmp_path.iterdir())

@@ -25,7 +25,7 @@ Many also derive from the built-in exception in parentheses, so `except KeyError
 `except PermissionError` work. A message names the value, what was expected and the way out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Self, TypeAlias
 from uuid import UUID
 
@@ -40,6 +40,16 @@ def short_repr(value: object) -> str:
     except Exception as error:  # a repr may raise anything, and must not hide the error to report
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}… ({type(value).__name__})"
+
+
+def did_you_mean(name: object, candidates: Iterable[str]) -> str:
+    """Return " Did you mean 'main'?" with the names nearest to a wrong one, or an empty string."""
+    from difflib import get_close_matches  # late: slow to import, and only errors need it
+
+    wrong, by_folded_name = str(name), {known.casefold(): known for known in candidates}
+    matches = get_close_matches(wrong.casefold(), by_folded_name, n=3)
+    nearest = [repr(by_folded_name[match]) for match in matches]
+    return f" Did you mean {' or '.join(nearest)}?" if nearest else ""
 
 
 class SennitError(Exception):

@@ -15,11 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import CodecError, InvalidTypeError, ValidationError, short_repr
+from sennit.errors import (
+    CodecError,
+    InvalidTypeError,
+    ValidationError,
+    did_you_mean,
+    short_repr,
+)
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
@@ -37,6 +43,7 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import MaybeUnset, Unset
 
 GroupRole: TypeAlias = Literal["user", "assistant", "system"]
+_GROUP_ROLES: tuple[GroupRole, ...] = get_args(GroupRole)
 
 _set = object.__setattr__
 
@@ -205,9 +212,10 @@ def split(
     created_at: datetime | None = None,
 ) -> MessageGroup:
     """Convert parts to a group of canonical messages; raises ValidationError."""
-    if role not in ("user", "assistant", "system"):
+    if role not in _GROUP_ROLES:
         raise ValidationError(
             f"role must be 'user', 'assistant' or 'system', got {short_repr(role)}."
+            f"{did_you_mean(role, _GROUP_ROLES)}"
         )
     part_list = _as_part_list(parts)
     if role == "system":

@@ -11,7 +11,13 @@ from uuid import UUID
 
 from sennit.containers.element import Ref, key_of
 from sennit.containers.pile import Pile
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    did_you_mean,
+    short_repr,
+)
 from sennit.sessions.branch import Branch
 from sennit.stores.records.sessions import branch_name
 
@@ -71,7 +77,10 @@ class BranchPile(Pile[Branch]):
                 f"use a branch of this one."
             )
         names = ", ".join(map(repr, list(self.named)[:10])) or "none yet"
-        return NotFoundError(f"No branch {short_repr(ref)} in this session; there are: {names}.")
+        return NotFoundError(
+            f"No branch {short_repr(ref)} in this session; there are: {names}."
+            f"{did_you_mean(ref, self.named)}"
+        )
 
     def resolve(self, refs: Branches | None) -> list[Branch]:
         """Return the distinct branches of one or more references; raises NotFoundError."""

@@ -18,7 +18,14 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit import clock
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    did_you_mean,
+    short_repr,
+)
 from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
@@ -141,7 +148,7 @@ class ClientCore(Generic[_S]):
         if session is None or not _is_stored(session):
             record = self._store.find_session(self._owner, uid)
             if record is None and not create:
-                raise NotFoundError(f"There is no session {short_repr(session_id)} of this user.")
+                raise self._no_session(session_id)
             if record is None:
                 record = self._store.create_session(self._owner, _new_record(uid, key, metadata))
             session = self._cache_session(uid, session, self._opened(record, self._repository(uid)))
@@ -234,8 +241,15 @@ class ClientCore(Generic[_S]):
         """Return the list entry of one session, without opening it; raises NotFoundError."""
         record = self._store.find_session(self._owner, self._identify(session_id)[0])
         if record is None:
-            raise NotFoundError(f"There is no session {short_repr(session_id)} of this user.")
+            raise self._no_session(session_id)
         return _info(record)
+
+    def _no_session(self, session_id: str | UUID) -> NotFoundError:
+        recent = [info.key for info in self.sessions() if info.key is not None]
+        return NotFoundError(
+            f"There is no session {short_repr(session_id)} of this user; sessions() lists "
+            f"them.{did_you_mean(session_id, recent)}"
+        )
 
     def delete_session(self, session_id: str | UUID) -> bool:
         """Erase a session and everything in it; return False if there was none."""

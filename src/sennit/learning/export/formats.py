@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
-from sennit.errors import ValidationError, short_repr
+from sennit.errors import ValidationError, did_you_mean, short_repr
 from sennit.learning.examples import Example
 from sennit.learning.preferences import Preference
 from sennit.messages.codec import dumps, loads
@@ -302,5 +302,6 @@ def get_format(name: str) -> Format:
     if entry is None:
         raise ValidationError(
             f"Unknown format {short_repr(name)}; choose one of {sorted(FORMATS)}."
+            f"{did_you_mean(name, FORMATS)}"
         )
     return entry
