@@ -14,6 +14,7 @@ from typing import Any
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent, SystemContent
+from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, MessageRole
 from sennit.numbers import not_negative
 from sennit.services.models.protocol import Model
@@ -135,6 +136,8 @@ class SpecialTurn:
     """Model parameters that differ from the conversation; None unsets one."""
     options: SessionOptions = field(default_factory=SessionOptions)
     """The limits of its run; a special turn is never summarised."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """JSON data for the metadata of its messages."""
     timeout: float | None = None
     """The time limit in seconds."""
     strategy: PersistenceStrategy = PersistenceStrategy.PERSIST_RESULT
@@ -151,6 +154,7 @@ class SpecialTurn:
                 raise InvalidTypeError(f"{name} of a special turn cannot be {short_repr(value)}.")
         if self.timeout is not None:
             not_negative(self.timeout, "timeout")
+        object.__setattr__(self, "metadata", plain_dict(self.metadata, "metadata"))
         if isinstance(self.interactions, str):
             raise InvalidTypeError("interactions is a list; a text alone goes into instruction.")
 

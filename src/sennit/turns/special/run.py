@@ -127,7 +127,7 @@ def _message(item: Any, turn: SpecialTurn) -> Message:
         return item
     content = InstructionContent(instruction=item) if isinstance(item, str) else item
     sender = None if isinstance(content, SystemContent) else turn.name
-    return Message(content, sender=sender, metadata={SPECIAL_TURN_KEY: turn.name})
+    return Message(content, sender=sender, metadata=_turn_metadata(turn))
 
 
 def _special_request(turn: SpecialTurn, request: Request) -> Request:
@@ -229,7 +229,11 @@ def _answer(messages: Sequence[Message]) -> Message | None:
 
 
 def _with_turn_name(message: Message, turn: SpecialTurn) -> Message:
-    return _with_metadata(message, {SPECIAL_TURN_KEY: turn.name})
+    return _with_metadata(message, _turn_metadata(turn))
+
+
+def _turn_metadata(turn: SpecialTurn) -> dict[str, Any]:
+    return {**turn.metadata, SPECIAL_TURN_KEY: turn.name}
 
 
 def _with_metadata(message: Message, metadata: Mapping[str, Any]) -> Message:
