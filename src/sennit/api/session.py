@@ -253,15 +253,16 @@ class Session(SessionCore, Closing, AsyncClosing):
         """
         with self.lock:
             removed = self._resolve_messages(messages)
+            erases = bool(removed) and not self._is_committed()
+            if erases:
+                self._erase_messages(removed)
         if not removed:
             return removed
-        erase = partial(super().remove_messages, removed)
-        if not self._is_committed():
-            erase()
-            if not self._is_committed():
-                self.repository.scrub()
-                return removed
-            erase = removed.copy  # already erased; a commit came in between
+        if erases and not self._is_committed():
+            self.repository.scrub()
+            return removed
+        # If it is erased already, a commit came in between.
+        erase = removed.copy if erases else partial(super().remove_messages, removed)
         return self.memory.remove_messages(self, removed, erase, forget=forget)
 
     def _is_committed(self) -> bool:

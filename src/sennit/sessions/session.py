@@ -547,8 +547,12 @@ class SessionCore(Element):
         with self.lock:
             removed = self._resolve_messages(messages)
             if removed:
-                self.repository.write(_RemovalPlan(self, removed))
+                self._erase_messages(removed)
             return removed
+
+    def _erase_messages(self, messages: Sequence[Message]) -> None:
+        """Erase messages of the session, under its lock."""
+        self.repository.write(_RemovalPlan(self, messages))
 
     def _resolve_messages(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
         """Resolve references and groups to distinct messages; raises NotFoundError."""
@@ -567,12 +571,10 @@ class SessionCore(Element):
 
     def forget_message(self, message: Message) -> list[Branch]:
         """Drop an erased message from memory; return the branches that had it."""
-        segment_keys = erase(message.id, (branch._tail for branch in self.branches))
-        changed = [
-            branch for branch in self.branches if branch._drop_erased(message.id, segment_keys)
-        ]
+        branches = list(self.branches)
+        segment_keys = erase(message.id, [branch._tail for branch in branches])
         self.messages._discard(message)
-        return changed
+        return [branch for branch in branches if branch._drop_erased(message.id, segment_keys)]
 
     @property
     def title(self) -> str | None:
@@ -638,16 +640,15 @@ class _RemovalPlan(Plan[None]):
         self._removed = removed
 
     def apply(self, heads: Sequence[BranchHead]) -> bool:  # noqa: ARG002
-        branches = self.session.branches
-        systems = {branch: branch.system_id for branch in branches}
+        is_stale = len(self._removed) > 1
         for message in self._removed:
-            for branch in self.session.forget_message(message):
-                if branch.system_id == systems[branch]:
-                    branch.version += 1  # else the store may not have raised the version
-        # In other cases the new versions are only known to the store.
-        return len(self._removed) > 1 or any(
-            branch.system_id != old_system for branch, old_system in systems.items()
-        )
+            branches = self.session.forget_message(message)
+            if isinstance(message.content, SystemContent):
+                is_stale = is_stale or bool(branches)  # only the store knows the new versions
+            else:
+                for branch in branches:
+                    branch.version += 1
+        return is_stale
 
 
 def _length_through(branch: Branch, at: Ref | int | None) -> int:
