@@ -403,14 +403,14 @@ import resource, sys
 from pathlib import Path
 from sennit.stores.sqlite.connection import preallocate_wal
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-preallocate_wal(Path(sys.argv[1]))
+preallocate_wal(Path(sys.argv[1]), 5000)
 """
     subprocess.run([sys.executable, "-c", script, log], check=True)
     assert log.read_bytes() == b"x" * 5000
 
 
 def test_a_log_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    preallocate_wal(wal_path_of(tmp_path / "sennit.db"))
+    preallocate_wal(wal_path_of(tmp_path / "sennit.db"), 5000)
     assert list(tmp_path.iterdir()) == []
 
 

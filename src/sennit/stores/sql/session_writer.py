@@ -247,13 +247,15 @@ class SessionWriter(ABC):
 
     def _numbers(self, uids: Sequence[UUID]) -> list[int]:
         """Return the numbers of stored messages; raises NotFoundError."""
-        new = self._new
-        unknown = [uid for uid in uids if uid not in new]
-        found = self._find_numbers(unknown) if unknown else {}
-        for uid in unknown:
-            if uid not in found:
-                raise no_message(uid)
-        return [new.get(uid) or found[uid] for uid in uids]
+        numbers = list(map(self._new.get, uids))
+        new = [number for number in numbers if number is not None]
+        if len(new) == len(uids):
+            return new
+        found = self._find_numbers([uid for uid in uids if uid not in self._new])
+        try:
+            return [self._new.get(uid) or found[uid] for uid in uids]
+        except KeyError as error:
+            raise no_message(error.args[0]) from None
 
     def _put_labels(self, change: PutLabels) -> None:
         numbers = self._numbers([label.message for label in change.labels])
@@ -282,14 +284,14 @@ class SessionWriter(ABC):
     def _append(self, change: Append) -> None:
         numbers = self._numbers(change.entries)
         tail = self._tail(change.branch)
-        position = tail.length
-        if not self._unplaced.issuperset(numbers):
+        position, is_new = tail.length, self._unplaced.issuperset(numbers)
+        if not is_new:
             position = self._find_repeated(tail, numbers)
         self._heads.append(BranchHead(change.branch, tail.id, position, tail.version))
         if position == tail.length and numbers:
             if len(set(numbers)) < len(numbers):
                 raise ExistsError(f"Branch {tail.name!r} would contain a message twice.")
-            if not self._new.keys() >= set(change.entries):
+            if not (is_new or self._new.keys() >= set(change.entries)):
                 self._detached.attach(numbers)
             self._extend(tail, change.entries, numbers)
             self._grow_branch(change.branch, tail)
@@ -305,7 +307,7 @@ class SessionWriter(ABC):
         """Append entries to a segment."""
         if not numbers:
             return
-        entries = list(zip(numbers, (uid.bytes for uid in uids), strict=True))
+        entries = [(number, uid.bytes) for number, uid in zip(numbers, uids, strict=True)]
         tail.checksum = self._add_entries(tail.segment, tail.length, tail.checksum, entries)
         tail.length += len(numbers)
         self._unplaced.difference_update(numbers)

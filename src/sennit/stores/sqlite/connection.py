@@ -281,22 +281,14 @@ def wal_path_of(path: Path) -> Path:
     return resolved.with_name(f"{resolved.name}-wal")
 
 
-def preallocate_wal(wal: Path) -> None:
+def preallocate_wal(wal: Path, size: int) -> None:
     """Pad the WAL to a multiple of the padding size; the caller holds the write lock.
 
     Otherwise SQLite extends it with each commit, and syncing the new file length takes half as long
     again. Bytes after the last commit are never read.
     """
-    try:
-        size = os.stat(wal).st_size
-        if missing := -size % len(_PADDING):
-            _append_padding(wal, size, missing)
-    except OSError:
-        pass  # no WAL yet, or a full disk: it grows as needed
-
-
-def _append_padding(wal: Path, size: int, missing: int) -> None:
-    with wal.open("r+b", buffering=0) as file:
-        file.seek(size)
-        if (file.write(_PADDING[:missing]) or 0) < missing:
-            file.truncate(size)
+    if missing := -size % len(_PADDING):
+        with suppress(OSError), wal.open("r+b", buffering=0) as file:  # on a full disk it stays
+            file.seek(size)
+            if (file.write(_PADDING[:missing]) or 0) < missing:
+                file.truncate(size)

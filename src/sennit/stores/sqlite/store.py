@@ -9,6 +9,7 @@ full-text index is updated lazily: a search first indexes the messages past a st
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
@@ -200,8 +201,7 @@ class SQLiteStore(SQLiteSearch, Closing):
         """Begin a write transaction; raises StoreError if the file or its WAL was replaced."""
         self._writer.execute("BEGIN IMMEDIATE")
         self._refuse_if_replaced()
-        self._refuse_if_log_replaced()
-        preallocate_wal(self._log)
+        self._check_log()
 
     def _refuse_if_replaced(self) -> None:
         try:
@@ -211,19 +211,22 @@ class SQLiteStore(SQLiteSearch, Closing):
         if not same:
             raise replaced(self._path)
 
-    def _refuse_if_log_replaced(self) -> None:
-        """Raise StoreError if the WAL was replaced: writes to the old one would be lost.
+    def _check_log(self) -> None:
+        """Pad the WAL; raises StoreError if it was replaced: writes to the old one would be lost.
 
         Only the last connection to a file deletes its WAL. But a program that copies the file while
         it has the store open drops its POSIX locks, and the file looks unused to others.
         """
         try:
-            identity_now = identity(self._log)
+            status = os.stat(self._log)
         except FileNotFoundError:
-            identity_now = None
+            status = None
+        identity_now = None if status is None else (status.st_dev, status.st_ino)
         self._wal_identity = self._wal_identity or identity_now
         if identity_now != self._wal_identity:
             raise replaced(self._path)
+        if status is not None:
+            preallocate_wal(self._log, status.st_size)
 
     def _rollback(self) -> None:
         if self._writer.in_transaction:
