@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
 
 _S = TypeVar("_S", bound=SessionCore)
+_MAX_INLINE_TEXTS = 16  # of metadata copied on the event loop
 _MAX_LIMIT = 2**31 - 1  # the largest LIMIT that every store accepts
 
 
@@ -183,11 +184,10 @@ class ClientCore(Generic[_S]):
             if await to_thread(_is_stored, cached):
                 return None
             self.evict(uid)  # deleted by another process
-        record = (
-            await to_thread(_new_record, uid, key, metadata)
-            if metadata
-            else _new_record(uid, key, None)
-        )
+        if _is_short(metadata):
+            record = _new_record(uid, key, metadata)
+        else:
+            record = await to_thread(_new_record, uid, key, metadata)
         session = self._opened(record, self._repository(uid, record))
         try:
             grants = Grants.given(resources, None)
@@ -324,6 +324,13 @@ def _new_record(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) 
     now = clock.now_us()
     copied = plain_dict(metadata, "metadata") if metadata is not None else {}
     return SessionRecord(uid, key, "user", now, now, copied)
+
+
+def _is_short(metadata: Mapping[str, Any] | None) -> bool:
+    """Return whether metadata is a few texts at most, not worth a worker thread."""
+    return not metadata or (
+        len(metadata) <= _MAX_INLINE_TEXTS and all(type(text) is str for text in metadata.values())
+    )
 
 
 def _info(record: SessionRecord) -> SessionInfo:
