@@ -275,7 +275,15 @@ def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) ->
     assert told("export", archive, "--store", store)["sessions"] == 1
     other = str(tmp_path / "other.db")
     taken = told("import", archive, "--store", other)
-    assert taken == {"sessions": 1, "new_sessions": 1, "new_messages": 2}
+    assert taken == {
+        "format": "archive",
+        "sessions": 1,
+        "new_sessions": 1,
+        "new_branches": 0,
+        "new_messages": 2,
+        "skipped": 0,
+        "problems": [],
+    }
     assert run("import", archive, "--store", other).stdout == "1 session: 0 new, 0 new messages\n"
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor.checks import Finding
+    from sennit.stores.transfer.chat_exports.import_chats import ImportFormat
     from sennit.stores.transfer.export_import import ExportSummary, ImportSummary, Progress
 
 
@@ -206,15 +207,25 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             )
         return [self.session_info(session).id for session in sessions]
 
-    def import_(self, path: str | PathLike[str], progress: Progress | None = None) -> ImportSummary:
-        """Import an archive as sessions of this user, without the grants of its branches.
+    def import_(
+        self,
+        path: str | PathLike[str],
+        progress: Progress | None = None,
+        *,
+        format: ImportFormat | None = None,
+    ) -> ImportSummary:
+        """Import an archive, or the conversations that another program exported.
 
-        Importing it again changes nothing. Raises ArchiveError if the archive is invalid,
-        ExistsError if a session exists with other content; nothing is imported then.
+        Reads the exports of ChatGPT and Claude, OpenAI chat JSONL and llm's logs.db, and detects
+        the format unless it is named. Importing again adds only what is new. An archive is
+        imported without the grants of its branches, and as a whole or not at all: raises
+        ExistsError if a session exists with other content. Of the other formats, conversations
+        that cannot be read are skipped; `problems` of the result says why. Raises ArchiveError if
+        the file cannot be read at all.
         """
-        from sennit.stores.transfer.export_import import import_sessions
+        from sennit.stores.transfer.chat_exports.import_chats import import_file
 
-        return import_sessions(self._store, self._owner, local_path(path), progress)
+        return import_file(self._store, self._owner, local_path(path), format, progress)
 
     def export_training(
         self,

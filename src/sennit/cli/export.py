@@ -1,11 +1,12 @@
-"""`sennit export` and `import`: sessions as archives or training data."""
+"""`sennit export` and `import`: archives, training data, conversations of other programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
+from rich.progress import TaskProgressColumn, TimeRemainingColumn
 
 from sennit.api.open import open as open_client
 from sennit.cli.targets import (
@@ -21,6 +22,8 @@ from sennit.errors import ValidationError
 from sennit.learning.examples import Filter
 from sennit.learning.export import ExportOptions
 from sennit.learning.export.formats import FORMATS
+from sennit.stores.transfer.chat_exports.import_chats import FORMATS as IMPORT_FORMATS
+from sennit.stores.transfer.chat_exports.import_chats import ImportFormat
 
 ARCHIVE = "archive"
 
@@ -102,21 +105,46 @@ def export(
 
 def import_(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="An archive written by `sennit export`.")
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="An archive of `sennit export`, the .zip or conversations.json of ChatGPT or "
+            "Claude, OpenAI chat JSONL, or llm's logs.db.",
+        ),
     ],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help=f"{', '.join(IMPORT_FORMATS)} (default: detected from the content).",
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import an archive; importing it again changes nothing."""
-    with open_client(store) as client, progress_bar("sessions") as progress:
-        result = client.import_(path, progress)
+    """Import conversations; importing them again adds only what is new.
+
+    Exits with code 1 if a conversation could not be read; the others are imported.
+    """
+    columns = (TaskProgressColumn(), TimeRemainingColumn())
+    with open_client(store) as client, progress_bar("importing", *columns) as progress:
+        result = client.import_(path, progress, format=cast("ImportFormat | None", format))
     value = {
+        "format": result.format,
         "sessions": result.sessions,
         "new_sessions": result.new_sessions,
+        "new_branches": result.new_branches,
         "new_messages": result.new_messages,
+        "skipped": result.skipped,
+        "problems": list(result.problems),
     }
     new = f"{result.new_sessions} new, {pluralize(result.new_messages, 'new message')}"
     emit(as_json, value, [f"{pluralize(result.sessions, 'session')}: {new}"])
+    for problem in result.problems:
+        note(f"skipped: {problem}")
+    if result.skipped:
+        note(f"{pluralize(result.skipped, 'conversation')} could not be read.")
+        raise typer.Exit(1)
 
 
 def _parse_split(split: str | None) -> dict[str, float] | None:

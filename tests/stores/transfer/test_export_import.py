@@ -736,7 +736,7 @@ def test_the_forger_gives_back_what_it_took(forged: Forged, tmp_path: Path) -> N
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path / "nothing", "no archive")
+    refused(tmp_path / "nothing", "no file or folder")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "no manifest.json")
     (tmp_path / "text.zip").write_text("these are my notes" * 100)

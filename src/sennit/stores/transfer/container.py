@@ -163,7 +163,7 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
             yield ArchiveWriter(partial(_create_in_zip, packed))
             total = sum(info.file_size for info in packed.infolist())
-        if _is_zip_bomb(total, temporary.stat().st_size):
+        if is_zip_bomb(total, temporary.stat().st_size):
             raise ArchiveError(
                 f"The sessions compress so well that {str(path)!r} would be refused as a zip bomb "
                 f"on import; export them to a folder, whose name does not end with '.zip'."
@@ -197,7 +197,7 @@ class Archive:
 
     def _verify_checksum(self, file: ArchivedFile) -> None:
         digest, size = hashlib.sha256(), 0
-        with self._source.open(file.name) as stream, _translate_errors(file.name):
+        with self._source.open(file.name) as stream, translate_errors(file.name):
             while chunk := stream.read(_CHUNK_BYTES):
                 size += len(chunk)
                 if size > file.bytes:
@@ -223,7 +223,7 @@ class Archive:
 
 
 def _next_line(stream: IO[bytes], name: str) -> bytes:
-    with _translate_errors(name):
+    with translate_errors(name):
         return stream.readline(MAX_LINE + 1)
 
 
@@ -231,11 +231,11 @@ def _next_line(stream: IO[bytes], name: str) -> bytes:
 def reading(path: Path) -> Generator[Archive]:
     """Open and check the archive at `path`; raises ArchiveError."""
     with ExitStack() as stack:
-        with _translate_errors(path):
+        with translate_errors(path):
             if path.is_dir():
                 source = _folder_source(path)
             elif path.is_file():
-                _check_directory_size(path)
+                check_directory_size(path)
                 packed = stack.enter_context(zipfile.ZipFile(path))
                 source = _zip_source(packed, path.stat().st_size)
             else:
@@ -248,7 +248,7 @@ def reading(path: Path) -> Generator[Archive]:
 
 
 @contextmanager
-def _translate_errors(name: str | Path) -> Generator[None]:
+def translate_errors(name: str | Path) -> Generator[None]:
     """Turn errors of reading into an ArchiveError that names the file."""
     try:
         yield
@@ -323,7 +323,7 @@ def _check_file_count(sizes: dict[str, int]) -> None:
         raise ArchiveError(f"The archive contains more than {LIMITS.sessions:,} files.")
 
 
-def _check_directory_size(path: Path) -> None:
+def check_directory_size(path: Path) -> None:
     """Raise ArchiveError if the central directory is too large: zipfile reads all of it."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - 98))
@@ -345,13 +345,13 @@ def _check_sizes(source: _Source) -> None:
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
-    if _is_zip_bomb(total, source.packed):
+    if is_zip_bomb(total, source.packed):
         raise ArchiveError(
             f"{source.packed:,} bytes that unpack to {total:,} are refused as a zip bomb."
         )
 
 
-def _is_zip_bomb(total: int, packed: int) -> bool:
+def is_zip_bomb(total: int, packed: int) -> bool:
     """Return whether the compression ratio is that of a zip bomb."""
     return total > LIMITS.ratio_from and total > packed * LIMITS.ratio
 

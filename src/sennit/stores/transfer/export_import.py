@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of sessions done, and of all."""
+"""Called with the number of sessions done, and of all; for JSON of other programs, of bytes."""
 
 _PAGE = 500
 _NO_LIMIT = 2**31 - 1
@@ -88,11 +88,18 @@ class ExportSummary:
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """The result of an import: sessions found, and those that were new."""
+    """The result of an import: sessions found, and what was new."""
 
     sessions: int
     new_sessions: int
     new_messages: int
+    new_branches: int = 0
+    """Of an import from another program."""
+    format: str = "archive"
+    skipped: int = 0
+    """The number of conversations that could not be read."""
+    problems: tuple[str, ...] = ()
+    """The position and the reason of each, of the first 100."""
 
 
 def export_sessions(

@@ -1,0 +1,1 @@
+"""Import of conversations that other programs exported: ChatGPT, Claude, OpenAI JSONL, llm."""
