@@ -132,7 +132,7 @@ AREAS = (
         "testing",
         "Testing",
         "A scripted model, failpoints and the conformance suite for stores. "
-        "Guide: [a model for tests](../models.md).",
+        "Guide: [test without a model](../how-to/test-without-a-model.md).",
         ("sennit.testing",),
     ),
     Area(
