@@ -70,15 +70,15 @@ def test_each_predictor_hears_its_own_past() -> None:
 
 
 def test_a_shared_past_holds_what_fits() -> None:
-    session, lm = run("one", "two", scope="shared")
+    session, lm = run("one", "two", isolation="shared")
     assert heard(lm, -2) == ["one", "s0"]
     assert len(session.state.nodes.all()["*"].turns) == 4
 
 
 def test_a_stateless_predictor_hears_nothing_and_an_episode_ends_with_its_call() -> None:
-    _, lm = run("one", "two", lifetime="stateless")
+    _, lm = run("one", "two", lifespan="stateless")
     assert heard(lm, -1) == heard(lm, -2) == []
-    session, lm = run("one", "two", lifetime="episodic")
+    session, lm = run("one", "two", lifespan="episodic")
     assert heard(lm, -1) == heard(lm, -2) == []
     assert [len(n.turns) for n in session.state.nodes.all().values()] == [0, 0]
     assert len(session) == 2
@@ -96,7 +96,7 @@ def test_inside_an_episode_a_predictor_hears_its_earlier_calls() -> None:
 
     lm = dummy()
     with dspy.context(lm=lm):
-        session = with_memory(Twice(), lifetime="episodic")
+        session = with_memory(Twice(), lifespan="episodic")
         session(goal="one")
         session(goal="two")
     assert heard(lm, -1) == ["two", "s2"]
@@ -109,7 +109,7 @@ def test_a_consolidator_folds_an_episode_into_what_is_given_with_the_instruction
         told.append((memory, len(episode), node))
         return f"{memory}{episode[-1].outputs[next(iter(episode[-1].outputs))]};"
 
-    session, lm = run("one", "two", lifetime="episodic", consolidator=fold)
+    session, lm = run("one", "two", lifespan="episodic", consolidator=fold)
     assert told == [("", 1, "plan"), ("", 1, "act"), ("s0;", 1, "plan"), ("r1;", 1, "act")]
     prompt = " ".join(lm.history[-2]["messages"][0]["content"].split())
     assert "What you remember: s0;" in prompt
@@ -155,9 +155,10 @@ def test_whatever_runs_inside_a_predictor_sees_its_node() -> None:
 
 
 def test_nobody_can_look_around_where_nothing_runs() -> None:
-    for look in (get_current_history, get_outer_history, get_node_memory, get_execution_trace):
+    for look in (get_current_history, get_outer_history, get_node_memory):
         with pytest.raises(SennitError, match="No session is running"):
             look()
+    assert (get_execution_trace(), get_child_l1_ledger("plan")) == ("", "")
 
 
 def test_nodes_are_kept_in_a_store_and_forked_with_their_session(tmp_path: Path) -> None:
@@ -180,10 +181,10 @@ def test_nodes_are_kept_in_a_store_and_forked_with_their_session(tmp_path: Path)
 
 
 def test_words_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ValidationError, match="scope"):
-        with_memory(Pair(), scope="mine")  # pyright: ignore
-    with pytest.raises(ValidationError, match="lifetime"):
-        with_memory(Pair(), lifetime="long")  # pyright: ignore
+    with pytest.raises(ValidationError, match="isolation"):
+        with_memory(Pair(), isolation="mine")  # pyright: ignore
+    with pytest.raises(ValidationError, match="lifespan"):
+        with_memory(Pair(), lifespan="long")  # pyright: ignore
 
 
 def said(session: Session, node: str) -> list[str]:
@@ -191,22 +192,22 @@ def said(session: Session, node: str) -> list[str]:
     return [next(iter(t.outputs.values())) for t in session.state.nodes.of(node).turns]
 
 
-@pytest.mark.parametrize("scope", ["isolated", "shared"])
-def test_undo_takes_back_what_nodes_said_in_the_turn(scope: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolation", ["isolated", "shared"])
+def test_undo_takes_back_what_nodes_said_in_the_turn(isolation: Any, tmp_path: Path) -> None:
     lm = dummy()
     with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
-        session = with_memory(Pair(), scope=scope, store=client, key="bot")
+        session = with_memory(Pair(), isolation=isolation, store=client, key="bot")
         for goal in ("one", "two", "three"):
             session(goal=goal)
         session.undo(2)
-        name = "*" if scope == "shared" else "plan"
-        assert said(session, name) == (["s0", "r1"] if scope == "shared" else ["s0"])
+        name = "*" if isolation == "shared" else "plan"
+        assert said(session, name) == (["s0", "r1"] if isolation == "shared" else ["s0"])
         session(goal="four")
         assert heard(lm, -2) == ["one", "s0"]
     with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
         again = Session(Pair(), store=client, key="bot")  # it need not have nodes itself
         again.undo()
-        assert len(again.state.nodes.of(name).turns) == (2 if scope == "shared" else 1)
+        assert len(again.state.nodes.of(name).turns) == (2 if isolation == "shared" else 1)
 
 
 def counting(memory: str, episode: Any, node: str) -> str:
@@ -311,9 +312,9 @@ def test_a_reset_clears_nodes_that_only_the_store_knows_of(tmp_path: Path) -> No
         assert len(client.session("bot").get_branch("main/mine")) == 1
 
 
-@pytest.mark.parametrize("scope", ["isolated", "shared"])
-def test_predictors_of_a_loaded_session_hear_their_own_past(scope: Any, tmp_path: Path) -> None:
-    session, lm = run("one", "two", scope=scope)
+@pytest.mark.parametrize("isolation", ["isolated", "shared"])
+def test_predictors_of_a_loaded_session_hear_their_own_past(isolation: Any, tmp_path: Path) -> None:
+    session, lm = run("one", "two", isolation=isolation)
     session.save(tmp_path / "s.json")
     with dspy.context(lm=lm):
         session(goal="three")
@@ -324,8 +325,8 @@ def test_predictors_of_a_loaded_session_hear_their_own_past(scope: Any, tmp_path
 
 def test_a_saved_session_with_an_unknown_kind_of_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    path.write_text('{"version": 2, "turns": [], "memory": {"scope": "all", "lifetime": "x"}}')
-    with pytest.raises(ValidationError, match="scope must be one of"):
+    path.write_text('{"version": 2, "turns": [], "memory": {"isolation": "all", "lifespan": "x"}}')
+    with pytest.raises(ValidationError, match="isolation must be one of"):
         Session.load_from(path, Pair())
 
 
@@ -393,13 +394,13 @@ def test_an_explicit_history_is_heard_by_predictors_with_a_past_of_their_own() -
     assert heard(lm, -1) == ["one", "a0", "two", "a1"]
 
 
-@pytest.mark.parametrize("scope", ["isolated", "shared"])
+@pytest.mark.parametrize("isolation", ["isolated", "shared"])
 def test_a_history_that_replaces_the_session_replaces_the_past_of_its_predictors(
-    scope: Any,
+    isolation: Any,
 ) -> None:
     with dspy.context(lm=(lm := answers())):
         session = answering(
-            scope=scope,
+            isolation=isolation,
             history_policy="replace_session",
             consolidator=lambda known, turns, name: f"{known}+{turns[-1].inputs['question']}",
         )
@@ -428,15 +429,15 @@ def test_a_replacement_that_fails_leaves_predictors_what_they_had() -> None:
     assert lm.history[-1]["messages"][0]["content"].endswith("+")
 
 
-@pytest.mark.parametrize("lifetime", ["episodic", "persistent"])
+@pytest.mark.parametrize("lifespan", ["episodic", "persistent"])
 def test_predictors_of_several_processes_on_one_key_are_not_in_each_others_way(
-    lifetime: Any, address: str
+    lifespan: Any, address: str
 ) -> None:
     failed: list[Exception] = []
 
     def speak(name: str) -> None:
         with opened(address) as client:
-            session = answering(store=client, key="bot", lifetime=lifetime, consolidator=longer)
+            session = answering(store=client, key="bot", lifespan=lifespan, consolidator=longer)
             for n in range(8):
                 try:
                     session(question=f"{name}{n}")
@@ -456,10 +457,10 @@ def test_predictors_of_several_processes_on_one_key_are_not_in_each_others_way(
             thread.join()
     assert failed == []
     with opened(address) as client:
-        session = answering(store=client, key="bot", lifetime=lifetime)
+        session = answering(store=client, key="bot", lifespan=lifespan)
         node = session.state.nodes.of("say")
         assert len(session) == 24
-        assert len(node.turns) == (24 if lifetime == "persistent" else 0)
+        assert len(node.turns) == (24 if lifespan == "persistent" else 0)
         assert node.memory == "x" * 24
 
 

@@ -427,9 +427,9 @@ class Thinker(dspy.Module):
 
 
 @pytest.mark.parametrize("policy", ["use_if_provided", "replace_session"])
-@pytest.mark.parametrize("lifetime", [None, "persistent", "episodic"])
+@pytest.mark.parametrize("lifespan", [None, "persistent", "episodic"])
 def test_an_awaited_call_does_not_keep_the_loop_waiting_for_the_store(
-    tmp_path: Path, on_loop: list[str], lifetime: Any, policy: Any
+    tmp_path: Path, on_loop: list[str], lifespan: Any, policy: Any
 ) -> None:
     places: list[int] = []
     options: dict[str, Any] = {"key": "bot", "lock": "async", "history_policy": policy}
@@ -444,11 +444,11 @@ def test_an_awaited_call_does_not_keep_the_loop_waiting_for_the_store(
         opened(str(tmp_path / "sennit.db")) as client,
         dspy.context(lm=DummyLM([{"answer": f"{n}"} for n in range(9)])),
     ):
-        if lifetime is None:
+        if lifespan is None:
             session = Session(Thinker(), store=client, **options)
         else:
             folding = lambda known, turns, node: f"{known}|{len(turns)}"  # noqa: E731
-            plan = {"lifetime": lifetime, "consolidator": folding}
+            plan = {"lifespan": lifespan, "consolidator": folding}
             session = with_memory(Thinker(), **plan, store=client, **options)
         asyncio.run(work(session))
         assert asked(session) == (["d"] if policy == "replace_session" else ["a", "b", "c", "d"])

@@ -12,6 +12,7 @@ from sennit.learning.dspy.dspy_imports import History
 from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan, Turn
 from sennit.learning.dspy.node_memory import NodeMemory
 from sennit.learning.dspy.state import SessionState
+from sennit.learning.dspy.turn_log import TurnLog
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -32,11 +33,14 @@ class SessionCall:
         parent: Any,
         history_argument: str | None,
         is_exclusive: bool,
+        nested_logs: Callable[[], dict[str, TurnLog]],
         memory: NodeMemory | None = None,
     ) -> None:
         self._program, self.state, self.inputs, self.parent = program, state, inputs, parent
         self.explicit_history, self.records_turn = explicit_history, records_turn
         self._history_argument = history_argument
+        self.nested_logs = nested_logs
+        """Returns the turns of the sessions nested in the program, by name."""
         self.memory = memory
         """The turns of single predictors in this call; None if they have none of their own."""
         self.is_exclusive = is_exclusive

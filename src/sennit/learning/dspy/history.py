@@ -202,3 +202,19 @@ class Turn:
 
 def _comparison_key(turn: Turn) -> tuple[Any, ...]:
     return turn.index, turn.inputs, turn.outputs, turn.score, turn.history_snapshot
+
+
+def format_ledger(turns: Sequence[Turn]) -> str:
+    """Return turns as text."""
+    lines: list[str] = []
+    for turn in turns:
+        lines.append(f"- turn: {turn.index}")
+        for name, fields in (("inputs", turn.inputs), ("outputs", turn.outputs)):
+            lines.append(f"  {name}:")
+            lines += [f"    {field}: {_indent(value)}" for field, value in fields.items()]
+    return "\n".join(lines)
+
+
+def _indent(value: Any) -> str:
+    lines = str(value).split("\n")
+    return lines[0] if len(lines) == 1 else "\n".join(["|", *(f"      {line}" for line in lines)])

@@ -7,7 +7,7 @@ from typing import Any
 from sennit.errors import SennitError
 from sennit.learning.dspy.call import SessionCall
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import HistorySnapshot, Turn
+from sennit.learning.dspy.history import HistorySnapshot, format_ledger
 from sennit.learning.dspy.predictor_hook import active_nodes, current_call
 from sennit.learning.dspy.turn_log import TurnLog
 
@@ -39,17 +39,27 @@ def get_node_memory() -> str:
 
 
 def get_child_l1_ledger(path: str = "") -> str:
-    """Return the turns of the node at a dotted path as text; "" is the program itself."""
-    call = _require_call()
+    """Return the turns of the node or session at a dotted path as text; "" is the program itself.
+
+    Outside a call it is "".
+    """
+    call = current_call()
+    if call is None:
+        return ""
     if not path:
-        return _format_ledger(call.state.log.turns)
+        return format_ledger(call.state.log.turns)
     node = _nodes(call).get(path)
-    return "" if node is None else _format_ledger(node.turns)
+    return "" if node is None else format_ledger(node.turns)
 
 
 def get_execution_trace() -> str:
-    """Return one line per node with its turns and memory size, then the active nodes."""
-    call = _require_call()
+    """Return one line per node with its turns and memory size, then the active nodes.
+
+    Outside a call it is "".
+    """
+    call = current_call()
+    if call is None:
+        return ""
     lines = [_trace_line(_ROOT, len(call.state.log.turns), "")]
     lines += [
         _trace_line(name, len(node.turns), node.memory) for name, node in _nodes(call).items()
@@ -63,8 +73,8 @@ def _running_node() -> TurnLog | None:
 
 
 def _nodes(call: SessionCall) -> dict[str, TurnLog]:
-    """Return the nodes with turns of their own, by name."""
-    return {} if call.memory is None else call.state.nodes.all()
+    """Return the nodes with turns of their own and the nested sessions, by name."""
+    return call.nested_logs() | ({} if call.memory is None else call.state.nodes.all())
 
 
 def _require_call() -> SessionCall:
@@ -76,18 +86,3 @@ def _require_call() -> SessionCall:
 
 def _trace_line(name: str, turns: int, memory: str) -> str:
     return f"{name}: {turns} turn{'' if turns == 1 else 's'}, memory {len(memory)} characters"
-
-
-def _format_ledger(turns: list[Turn]) -> str:
-    lines: list[str] = []
-    for turn in turns:
-        lines.append(f"- turn: {turn.index}")
-        for name, fields in (("inputs", turn.inputs), ("outputs", turn.outputs)):
-            lines.append(f"  {name}:")
-            lines += [f"    {field}: {_indent(value)}" for field, value in fields.items()]
-    return "\n".join(lines)
-
-
-def _indent(value: Any) -> str:
-    lines = str(value).split("\n")
-    return lines[0] if len(lines) == 1 else "\n".join(["|", *(f"      {line}" for line in lines)])

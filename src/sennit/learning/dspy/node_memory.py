@@ -110,9 +110,11 @@ class NodeMemory:
         self._previous_memories: dict[str, str] = {}
         """The memories to restore if the call fails."""
         self._episodes: dict[str, list[Turn]] = {}
+        self._plans: dict[str, MemoryPlan] = {}
+        """The options of the nodes with an episode."""
 
     def _key(self, name: str) -> str:
-        return SHARED if self.plan.scope == "shared" else name
+        return SHARED if self.plan.of(name).isolation == "shared" else name
 
     def node(self, name: str) -> TurnLog:
         """Return the node that records a predictor's turns."""
@@ -122,27 +124,31 @@ class NodeMemory:
         self, name: str, fields: Fields, initial: Sequence[HistoryEntry]
     ) -> list[HistoryEntry]:
         """Return the history of a predictor: the initial history, then its own turns."""
-        if self.plan.lifetime == "stateless":
+        if self.plan.of(name).lifespan == "stateless":
             return []
         log = self.node(name)
         return log.entries_for(log.current_span(initial), name, fields)
 
     def memory_of(self, name: str) -> str:
         """Return the consolidated memory of a predictor."""
-        return "" if self._replaces else self.node(name).memory
+        excluded = self.plan.of(name).lifespan == "stateless"
+        return "" if self._replaces or excluded else self.node(name).memory
 
     def record(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Record the inputs and outputs of a predictor as a turn."""
-        if self.plan.lifetime != "stateless":
+        plan = self.plan.of(name)
+        if plan.lifespan != "stateless":
             turn = self.node(name).add(inputs, outputs, call=self.call, node=name)
             self._episodes.setdefault(self._key(name), []).append(turn)
+            self._plans[self._key(name)] = plan
 
     def consolidate(self) -> None:
         """Update the memories from this call; a node whose consolidator fails keeps its memory."""
-        if self.plan.consolidator is None:
-            return
         for name, episode in self._episodes.items():
-            work = partial(self._consolidate, self.plan.consolidator, name, episode)
+            consolidator = self._plans[name].consolidator
+            if consolidator is None:
+                continue
+            work = partial(self._consolidate, consolidator, name, episode)
             retry_on_conflict(work, f"the memory of {name!r}", tries=MAX_TRIES)
 
     def _consolidate(self, consolidator: Consolidator, name: str, episode: list[Turn]) -> None:
@@ -164,8 +170,8 @@ class NodeMemory:
         """Remove the turns that do not persist, after the call has succeeded."""
         if self._replaces:
             self._forget_others()
-        if self.plan.lifetime == "episodic":
-            for name in self._episodes:
+        for name in self._episodes:
+            if self._plans[name].lifespan == "episodic":
                 self._nodes.of(name).remove_calls({self.call})
 
     def _forget_others(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 
 from sennit.errors import ValidationError, short_repr
 from sennit.learning.dspy.call_lock import LockMode
@@ -20,23 +20,62 @@ HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_sessi
 OnMetricError: TypeAlias = Literal["zero", "raise"]
 OnTurn: TypeAlias = Callable[[Any, Turn], object]
 """Called with the session and its new turn."""
-Scope: TypeAlias = Literal["isolated", "shared"]
-Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
+Isolation: TypeAlias = Literal["isolated", "shared"]
+Lifespan: TypeAlias = Literal["persistent", "episodic", "stateless"]
 Consolidator: TypeAlias = Callable[[str, list[Turn], str], str]
 """Returns a node's new memory, from its memory, the turns of an episode and the node's name."""
+
+
+class ChildConfig(TypedDict, total=False):
+    """The memory options of one predictor, or of all below a module."""
+
+    isolation: Isolation
+    lifespan: Lifespan
+    consolidator: Any
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """The memory options of nodes."""
 
-    scope: Scope = "isolated"
-    lifetime: Lifetime = "persistent"
+    isolation: Isolation = "isolated"
+    lifespan: Lifespan = "persistent"
     consolidator: Consolidator | None = None
+    children: Mapping[str, MemoryPlan] = field(default_factory=dict[str, "MemoryPlan"])
+    """Other options for the predictors at, or below, a dotted name."""
+    exclude: frozenset[str] = frozenset()
+    """The names at, or below, which predictors are sent no history."""
 
     def __post_init__(self) -> None:
-        _require_choice("scope", self.scope, Scope)
-        _require_choice("lifetime", self.lifetime, Lifetime)
+        _require_choice("isolation", self.isolation, Isolation)
+        _require_choice("lifespan", self.lifespan, Lifespan)
+
+    def of(self, node: str) -> MemoryPlan:
+        """Return the options of a predictor: those of the longest name that it is at or below."""
+        paths = [node.rsplit(".", count)[0] for count in range(node.count(".") + 1)]
+        if not self.exclude.isdisjoint(paths):
+            return MemoryPlan(lifespan="stateless")
+        return next((self.children[path] for path in paths if path in self.children), self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain data, without consolidators."""
+        return {
+            "isolation": self.isolation,
+            "lifespan": self.lifespan,
+            "children": {name: plan.to_dict() for name, plan in self.children.items()},
+            "exclude": sorted(self.exclude),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MemoryPlan:
+        """Return the options that `to_dict` wrote; raises ValidationError."""
+        children: Mapping[str, Any] = data.get("children", {})
+        return cls(
+            data.get("isolation", ""),
+            data.get("lifespan", ""),
+            children={name: cls.from_dict(plan) for name, plan in children.items()},
+            exclude=parse_field_names("exclude", data.get("exclude", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, SupportsIndex, cast
@@ -25,7 +25,13 @@ from sennit.learning.dspy.examples import (
     filter_by_score,
     hidden_outputs,
 )
-from sennit.learning.dspy.history import HistoryEntry, HistorySnapshot, Turn, parse_history
+from sennit.learning.dspy.history import (
+    HistoryEntry,
+    HistorySnapshot,
+    Turn,
+    format_ledger,
+    parse_history,
+)
 from sennit.learning.dspy.modules import (
     CompileGuard,
     accepts_argument,
@@ -37,15 +43,16 @@ from sennit.learning.dspy.modules import (
 )
 from sennit.learning.dspy.node_memory import SHARED, NodeMemory
 from sennit.learning.dspy.options import (
+    ChildConfig,
     Consolidator,
     CopyMode,
     HistoryPolicy,
-    Lifetime,
+    Isolation,
+    Lifespan,
     MemoryPlan,
     OnMetricError,
     OnTurn,
     Options,
-    Scope,
     parse_field_names,
 )
 from sennit.learning.dspy.predictor_hook import (
@@ -221,13 +228,25 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         own: SessionState = self.__dict__["_state"]
         return bound.get(id(self), own)
 
-    @contextmanager
-    def use_state(self, state: SessionState) -> Generator[SessionState]:
-        """Bind another conversation inside the block; other tasks and threads keep theirs.
+    def new_state(self) -> SessionState:
+        """Return an empty conversation with the options and the initial history of this session."""
+        state = SessionState.of(TurnLog(self._options), self._options.lock)
+        own: SessionState = self.__dict__["_state"]
+        if own.log.initial:
+            state.begin([dict(entry) for entry in own.log.initial])
+        return state
 
-        DSPy passes the binding on to its worker threads. Sessions nested in the program use
-        conversations that belong to the state instead of their own.
+    def use_state(self, state: SessionState) -> StateBinding:
+        """Bind another conversation inside a `with` or `async with` block.
+
+        Other tasks and threads keep theirs; DSPy passes the binding on to its worker threads.
+        Sessions nested in the program use conversations that belong to the state instead of their
+        own.
         """
+        return StateBinding(self._bind(state))
+
+    @contextmanager
+    def _bind(self, state: SessionState) -> Generator[SessionState]:
         inner = [(session, state.inside(name)) for name, session in self._inner_sessions()]
         bindings = [(self, state), *inner]
         for session, session_state in bindings:
@@ -237,6 +256,10 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         new_bound = {id(session): session_state for session, session_state in bindings}
         with dspy.context(**{_STATES_SETTING: {**bound, **new_bound}}):
             yield state
+
+    def _nested_logs(self) -> dict[str, TurnLog]:
+        inner = self._inner_sessions()
+        return {name.removeprefix("self."): session.state.log for name, session in inner}
 
     def _inner_sessions(self) -> list[tuple[str, Session]]:
         return list(self.module.named_sub_modules(Session))
@@ -305,6 +328,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             parent=current_call(),
             history_argument=field if self._takes_history else None,
             is_exclusive=not self._is_shared,
+            nested_logs=self._nested_logs,
             memory=memory,
         )
 
@@ -527,12 +551,34 @@ def sessionify(module: Any, **options: Any) -> Session:
     return Session(module, **options)
 
 
+class StateBinding(AbstractContextManager[SessionState], AbstractAsyncContextManager[SessionState]):
+    """A conversation bound to a session, for `with` and `async with`."""
+
+    def __init__(self, binding: AbstractContextManager[SessionState]) -> None:
+        self._binding = binding
+
+    def __enter__(self) -> SessionState:
+        return self._binding.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._binding.__exit__(*error)
+
+    async def __aenter__(self) -> SessionState:
+        return self._binding.__enter__()
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return self._binding.__exit__(*error)
+
+
 def with_memory(
     module: Any,
     *,
-    scope: Scope = "isolated",
-    lifetime: Lifetime = "persistent",
+    recursive: bool = True,
+    isolation: Isolation = "isolated",
+    lifespan: Lifespan = "persistent",
     consolidator: Consolidator | None = None,
+    child_configs: Mapping[str, ChildConfig] | None = None,
+    exclude: Iterable[str] | None = None,
     **options: Any,
 ) -> Session:
     """Return a session in which each predictor of the program has a history of its own.
@@ -541,6 +587,56 @@ def with_memory(
     ("persistent"), ends with each call ("episodic") or is not recorded ("stateless"). A
     `consolidator` is called at the end of each call with the predictor's memory, the turns of the
     call and the predictor's name; it returns the new memory, which is added to the predictor's
-    instructions. `options` are those of Session.
+    instructions. It may be a DSPy program from `past_memory` and `episode_transcript` to
+    `updated_memory` instead. `child_configs` has other values of these three for single predictors,
+    or all below a module, by dotted name; those in `exclude` are sent no history. Without
+    `recursive` only the program has a history. `options` are those of Session. Raises
+    ValidationError for a name that is not in the program.
     """
-    return Session(module, memory=MemoryPlan(scope, lifetime, consolidator), **options)
+    if not recursive:
+        return Session(module, **options)
+    defaults: ChildConfig = {
+        "isolation": isolation,
+        "lifespan": lifespan,
+        "consolidator": consolidator,
+    }
+    excluded = parse_field_names("exclude", exclude or ())
+    children = {
+        name: _memory_plan({**defaults, **config}) for name, config in (child_configs or {}).items()
+    }
+    _check_nodes(module, excluded | children.keys())
+    plan = replace(_memory_plan(defaults), children=children, exclude=excluded)
+    return Session(module, memory=plan, **options)
+
+
+def _memory_plan(config: ChildConfig) -> MemoryPlan:
+    if unknown := config.keys() - {"isolation", "lifespan", "consolidator"}:
+        raise ValidationError(
+            f"A child config has isolation, lifespan and consolidator, got {sorted(unknown)}."
+        )
+    consolidator = config.get("consolidator")
+    if isinstance(consolidator, Module):
+        consolidator = _ConsolidatorProgram(consolidator)
+    return MemoryPlan(
+        config.get("isolation", "isolated"), config.get("lifespan", "persistent"), consolidator
+    )
+
+
+def _check_nodes(module: Any, names: Iterable[str]) -> None:
+    predictors = [name for name, _ in module.named_predictors()]
+    for name in names:
+        if not any(f"{predictor}.".startswith(f"{name}.") for predictor in predictors):
+            raise ValidationError(
+                f"The program has no predictor at or below {name!r}; there are {predictors}."
+            )
+
+
+class _ConsolidatorProgram:
+    """A DSPy program as a consolidator."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+
+    def __call__(self, memory: str, episode: list[Turn], _node: str) -> str:
+        prediction = self._program(past_memory=memory, episode_transcript=format_ledger(episode))
+        return str(prediction.updated_memory)

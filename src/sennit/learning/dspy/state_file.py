@@ -7,7 +7,6 @@ histories by its own rules.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
@@ -24,7 +23,6 @@ from sennit.messages.codec import dumps, loads
 
 VERSION = 2
 
-_log = logging.getLogger(__name__)
 _OPTION_NAMES = ("history_field", "max_turns", "max_stored_turns", "copy_mode", "history_policy")
 _SET_OPTION_NAMES = ("exclude_fields", "history_input_fields")
 _TURN_FIELD_TYPES = {
@@ -64,7 +62,7 @@ def options_to_dict(options: Options) -> dict[str, Any]:
         **{name: getattr(options, name) for name in _OPTION_NAMES},
         "exclude_fields": sorted(options.exclude_fields),
         "history_input_fields": None if names is None else sorted(names),
-        **({} if plan is None else {"memory": {"scope": plan.scope, "lifetime": plan.lifetime}}),
+        **({} if plan is None else {"memory": plan.to_dict()}),
     }
 
 
@@ -79,12 +77,22 @@ def turns_to_dict(log: TurnLog) -> dict[str, Any]:
 
 
 def _turn_to_dict(turn: Turn, dropped: int) -> dict[str, Any]:
+    fields = turn_fields(turn)
     return {
-        "index": turn.index,
+        **fields,
         "inputs": plain_fields(turn.inputs),
         "outputs": plain_fields(turn.outputs),
-        "score": turn.score,
         **turn_metadata(turn, dropped),
+    }
+
+
+def turn_fields(turn: Turn) -> dict[str, Any]:
+    """Return the fields of a turn that a log can be made of."""
+    return {
+        "index": turn.index,
+        "inputs": turn.inputs,
+        "outputs": turn.outputs,
+        "score": turn.score,
     }
 
 
@@ -102,29 +110,27 @@ def read_file(path: str | Path) -> SavedState:
     writers of version 2 store nodes as `node_states`, each with an `l2_memory`; these are read as
     nodes.
     """
-    state = _as_dict(loads(Path(path).read_bytes()))
+    return parse_state(_as_dict(loads(Path(path).read_bytes())), repr(str(path)))
+
+
+def parse_state(state: dict[str, Any], source: str) -> SavedState:
+    """Return the conversation in a dict, as `read_file` does; errors name its `source`."""
     if state.get("version", 1) not in (1, VERSION) or not {"version", "turns"} & state.keys():
         raise ValidationError(
-            f"{str(path)!r} is not a saved session of version 1 or {VERSION}; its version is "
+            f"{source} is not a saved session of version 1 or {VERSION}; its version is "
             f"{short_repr(state.get('version'))}."
         )
     if state.get("history_input_fields") is None and "input_field_override" in state:
-        state["history_input_fields"] = state["input_field_override"]
+        state = {**state, "history_input_fields": state["input_field_override"]}
     options = {name: state[name] for name in _OPTION_NAMES if name in state}
     for name in _SET_OPTION_NAMES:
         if state.get(name) is not None:
             options[name] = frozenset(_list_field(state, name))
     plan: dict[str, Any] = _as_dict(state.get("memory"))
     if plan:
-        options["memory"] = MemoryPlan(plan.get("scope", ""), plan.get("lifetime", ""))
-    if state.get("l2_memory"):
-        _log.warning(
-            "%s contains an l2_memory of the whole program, which is ignored: only predictors have "
-            "memory.",
-            path,
-        )
+        options["memory"] = MemoryPlan.from_dict(plan)
     nodes = {name: _parse_turns(node) for name, node in _as_dict(state.get("nodes")).items()}
-    return SavedState(_parse_turns(state), dict(_node_states(state)) | nodes, options)
+    return SavedState(_parse_turns(state, "l2_memory"), dict(_node_states(state)) | nodes, options)
 
 
 def is_saved_session(path: str | Path) -> bool:
