@@ -1,7 +1,7 @@
 """`sennit chat` with a model that says what the test wants; run as a program by the tests.
 
     python scripted_chat.py [--session NAME] [--commit] [--no-memory] [--held PIPE]
-        [--stuck PIPE] [--replay HOW] [--yes] [--no-tools] STORE [REPLY …]
+        [--stuck PIPE] [--connecting PIPE] [--replay HOW] [--yes] [--no-tools] STORE [REPLY …]
 
 A reply that ends in "…" is never finished: the model says it and then hangs. One that begins with
 "→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes. With --stuck the
@@ -33,10 +33,18 @@ from sennit.testing import ScriptedModel, ToolCall, faults
 class Hanging:
     """Says all of it but the end."""
 
-    def __init__(self, model: ScriptedModel) -> None:
-        self.name, self.window = model.name, model.window
+    def __init__(self, model: ScriptedModel, connecting: str | None = None) -> None:
+        self.name, self._connecting = model.name, connecting
         self.streams, self.supports_output_schema = True, False
         self._model = model
+
+    @property
+    def window(self) -> int | None:
+        """Known once it is connected, which takes until somebody opens the named pipe."""
+        if self._connecting is not None:
+            Path(self._connecting).read_bytes()
+            self._connecting = None
+        return self._model.window
 
     async def ask(self, request: ModelRequest) -> Reply:
         return await self._model.ask(request)
@@ -68,6 +76,7 @@ if __name__ == "__main__":
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--held")
     parser.add_argument("--stuck")
+    parser.add_argument("--connecting")
     parser.add_argument("--replay", default="never")
     parser.add_argument("--yes", action="store_true")
     parser.add_argument("--no-tools", action="store_true")
@@ -75,7 +84,9 @@ if __name__ == "__main__":
     parser.add_argument("replies", nargs="*")
     given = parser.parse_args()
     store = given.store
-    model = Hanging(ScriptedModel([scripted(one) for one in given.replies], chunk=5))
+    model = Hanging(
+        ScriptedModel([scripted(one) for one in given.replies], chunk=5), given.connecting
+    )
 
     def note(text: str) -> str:
         """Write something down."""

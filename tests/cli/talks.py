@@ -25,7 +25,9 @@ class Desk:
         self.paper = StringIO()
         self.screen = ChatOutput(Console(file=self.paper, width=80, highlight=False))
         self.talk = ChatSession(
-            self.client.session("chat"), ChatOptions(model=self.model, **partner)
+            self.client.session("chat"),
+            ChatOptions(model=self.model, **partner),
+            client=self.client,
         )
 
     def type(self, line: str) -> str:

@@ -82,6 +82,7 @@ def test_make_chat_prints_nothing_but_answers(tmp_path: Path) -> None:
 
 def test_the_first_start_on_a_terminal_says_who_answers(tmp_path: Path) -> None:
     with terminal(["-m", "sennit", "chat", "--max-tokens", "3"], tmp_path) as chat:
+        chat.expect("Starting…")
         chat.expect("chat (new) · local")
         chat.expect("It is tiny")
         chat.expect("--model openai:gpt-5")

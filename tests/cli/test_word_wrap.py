@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.cli.word_wrap import WordWrap, wrap_text
+from sennit.cli.word_wrap import WordWrap, joined, wrap_text
 
 TEXTS = st.text(st.sampled_from("ab \n\té漢"), max_size=120)
 
@@ -16,14 +16,24 @@ def test_lines_are_broken_between_words() -> None:
 
 
 def test_a_word_is_shown_as_it_comes_unless_it_may_have_to_move() -> None:
-    wrap = WordWrap()
-    assert wrap.add("Once up", 80) == "Once up"
-    assert wrap.add("on a time", 80) == "on a time"
-    assert wrap.add(" " + "x" * 50, 80) == " " + "x" * 50
-    assert wrap.add(" nearly", 80) == ""
-    assert wrap.add("there", 80) == ""
-    assert wrap.add("fore", 80) == "\nnearlytherefore"
-    assert wrap.end() == ""
+    wrap = WordWrap("")
+
+    def shown(text: str) -> str:
+        return joined(wrap.add(text, 80, ""))
+
+    assert shown("Once up") == "Once up"
+    assert shown("on a time") == "on a time"
+    assert shown(" " + "x" * 50) == " " + "x" * 50
+    assert shown(" nearly") == ""
+    assert shown("there") == ""
+    assert shown("fore") == "\nnearlytherefore"
+    assert wrap.end() == []
+
+
+def test_the_lines_of_a_paragraph_hang_below_its_first_word() -> None:
+    wrap = WordWrap("")
+    pieces = wrap.begin("• ", "  ", "") + wrap.add("one two three\nfour", 9, "") + wrap.end()
+    assert joined(pieces) == "• one two\n  three\nfour"
 
 
 def test_a_word_longer_than_a_line_is_left_whole() -> None:
@@ -33,9 +43,9 @@ def test_a_word_longer_than_a_line_is_left_whole() -> None:
 
 @given(TEXTS, st.integers(25, 60), st.integers(1, 7))
 def test_words_and_line_ends_stay_whatever_the_pieces(text: str, width: int, size: int) -> None:
-    wrap = WordWrap()
-    pieces = [wrap.add(text[at : at + size], width) for at in range(0, len(text), size)]
-    shown = "".join(pieces) + wrap.end()
+    wrap = WordWrap("")
+    pieces = [wrap.add(text[at : at + size], width, "") for at in range(0, len(text), size)]
+    shown = "".join(map(joined, pieces)) + joined(wrap.end())
     assert shown.split() == text.split()
     assert shown == wrap_text(text, width)
     assert wrap_text(text, 10_000) == text

@@ -19,12 +19,13 @@ _PACKAGE = "sennit"
 USAGE_ERROR = 2
 """The exit code for a wrong option, and for a command whose packages are not installed."""
 INTERRUPTED = 130
+_STARTING = "Starting…"
 
 
 def main() -> None:
     """Run the program `sennit`."""
     try:
-        with _quiet_interrupts():
+        with _quiet_interrupts(), _sign_of_life():
             from sennit.cli.app import app
     except ImportError as error:
         if (error.name or _PACKAGE).partition(".")[0] == _PACKAGE:
@@ -57,6 +58,21 @@ def _quiet_interrupts() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def _sign_of_life() -> Generator[None]:
+    """Show that a chat is starting while its packages are imported."""
+    if sys.argv[1:2] != ["chat"] or sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.write(_STARTING)
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write(f"\r{' ' * len(_STARTING)}\r")
+        sys.stderr.flush()
 
 
 def _exit_immediately(_number: int, _frame: object) -> None:

@@ -12,7 +12,6 @@ import typer
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.cli.targets import (
-    TIME_FORMATS,
     AtOption,
     BranchOption,
     JsonOption,
@@ -23,6 +22,7 @@ from sennit.cli.targets import (
     find_session,
     latest_branch,
     open_store,
+    parse_time,
     to_utc,
 )
 from sennit.cli.text import emit, message_text, note, one_line, output_width, pluralize
@@ -199,11 +199,11 @@ def find(
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=TIME_FORMATS, metavar="TIME", help="Only from this time on."),
+        typer.Option(parser=parse_time, metavar="TIME", help="Only from this time on."),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(formats=TIME_FORMATS, metavar="TIME", help="Only before this time."),
+        typer.Option(parser=parse_time, metavar="TIME", help="Only before this time."),
     ] = None,
     at: AtOption = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of results.")] = 10,

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from os.path import exists
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -36,11 +37,20 @@ StoreOption = Annotated[
         help="SQLite file or postgresql:// URL (default: SENNIT_URL, or your data folder).",
     ),
 ]
-TIME_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
-"""The time formats that options accept."""
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a date, or a date and a time, for an option."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        expected = "write 2026-03-01 or 2026-03-01T09:30:00"
+        raise typer.BadParameter(f"{text!r} is not a time; {expected}.") from None
+
+
 AtOption = Annotated[
     datetime | None,
-    typer.Option(formats=TIME_FORMATS, metavar="TIME", help="What was valid at this time."),
+    typer.Option(parser=parse_time, metavar="TIME", help="What was valid at this time."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrlOption = Annotated[
@@ -104,13 +114,14 @@ def to_utc(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone(UTC)
 
 
-def find_session(client: Client, name: str) -> Session:
+def find_session(client: Client, name: str | UUID) -> Session:
     """Return an existing session; raise NotFoundError with the closest name."""
     try:
         return client.session(name, create=False)
     except NotFoundError:
         names = [session.key for session in client.sessions(limit=200) if session.key]
-        message = f"There is no session {name!r}.{suggestion(name, names)} sennit ls lists them."
+        meant = suggestion(str(name), names)
+        message = f"There is no session {str(name)!r}.{meant} sennit ls lists them."
         raise NotFoundError(message) from None
 
 

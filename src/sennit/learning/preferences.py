@@ -40,9 +40,7 @@ class Preference:
     """A prompt with a better and a worse answer."""
 
     chosen: Example
-    """The better answer."""
     rejected: Example
-    """The worse answer."""
 
     @property
     def prompt(self) -> list[Message]:

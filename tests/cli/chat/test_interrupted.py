@@ -59,6 +59,33 @@ def test_words_that_were_shown_are_shown_again_and_resume_gives_the_answer_anew(
     assert said(tmp_path, "main") == ["Instruction: Tell me", "Once there was a knot."]
 
 
+def test_discard_takes_an_interrupted_answer_and_its_question_back(tmp_path: Path) -> None:
+    killed_while_it_speaks(tmp_path)
+    with terminal(program(tmp_path, "In short: once."), tmp_path) as chat:
+        chat.expect("/discard takes your message back")
+        chat.expect("›")
+        chat.type("/discard\r")
+        chat.expect("Discarded. Your message is in the input line again.")
+        chat.expect("› Tell me")
+        chat.type(" briefly\r")
+        chat.expect("In short: once.")
+        chat.say("/resume", "No answer was interrupted on this branch.")
+        quit_(chat)
+    assert said(tmp_path, "main") == ["Instruction: Tell me briefly", "In short: once."]
+
+
+def test_a_call_that_waits_is_discarded_too(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→rope"), tmp_path) as chat:
+        chat.say("Note: rope", "Allow note")
+        chat.expect("›")
+        chat.type("\x03")
+        chat.say("/discard", "Discarded.")
+        chat.type("\x15/approve\r")
+        chat.expect("No tool call is waiting for approval.")
+        quit_(chat)
+    assert said(tmp_path, "main") == []
+
+
 def test_a_message_instead_of_resume_keeps_the_words(tmp_path: Path) -> None:
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "Sure."), tmp_path) as chat:

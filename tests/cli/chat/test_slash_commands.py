@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -218,10 +219,89 @@ def test_quit_has_two_names_in_any_case(typed: str) -> None:
     assert Desk([]).step(typed) == Quit()
 
 
-def test_model_says_who_answers_and_how_to_take_another() -> None:
-    shown = Desk([]).type("/model")
+def test_model_says_who_answers_and_takes_another() -> None:
+    desk = Desk([])
+    shown = desk.type("/model")
     assert shown.startswith("scripted\n")
-    assert "sennit chat --session chat --model NAME" in " ".join(shown.split())
+    assert "/model NAME uses another one" in shown
+    assert desk.type("/model openai:gpt-5") == "Now answering: openai:gpt-5.\n"
+    assert desk.type("/model").startswith("openai:gpt-5\n")
+
+
+@pytest.mark.parametrize("name", ["gpt5", "nobody:gpt-5", "local:/nope.gguf"])
+def test_a_model_that_cannot_answer_is_refused_and_the_old_one_stays(name: str) -> None:
+    desk = Desk(["Here."])
+    assert desk.type(f"/model {name}").count("\n") < 5
+    assert desk.type("Hello") == "Here.\n"
+
+
+def test_sessions_are_listed_opened_and_begun_without_leaving_the_chat() -> None:
+    desk = Desk(["A bowline.", "A jib."])
+    desk.type("Name a knot")
+    assert desk.type("/new") == "Now in session chat-2 (main, 0 messages).\n"
+    desk.type("Name a sail")
+    assert desk.type("/title Sails and spars") == "Sails and spars\n"
+    listed = " ".join(desk.type("/sessions").split())
+    assert "chat-2 2 messages Sails and spars … A jib." in listed
+    assert "Name a knot … A bowline." in listed
+    opened = desk.type("/open 2")
+    assert opened == "Now in session chat (main, 2 messages).\n1› Name a knot\n2  A bowline.\n"
+    desk.type("/sessions sails")
+    assert "Sails and spars" in desk.type("/open 1"), "the numbers are those that were shown"
+    assert desk.said("main")[0].endswith("Name a sail")
+    assert "Did you mean chat-2?" in desk.type("/open chat-3")
+    assert "/open chat opens it" in desk.type("/new chat")
+    assert desk.type("/new knots") == "Now in session knots (main, 0 messages).\n"
+
+
+def test_a_title_is_the_first_words_until_one_is_set() -> None:
+    desk = Desk(["A bowline."])
+    assert "no title yet" in desk.type("/title")
+    desk.type("Name a knot")
+    assert desk.type("/title") == "Name a knot\n"
+    desk.type("/title Knots")
+    assert desk.type("/title -") == "Name a knot\n"
+
+
+def test_an_answer_is_copied_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    desk = Desk(["A **bowline**."])
+    assert "no answer" in desk.type("/copy")
+    desk.type("Name a knot")
+    shown = desk.type("/copy")
+    sequence = b64encode(b"A **bowline**.").decode()
+    assert shown.startswith(f"\x1b]52;c;{sequence}\x07Sent message 2 (14 characters)")
+    assert "Sent message 1 (11 characters)" in desk.type("/copy 1")
+    assert "numbered from 1; got '7'" in desk.type("/copy 7")
+
+
+def test_a_desktop_has_a_program_for_its_clipboard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "xclip"
+    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/copied\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    desk = Desk(["A bowline."])
+    desk.type("Name a knot")
+    assert desk.type("/copy") == "Copied message 2 (10 characters).\n"
+    assert (tmp_path / "copied").read_text() == "A bowline."
+
+
+def test_discard_without_an_interrupted_answer_changes_nothing() -> None:
+    desk = Desk(["A bowline."])
+    desk.type("Name a knot")
+    assert "/undo removes a complete one" in desk.type("/discard")
+    assert len(desk.said("main")) == 2
+
+
+def test_markdown_of_an_answer_is_rendered_also_when_it_is_shown_again() -> None:
+    desk = Desk(["# Knots\n\n- a **bowline**"])
+    assert desk.type("Name a knot") == "Knots\n\n• a bowline\n"
+    assert desk.type("/history") == "1› Name a knot\n2  Knots\n\n• a bowline\n"
 
 
 def test_answers_and_notes_are_broken_between_words() -> None:

@@ -164,6 +164,32 @@ def test_ctrl_c_right_after_enter_is_not_lost(tmp_path: Path) -> None:
         quit_(chat)
 
 
+def test_ctrl_c_while_the_model_is_connected_sends_nothing_and_is_at_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    scripted = program(tmp_path, "Here.")
+    with terminal([*scripted[:1], "--connecting", str(pipe), *scripted[1:]], tmp_path) as chat:
+        chat.say("Hello", "Thinking…")
+        chat.type(CTRL_C)
+        chat.expect("(stopped; your message was not sent)")
+        chat.expect("› Hello")
+        assert said(tmp_path, "main") == []
+        chat.type(" there\r")
+        chat.expect("Thinking…")
+        pipe.write_bytes(b"")
+        chat.expect("Here.")
+        quit_(chat)
+    assert said(tmp_path, "main") == ["Instruction: Hello there", "Here."]
+
+
+def test_quitting_does_not_wait_for_a_model_that_is_connected(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    scripted = program(tmp_path)
+    with terminal([*scripted[:1], "--connecting", str(pipe), *scripted[1:]], tmp_path) as chat:
+        quit_(chat)
+
+
 def test_an_interrupt_from_outside_stops_the_answer_too(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
         chat.say("Tell me", "Once…")
@@ -362,7 +388,7 @@ def test_what_was_committed_is_shown_with_its_evidence_and_a_new_session_knows_i
     again = ["--session", "later", *program(tmp_path, "what you said")[1:]]
     with terminal([SCRIPTED_CHAT, *again], tmp_path) as chat:
         chat.expect("later (new)")
-        chat.say("Hello!", "- My name is Ada.")
+        chat.say("Hello!", "• My name is Ada.")
         quit_(chat)
 
 

@@ -32,8 +32,9 @@ from sennit.cli.targets import (
     ToolOption,
     session_names,
 )
-from sennit.cli.text import pluralize
+from sennit.cli.text import one_line, pluralize
 from sennit.errors import NotFoundError, ValidationError
+from sennit.sessions.title import stored_title
 
 TINY = (
     "The embedded model (SmolLM2-135M) runs on this machine, without an API key. It is tiny: it "
@@ -121,7 +122,7 @@ def start(
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork creates one."
         )
-    chat = ChatSession(client.session(name), options, branch)
+    chat = ChatSession(client.session(name), options, branch, client=client)
     if system is not None and system != chat.system_text:
         chat.set_system(system or None)
     if on_terminal:
@@ -163,7 +164,11 @@ async def _run_terminal(chat: ChatSession, output: ChatOutput, name: str, *, new
 def _greet(chat: ChatSession, output: ChatOutput, name: str, *, new: bool) -> None:
     count = pluralize(len(chat.branch), "message")
     branch_info = "new" if new else f"{chat.branch.name}, {count}"
-    output.line(f"sennit {version('sennit')} · {name} ({branch_info}) · {chat.options.model.name}")
+    title = stored_title(chat.session.metadata)
+    titled = "" if title is None else f" · {one_line(title)}"
+    output.line(
+        f"sennit {version('sennit')} · {name}{titled} ({branch_info}) · {chat.options.model.name}"
+    )
     if new and chat.options.model.name == "local":
         output.note(TINY)
         output.note(BETTER)

@@ -6,24 +6,32 @@ fork, so that every version stays; only `undo` shortens the current branch.
 
 from __future__ import annotations
 
-from asyncio import sleep, to_thread
+from asyncio import Future, get_running_loop, sleep
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from sennit.api.client import Client
+from sennit.api.local_models import check_model
 from sennit.api.session import Session
 from sennit.cli.chat.interrupted import (
     InterruptedAnswer,
+    end_interrupted_run,
     interrupted_answer,
     tool_call,
 )
-from sennit.cli.targets import find_branch, latest_branch
-from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
+from sennit.cli.targets import find_branch, find_session, latest_branch
+from sennit.cli.text import message_text
+from sennit.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.retrieval.prompt_context import MemoryContext
-from sennit.messages.content import SystemContent
+from sennit.messages.content import AssistantResponseContent, SystemContent
 from sennit.messages.message import Message, MessageRole
+from sennit.services.models.imodel import iModel
 from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
@@ -37,12 +45,14 @@ from sennit.turns.events import (
     ToolCompleted,
 )
 from sennit.turns.result import Return
+from sennit.turns.tools.pending_calls import messages_from_end
 
 if TYPE_CHECKING:
     from sennit.services.tools.mcp import MCPServer
 
 
 Show: TypeAlias = Callable[[AnyEvent], object]
+_DEFAULT_NAME = "chat"
 _BUSY_POLL_INTERVAL = 0.1  # seconds between two attempts while another process holds the branch
 
 
@@ -72,9 +82,21 @@ class ChatOptions:
 class ChatSession:
     """The state of one chat; every change is durable when a method returns."""
 
-    def __init__(self, session: Session, options: ChatOptions, branch: str | None = None) -> None:
-        """Open a branch, by default the one used last."""
+    def __init__(
+        self,
+        session: Session,
+        options: ChatOptions,
+        branch: str | None = None,
+        *,
+        client: Client | None = None,
+    ) -> None:
+        """Open a branch, by default the one used last; a `client` opens other sessions."""
         self.session, self.options = session, options
+        self._client = client
+        self.listed_sessions: list[UUID] = []
+        """The sessions that /sessions has shown, in order: /open takes their numbers."""
+        self._former_models: list[Model] = []
+        self._connecting: Future[None] | None = None
         self.removed_committed: list[Message] = []
         """The messages removed by the last `undo` that had been committed before."""
         self.branch = self._find_branch(branch)
@@ -146,8 +168,7 @@ class ChatSession:
         model, conversation = self.options.model, self._conversation()
         self._running = running = _Running(conversation)
         try:
-            # `streams` connects to the model, which may block.
-            if not await to_thread(lambda: model.streams):
+            if not model.streams:
                 running.start()
                 known_ids = set(self.branch)
                 if say is not None:
@@ -183,14 +204,91 @@ class ChatSession:
         """Close the connections of the MCP servers and the model."""
         for server in self.options.servers:
             await server.close()
-        close = getattr(self.options.model, "aclose", None)
-        if close is not None:
-            await close()
+        for model in (*self._former_models, self.options.model):
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
 
     def commit(self) -> CommitResult:
         """Archive the new messages of the branch and extract memories from them."""
         self.session.refresh()
         return self.session.commit(branch=self.branch)
+
+    @property
+    def client(self) -> Client:
+        """The client that opens other sessions."""
+        if self._client is None:
+            raise UsageError("This chat has no client, so it cannot open another session.")
+        return self._client
+
+    @property
+    def name(self) -> str:
+        """The name of the session, or its id."""
+        return self.session.key or str(self.session.id)
+
+    def open_session(self, name: str | UUID) -> None:
+        """Continue another session; raise NotFoundError with the closest name."""
+        self.session = find_session(self.client, name)
+        self.removed_committed = []
+        self.branch = self._find_branch(None)
+
+    def new_session(self, name: str | None) -> None:
+        """Begin a session, by default under a free name; raise ExistsError."""
+        if name is None:
+            numbers = count(2)
+            while self._exists(name := f"{_DEFAULT_NAME}-{next(numbers)}"):
+                pass
+        elif self._exists(name):
+            raise ExistsError(f"There is already a session {name!r}; /open {name} opens it.")
+        self.session = self.client.session(name)
+        self.removed_committed = []
+        self.branch = self._find_branch(None)
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self.client.session_info(name)
+        except NotFoundError:
+            return False
+        return True
+
+    def use_model(self, name: str) -> None:
+        """Answer with another model from now on; raise ValidationError for a wrong name.
+
+        A model of the same provider is on the same server.
+        """
+        base_url = self.options.base_url
+        if name.partition(":")[0] != self.options.model.name.partition(":")[0]:
+            base_url = None
+        model = iModel(name, base_url=base_url)
+        check_model(name)
+        self._former_models.append(self.options.model)
+        self.options = replace(self.options, model=model, base_url=base_url)
+        self._connecting = None
+
+    def connect(self) -> Future[None]:
+        """Start to connect to the model, unless it has been started; return a future of the end.
+
+        Importing a provider may take seconds. The thread is a daemon, so that the end of the
+        program does not wait for it, and the answer waits for it, since imports in two threads may
+        collide. Errors are left to the answer.
+        """
+        if self._connecting is None:
+            loop, model = get_running_loop(), self.options.model
+            self._connecting = future = loop.create_future()
+
+            def connect() -> None:
+                with suppress(Exception):
+                    _ = model.window
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(_finish, future)
+
+            Thread(target=connect, daemon=True).start()
+        return self._connecting
+
+    async def discard(self) -> str:
+        """Discard an interrupted answer and remove its question; return the text of that."""
+        await end_interrupted_run(self.branch)
+        return message_text(self.undo())
 
     def fork(self, name: str | None = None) -> Branch:
         """Fork the branch and switch to the fork."""
@@ -220,6 +318,13 @@ class ChatSession:
                 f"Message {number} is not one of your messages; /history shows their numbers."
             )
         return numbered[number]
+
+    def last_answer(self) -> Message:
+        """Return the last answer on the branch; raise NotFoundError."""
+        for message in messages_from_end(self.branch):
+            if isinstance(message.content, AssistantResponseContent) and not message.content.empty:
+                return message
+        raise NotFoundError("There is no answer on this branch yet.")
 
     def number(self, message: Message) -> int:
         """Return the position of a message on the branch, counted from 1."""
@@ -294,6 +399,11 @@ class _Running:
         if self.started and not self.cancelled and self.conversation is not None:
             self.conversation.cancel()
         self.cancelled = True
+
+
+def _finish(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _show_result(result: Return, known_ids: set[UUID], show: Show) -> Return:

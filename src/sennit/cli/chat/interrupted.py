@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from sennit.cli.text import call_text
 from sennit.messages.content import ActionRequestContent
 from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
+from sennit.stores.records.sessions import PutRun
+from sennit.turns.branch_lease import hold_lease, new_holder
 from sennit.turns.recovery import find_unfinished_run
 from sennit.turns.subscription import has_active_run
 from sennit.turns.tools.call_state import ToolCallStates
@@ -64,11 +68,15 @@ class InterruptedAnswer:
             return []
         if not self.calls:
             dropped = "discards this text and " if self.text else ""
-            return [f"/resume {dropped}asks the model again; a new message keeps it as it is."]
+            return [
+                f"/resume {dropped}asks the model again, /discard takes your message back; a new "
+                f"message keeps it as it is."
+            ]
         several = len(self.calls) > 1
         sentences = [
             f"/resume {call.on_resume}{f': {call.call}' if several else ''}." for call in self.calls
         ]
+        sentences.append("/discard removes the answer and takes your message back.")
         if any(call.uncertain for call in self.calls):
             sentences.append("/retry asks the model again on a fork, which may repeat the call.")
         return sentences
@@ -88,6 +96,15 @@ def interrupted_answer(branch: Branch, tools: Iterable[Tool]) -> InterruptedAnsw
     text = "".join("".join(draft.text) for draft in run.drafts.values())
     calls = tuple(_interrupted_call(request, by_name, run.calls) for request in requests)
     return InterruptedAnswer(text, calls, elsewhere=False)
+
+
+async def end_interrupted_run(branch: Branch) -> None:
+    """Mark the last run of a branch as ended, if it is not; its unfinished text is dropped."""
+    runs = RunRepository(branch)
+    async with hold_lease(runs, new_holder(brief=True)) as branch_lease:
+        if (run := branch_lease.unfinished_run) is not None:
+            ended = PutRun(replace(run.record, state="ended"), branch_lease.lease.token)
+            await runs.write((), (ended,))
 
 
 def started_calls(branch: Branch, messages: Iterable[Message]) -> list[str]:

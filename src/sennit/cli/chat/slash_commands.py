@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from shlex import quote
 from typing import TypeAlias
 
 from sennit.cli.chat.conversation import ChatSession
 from sennit.cli.chat.interrupted import started_calls
 from sennit.cli.chat.output import ChatOutput
 from sennit.cli.memory import memory_lines
+from sennit.cli.sessions import session_lines, session_rows
+from sennit.cli.targets import find_message
 from sennit.cli.text import message_text, one_line, pluralize, suggestion
 from sennit.errors import SennitError
+from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message, MessageRole
+from sennit.sessions.title import stored_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """Discard an interrupted answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decide:
     """Ask the user about pending tool calls."""
 
@@ -56,7 +64,7 @@ class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | AskModel | Resume | Decide | Commit | Quit
+Next: TypeAlias = Prompt | AskModel | Resume | Discard | Decide | Commit | Quit
 _Run: TypeAlias = Callable[[ChatSession, ChatOutput, str], Next | None]
 
 
@@ -71,6 +79,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {}
 _ALIASES = {"/exit": "/quit"}
+_MAX_SESSIONS = 20
 _MAX_NUMBER_DIGITS = 9  # of a message number; a longer one is text
 
 
@@ -101,8 +110,9 @@ def _run_command(chat: ChatSession, output: ChatOutput, text: str) -> Next:
     name = typed.lower()
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is None:
+        meant = suggestion(name, [*COMMANDS, *_ALIASES])
         output.error(
-            f"Unknown command {typed}.{suggestion(name, list(COMMANDS))} /help lists the commands; "
+            f"Unknown command {typed}.{meant} /help lists the commands; "
             f"to send a message that begins with a slash, type two slashes."
         )
         return Prompt()
@@ -183,12 +193,23 @@ def _warn_of_repetition(chat: ChatSession, output: ChatOutput, question: Message
 
 
 @_command("/resume", "resume an interrupted answer")
-def _resume(chat: ChatSession, output: ChatOutput, _rest: str) -> Next:
+def _resume(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
+    if rest:
+        output.error(f"/resume takes no name. To open session {rest}: /open {rest}")
+        return Prompt()
     if chat.pending_approvals():
         return Decide()
     if chat.interrupted() is not None:
         return Resume()
     output.note("No answer was interrupted on this branch.")
+    return Prompt()
+
+
+@_command("/discard", "discard an interrupted answer, and take your message back")
+def _discard(chat: ChatSession, output: ChatOutput, _rest: str) -> Next:
+    if chat.interrupted() is not None or chat.pending_approvals():
+        return Discard()
+    output.note("No answer was interrupted on this branch; /undo removes a complete one.")
     return Prompt()
 
 
@@ -220,11 +241,62 @@ def _forget(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
     output.note(f"Erased {pluralize(chat.forget(), 'message')} and the memories based on them.")
 
 
-@_command("/model", "show the current model, and how to use another")
-def _model(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
-    command = f"sennit chat --session {quote(chat.session.key or '')} --model NAME"
+@_command("/model [NAME]", "show the model, or use another one")
+def _model(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+    if rest:
+        chat.use_model(rest)
+        output.note(f"Now answering: {chat.options.model.name}.")
+        return
     output.line(chat.options.model.name)
-    output.note(f"To use another model: /quit, then {command}, such as openai:gpt-5.")
+    output.note("/model NAME uses another one, such as openai:gpt-5, ollama:llama3.2 or local.")
+
+
+@_command("/sessions [TEXT]", "list the sessions, or those that contain a text")
+def _sessions(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+    rows = list(session_rows(chat.client, rest or None, _MAX_SESSIONS))
+    chat.listed_sessions = [row["id"] for row in rows]
+    for line in session_lines(rows, numbered=True):
+        output.line(line)
+    output.note("/open NAME or NUMBER opens a session." if rows else "There is no such session.")
+
+
+@_command("/open NAME", "open another session, by its name or its number in /sessions")
+def _open(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
+    if not rest:
+        output.error("The session is missing: /open NAME. /sessions lists the sessions.")
+        return Prompt()
+    listed = {str(number): uid for number, uid in enumerate(chat.listed_sessions, 1)}
+    chat.open_session(listed.get(rest, rest))
+    show_place(chat, output)
+    show_last_exchange(chat, output)
+    return Decide() if chat.pending_approvals() else Prompt()
+
+
+@_command("/new [NAME]", "begin a new session")
+def _new(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+    chat.new_session(rest or None)
+    show_place(chat, output)
+
+
+@_command("/title [TEXT]", "show or set the title of this session; - removes it")
+def _title(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+    if rest:
+        chat.session.set_title(None if rest == "-" else rest)
+    title = chat.session.title
+    output.note("There is no title yet. Set one: /title TEXT" if title is None else title)
+
+
+@_command("/copy [N]", "copy the last answer, or message N, to the clipboard")
+def _copy(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+    message = (
+        chat.last_answer() if not rest else chat.branch.messages[find_message(chat.branch, rest)]
+    )
+    text = message_text(message)
+    size = pluralize(len(text), "character")
+    if output.copy(text):
+        output.note(f"Copied message {chat.number(message)} ({size}).")
+    else:
+        output.note(f"Sent message {chat.number(message)} ({size}) to the terminal's clipboard.")
 
 
 @_command("/tools", "list the tools the model may call")
@@ -290,6 +362,14 @@ def _quit(_chat: ChatSession, _output: ChatOutput, _rest: str) -> Next:
     return Quit()
 
 
+def show_place(chat: ChatSession, output: ChatOutput) -> None:
+    """Show which session and branch the chat is on."""
+    count = pluralize(len(chat.branch), "message")
+    title = stored_title(chat.session.metadata)
+    titled = "" if title is None else f" · {one_line(title)}"
+    output.note(f"Now in session {chat.name}{titled} ({chat.branch.name}, {count}).")
+
+
 def show_last_exchange(chat: ChatSession, output: ChatOutput) -> None:
     """Show the last question of the branch and everything after it."""
     questions = chat.questions
@@ -306,7 +386,7 @@ def show_interruption(chat: ChatSession, output: ChatOutput) -> None:
     if answer is None:
         return
     if answer.text:
-        output.line(answer.text)
+        output.answer(answer.text)
     for sentence in (*answer.reports, *answer.choices):
         output.note(sentence)
 
@@ -317,5 +397,7 @@ def _show(output: ChatOutput, message: Message, number: int) -> None:
             output.line(f"{number}› {message_text(message)}", "bold")
         case MessageRole.SYSTEM:
             output.note(f"{number}  system: {message_text(message)}")
+        case MessageRole.ASSISTANT if isinstance(message.content, AssistantResponseContent):
+            output.answer(message_text(message), f"{number}  ")
         case _:
             output.line(f"{number}  {message_text(message)}")

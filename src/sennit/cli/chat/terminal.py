@@ -35,6 +35,7 @@ from sennit.cli.chat.slash_commands import (
     AskModel,
     Commit,
     Decide,
+    Discard,
     Prompt,
     Quit,
     Resume,
@@ -58,6 +59,7 @@ async def run(chat: ChatSession, output: ChatOutput) -> int:
     fill = ""
     with get_app_session().input.raw_mode(), _exit_on_signals() as status:
         await resolve_approvals(chat, output, editor)  # pending since the last start
+        asyncio.get_running_loop().call_soon(chat.connect)  # while the user types
         while (line := await editor.next(output, fill)) is not None:
             commits.report()
             match handle_line(chat, output, line):
@@ -66,9 +68,17 @@ async def run(chat: ChatSession, output: ChatOutput) -> int:
                 case Commit():
                     await run_commit(commits)
                 case AskModel(say):
-                    await answer(chat, output, editor, partial(chat.answer, say=say))
+                    if not await answer(chat, output, editor, partial(chat.answer, say=say)):
+                        output.note("(stopped; your message was not sent)")
+                        fill = say or ""
+                        continue
                 case Resume():
                     await answer(chat, output, editor, chat.resume)
+                case Discard():
+                    with _reporting_errors(output):
+                        fill = await chat.discard()
+                        output.note("Discarded. Your message is in the input line again.")
+                        continue
                 case Decide():
                     await resolve_approvals(chat, output, editor)
                 case Quit():
@@ -83,11 +93,30 @@ async def answer(
     output: ChatOutput,
     editor: LineEditor,
     run: Callable[[Callable[[AnyEvent], object]], Awaitable[object]],
-) -> None:
-    """Show an answer as it streams; Ctrl-C stops it. An error is printed, and the chat goes on."""
-    with _reporting_errors(output), _interruptible(chat.cancel):
-        await run(output.event)
+) -> bool:
+    """Show an answer as it streams; Ctrl-C stops it. An error is printed, and the chat goes on.
+
+    Return False if it was stopped before the model was connected, and nothing was sent.
+    """
+    with _reporting_errors(output), output.working():
+        if not await _is_connected(chat):
+            return False
+        with _interruptible(chat.cancel):
+            await run(output.event)
     await resolve_approvals(chat, output, editor)
+    return True
+
+
+async def _is_connected(chat: ChatSession) -> bool:
+    """Wait until the model is connected; return False at Ctrl-C."""
+    connecting, stop = chat.connect(), asyncio.Event()
+    if connecting.done():
+        return True
+    with _interruptible(stop.set):
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait([connecting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+    return not stop.is_set()
 
 
 async def run_commit(commits: BackgroundCommits) -> None:
@@ -113,8 +142,11 @@ async def resolve_approvals(chat: ChatSession, output: ChatOutput, lines: LineEd
                     output.note("(the call stays pending; /approve asks you again)")
                     return
                 await chat.decide(call, decision.reason)
-            with _interruptible(chat.cancel):
-                await chat.resume(output.event)
+            with output.working():
+                if not await _is_connected(chat):
+                    return
+                with _interruptible(chat.cancel):
+                    await chat.resume(output.event)
 
 
 @contextmanager
@@ -233,6 +265,9 @@ class _CommandCompleter(Completer):
             typed = command
         elif command == "/switch":
             candidates, typed = [branch.name for branch in self._chat.session.branches], rest
+        elif command == "/open":
+            sessions = self._chat.client.sessions(contains=rest or None)
+            candidates, typed = [session.key for session in sessions if session.key], rest
         else:
             return
         for name in candidates:
