@@ -13,6 +13,7 @@ One Session holds many branches of typed messages:
 from typing import TYPE_CHECKING
 
 from sennit.api.local_models import models_pull
+from sennit.api.open import conversation
 from sennit.api.open import open as open  # not in __all__: a star import keeps the builtin
 from sennit.api.session import Session
 from sennit.containers.element import Element
@@ -197,6 +198,7 @@ __all__ = [
     "UsageError",
     "ValidationError",
     "WarningIssued",
+    "conversation",
     "greeting",
     "iModel",
     "models_pull",

@@ -14,9 +14,9 @@ from pydantic import BaseModel, create_model
 from sennit import InstructionContent, OutputError, Session
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema, model_schema
+from sennit.messages.output_validation import validate_output
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.typescript import example
-from sennit.operations.output_validation import validate_output
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 

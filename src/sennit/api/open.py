@@ -1,9 +1,10 @@
-"""`sennit.open`: open a client by store URL."""
+"""`sennit.open` and `sennit.conversation`: a client by store URL, a conversation in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sennit.api.store_url import open_store
 
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
 
     from sennit.api.client import Client
     from sennit.memory.retrieval.embedders import Embedder
+    from sennit.messages.message import Message
+    from sennit.services.models.protocol import Model
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.sqlite.connection import Durability
+    from sennit.turns.conversation import ConversationSession
 
 
 def open(
@@ -62,3 +66,34 @@ def open(
     except BaseException:
         store.close()
         raise
+
+
+def conversation(
+    *,
+    model: str | Model,
+    tools: Iterable[Any] = (),
+    system: str | Message | None = None,
+    observers: Iterable[Any] = (),
+    policies: Iterable[Any] = (),
+    contexts: Iterable[Any] = (),
+    generate_greeting: bool = False,
+    **params: Any,
+) -> ConversationSession:
+    """Return a conversation that lives in memory, on a session of its own.
+
+    The arguments are those of `Session.conversation`: `model` is an object or a provider string
+    such as "openai:gpt-5" or "local". To keep a conversation, open a store:
+    `sennit.open("chat.db").session("ada").conversation(model=...)`.
+    """
+    from sennit.api.session import Session
+
+    return Session().conversation(
+        model=model,
+        tools=tools,
+        system=system,
+        observers=observers,
+        policies=policies,
+        contexts=contexts,
+        generate_greeting=generate_greeting,
+        **params,
+    )

@@ -14,13 +14,12 @@ from sennit.errors import InvalidTypeError, ModelError, OutputError, ValidationE
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.output_schema import as_model
+from sennit.messages.output_validation import DEFAULT_REPAIRS, validate_output
 from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
 from sennit.numbers import count
 from sennit.operations.context import OperationContext, instruction_message
-from sennit.operations.output_validation import validate_output
 from sennit.operations.structured_output import (
-    DEFAULT_REPAIRS,
     StructuredAnswer,
     ask,
     ask_for_value,

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 from sennit.blocking import run_blocking
 from sennit.errors import NotFoundError, OutputError, ValidationError
 from sennit.messages.output_schema import as_model, model_name
+from sennit.messages.output_validation import problems_with
 from sennit.numbers import count
-from sennit.operations.output_validation import problems_with
 from sennit.services.models.limits.rate_limit import RateLimit
 
 if TYPE_CHECKING:

@@ -10,39 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from sennit.errors import (
     AccessError,
     ConflictError,
-    ModelError,
-    OutputError,
     RunError,
     SennitError,
     ValidationError,
 )
 from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.output_schema import ModelSchema, as_model, model_name, model_schema
+from sennit.messages.output_schema import as_model
+from sennit.messages.output_validation import DEFAULT_REPAIRS
 from sennit.messages.unset import Unset
 from sennit.numbers import count
 from sennit.operations.context import OperationContext, instruction_message
-from sennit.operations.output_validation import validate_output
-from sennit.operations.structured_output import (
-    DEFAULT_REPAIRS,
-    empty_answer_error,
-    repair_problems,
-    repair_prompt,
-    unfit_error,
-)
-from sennit.services.models.protocol import Model, supports_output_schema
-from sennit.turns.conversation import ConversationSession
-from sennit.turns.options import SessionOptions
+from sennit.operations.structured_output import empty_answer_error
+from sennit.services.models.protocol import Model
+from sennit.turns.options import RunInput, SessionOptions
+from sennit.turns.output import RunOutput
 from sennit.turns.request import Request
 from sennit.turns.result import Return
-
-if TYPE_CHECKING:
-    from sennit.messages.output_schema import Model as Schema
+from sennit.turns.runner import Runner
 
 GUIDANCE = (
     "Work in steps. In each step first say in a sentence or two what you know and what you still "
@@ -113,7 +103,7 @@ async def _operate(
 ) -> Any:
     count(repairs, "repairs", 0)
     limits = {name: limits_and_params.pop(name) for name in _LIMIT_NAMES & limits_and_params.keys()}
-    options = SessionOptions(**limits)
+    options = replace(SessionOptions(**limits), repairs=repairs)
     request = Request.of(where.branch, model=imodel, tools=tools, **limits_and_params)
     message, content = instruction_message(
         where,
@@ -124,16 +114,18 @@ async def _operate(
         image_detail=image_detail,
         response_model=response_model,
     )
-    schema = None
+    output = None
     if content.response_model is not Unset:
         schema = as_model(content.response_model, "response_model")
+        output = RunOutput(schema, native=not in_steps)
     if in_steps:
         message = _with_guidance(message, content)
-    elif schema is not None and await supports_output_schema(request.model):
-        request = replace(request, output=ModelSchema(model_name(schema), model_schema(schema)))
-    if schema is not None:
-        return await _run_for_value(request, message, options, schema, repairs)
-    result = _checked_result(request, await ConversationSession(request).asay(message, options))
+    run_input = RunInput(say=(message,), output=output)
+    runner = Runner(request, (), greets=False)
+    result = await runner.run(options, None, lambda _: None, run_input=run_input)
+    _raise_service_error(request, result)
+    if output is not None:
+        return result.output
     result.raise_for_error()
     if not result.answer:
         raise empty_answer_error(request.model_name, result.metrics.finish_reason)
@@ -153,45 +145,8 @@ def _with_guidance(message: Message, content: InstructionContent) -> Message:
     )
 
 
-async def _run_for_value(
-    request: Request, message: Message, options: SessionOptions, schema: Schema, repairs: int
-) -> Any:
-    attempts = 1
-
-    def check(answer: str, finish: str | None) -> str | None:
-        nonlocal attempts
-        try:
-            validate_output(answer, schema)
-        except OutputError as error:
-            if attempts <= repairs:
-                attempts += 1
-                return repair_prompt(repair_problems(error, finish), schema)
-        return None
-
-    outcome = await ConversationSession(request).asay(message, options, check=check)
-    if _is_schema_refused(request, outcome):
-        # The instruction is on the branch already, and describes the schema in words as well.
-        conversation = ConversationSession(replace(request, output=None))
-        outcome = await conversation.asay((), options, check=check)
-    result = _checked_result(request, outcome)
-    if not result.success and result.stop_reason != "length":
-        result.raise_for_error()
-    try:
-        return validate_output(result.answer, schema)
-    except OutputError as error:
-        problems = repair_problems(error, result.metrics.finish_reason)
-        raise unfit_error(request.model_name, schema, attempts, problems, result.answer) from error
-
-
-def _is_schema_refused(request: Request, result: Return) -> bool:
-    """Return whether the provider may have rejected the schema."""
-    error = result.error
-    has_schema = request.output is not None
-    return has_schema and isinstance(error, ModelError) and error.kind == "bad_request"
-
-
-def _checked_result(request: Request, result: Return) -> Return:
-    """Return the result of a run that ended; raises the error of one that did not."""
+def _raise_service_error(request: Request, result: Return) -> None:
+    """Raise the error of a run that failed or waits for approval as `communicate` would."""
     if result.stop_reason == "suspended":
         _raise_approval_needed(request, result)
     if isinstance(result.error, SennitError):
@@ -199,7 +154,6 @@ def _checked_result(request: Request, result: Return) -> Return:
     for notice in result.notices if result.stop_reason == "invalid" else ():
         if notice.code in _REFUSAL_ERRORS:
             raise _REFUSAL_ERRORS[notice.code](notice.text)
-    return result
 
 
 def _raise_approval_needed(request: Request, result: Return) -> NoReturn:

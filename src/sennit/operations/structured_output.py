@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sennit.errors import ModelError, OutputError, short_repr
+from sennit.errors import ModelError, OutputError
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
-from sennit.messages.typescript import typescript
-from sennit.operations.output_validation import validate_output
+from sennit.messages.output_validation import (
+    repair_problems,
+    repair_prompt,
+    unfit_error,
+    validate_output,
+)
 from sennit.services.models import traced_call
 from sennit.services.models.protocol import Model as AnyModel
 from sennit.services.models.protocol import supports_output_schema
@@ -18,9 +22,6 @@ from sennit.services.models.request import ModelRequest
 
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
-
-DEFAULT_REPAIRS = 2
-"""The default number of repair requests, which tell the model the validation errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,42 +87,12 @@ async def _ask_with_schema_fallback(
     return await ask(model, request), request
 
 
-def unfit_error(
-    model: str, schema: Model, attempts: int, problems: Sequence[str], text: str
-) -> OutputError:
-    """Return the error for a model whose answers never fit the schema."""
-    return OutputError(
-        f"Model {model!r} gave no answer that fits {model_name(schema)!r} (asked {attempts} "
-        f"times); the last: {'; '.join(problems)}. It said: {short_repr(text)}",
-        problems=problems,
-        said=text,
-    )
-
-
 def empty_answer_error(model: str, finish: str | None) -> ModelError:
     """Return the error for an empty answer."""
     return ModelError(
         f"Model {model!r} returned an empty answer (finish reason {finish!r}); ask again, or raise "
         f"max_tokens.",
         kind="malformed",
-    )
-
-
-def repair_problems(error: OutputError, finish: str | None) -> list[str]:
-    """Return the problems of an answer, worded for the model."""
-    if finish == "length":
-        return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
-    return [*error.problems]
-
-
-def repair_prompt(problems: Sequence[str], schema: Model) -> str:
-    """Return the message to a model whose answer does not fit."""
-    bullets = "\n".join(f"- {problem}" for problem in problems)
-    type_text = typescript(model_schema(schema), model_name(schema))
-    return (
-        f"That answer cannot be used:\n{bullets}\n\n"
-        f"Answer again, in this form:\n{type_text}\n\n"
-        f"Return ONLY valid JSON without markdown code blocks."
     )
 
 

@@ -132,7 +132,8 @@ class ServiceRegistry:
                 try:
                     self._provider_models[spec] = iModel(spec)
                 except ValidationError as error:
-                    raise NotFoundError(f"{self._not_found(spec)} {error}") from None
+                    registered = f"{self._not_found(spec)} " if self._entries else ""
+                    raise NotFoundError(f"{registered}{error}") from None
             return self._provider_models[spec]
 
     def tool(self, name: str) -> Tool:

@@ -121,6 +121,8 @@ async def build_prompt(run: Run) -> ModelRequest:
         request = run.request.model_request()
     if run.progress.turns > 1:
         request = _without_tool_choice(request)
+    if run.output is not None:
+        request = await run.output.add_to(request, run.request)
     if run.request.contexts:
         request = await _with_contexts(run, request)
     if run.request.policies:

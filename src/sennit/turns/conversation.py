@@ -28,6 +28,7 @@ from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, observer_warning
 from sennit.turns.options import Budget, Check, RunInput, SessionOptions, StreamingOptions
+from sennit.turns.output import RunOutput, with_schema
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import UnfinishedRun, find_unfinished_run, replay, shown_after
 from sennit.turns.request import Request
@@ -84,15 +85,38 @@ class ConversationSession:
         """The request: model, tools and parameters."""
         return self._request
 
+    @overload
     def say(
         self,
         message: Said,
         options: SessionOptions | None = None,
         *,
+        output: None = None,
         at: int | None = None,
         last: UUID | None = None,
         check: Check | None = None,
-    ) -> Return:
+    ) -> Return[None]: ...
+    @overload
+    def say(
+        self,
+        message: Said,
+        options: SessionOptions | None = None,
+        *,
+        output: type[_T],
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> Return[_T]: ...
+    def say(
+        self,
+        message: Said,
+        options: SessionOptions | None = None,
+        *,
+        output: type[Any] | None = None,
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> Return[Any]:
         """Add messages and run until they are answered; a refused run adds nothing.
 
         Several messages are added in one step, such as the results of tool calls made elsewhere.
@@ -100,57 +124,130 @@ class ConversationSession:
         run is refused ("moved") if the branch has changed; with `last`, the id of the last of them,
         also if other messages have replaced them. `check` looks at each answer: the text it returns
         is sent to the model, which answers again as long as the options allow. The last answer
-        stands. Errors are in the Return; `raise_for_error()` raises them.
+        stands.
+
+        With `output`, a pydantic class, the answer is an instance of it, in `Return.output`: the
+        model is told its schema, and what is wrong with an answer that does not fit, at most
+        `SessionOptions.repairs` times. Errors are in the Return; `raise_for_error()` raises them,
+        and so does `output`.
         """
-        saying = self.asay(message, options, at=at, last=last, check=check)
+        saying = self.asay(message, options, output=output, at=at, last=last, check=check)
         return run_blocking(saying, "await asay()")
 
+    @overload
     async def asay(
         self,
         message: Said,
         options: SessionOptions | None = None,
         *,
+        output: None = None,
         at: int | None = None,
         last: UUID | None = None,
         check: Check | None = None,
-    ) -> Return:
+    ) -> Return[None]: ...
+    @overload
+    async def asay(
+        self,
+        message: Said,
+        options: SessionOptions | None = None,
+        *,
+        output: type[_T],
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> Return[_T]: ...
+    async def asay(
+        self,
+        message: Said,
+        options: SessionOptions | None = None,
+        *,
+        output: type[Any] | None = None,
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> Return[Any]:
         """`say` for async callers."""
-        run_input = RunInput(say=self._input_messages(message), at=at, last=last, check=check)
+        run_input = self._input(message, output, at=at, last=last, check=check)
         return await self._runner.run(
             options or SessionOptions(), None, _ignore_events, run_input=run_input
         )
 
-    def run(self, options: SessionOptions | None = None) -> Return:
+    @overload
+    def run(
+        self, options: SessionOptions | None = None, *, output: None = None
+    ) -> Return[None]: ...
+    @overload
+    def run(self, options: SessionOptions | None = None, *, output: type[_T]) -> Return[_T]: ...
+    def run(
+        self, options: SessionOptions | None = None, *, output: type[Any] | None = None
+    ) -> Return[Any]:
         """Run until the model has answered and nothing is pending, or a limit is reached.
 
-        Errors are in the Return; `raise_for_error()` raises them.
+        `output` is as in `say`. Errors are in the Return; `raise_for_error()` raises them.
         """
-        return run_blocking(self.arun(options), "await arun()")
+        return run_blocking(self.arun(options, output=output), "await arun()")
 
-    async def arun(self, options: SessionOptions | None = None) -> Return:
+    @overload
+    async def arun(
+        self, options: SessionOptions | None = None, *, output: None = None
+    ) -> Return[None]: ...
+    @overload
+    async def arun(
+        self, options: SessionOptions | None = None, *, output: type[_T]
+    ) -> Return[_T]: ...
+    async def arun(
+        self, options: SessionOptions | None = None, *, output: type[Any] | None = None
+    ) -> Return[Any]:
         """`run` for async callers."""
-        return await self._runner.run(options or SessionOptions(), None, _ignore_events)
+        run_input = self._input(None, output)
+        return await self._runner.run(
+            options or SessionOptions(), None, _ignore_events, run_input=run_input
+        )
 
     run_to_stable_result = arun
 
+    @overload
     def stream(
         self,
         message: Said | SessionOptions | None = None,
         options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
+        output: None = None,
         resume: bool = False,
         at: int | None = None,
-    ) -> RunStream[Return]:
+    ) -> RunStream[Return[None], None]: ...
+    @overload
+    def stream(
+        self,
+        message: Said | SessionOptions | None = None,
+        options: SessionOptions | StreamingOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+        *,
+        output: type[_T],
+        resume: bool = False,
+        at: int | None = None,
+    ) -> RunStream[Return[_T], _T]: ...
+    def stream(
+        self,
+        message: Said | SessionOptions | None = None,
+        options: SessionOptions | StreamingOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+        *,
+        output: type[Any] | None = None,
+        resume: bool = False,
+        at: int | None = None,
+    ) -> RunStream[Return[Any], Any]:
         """Run and stream: increments of text, finished messages, and finally the Return of the run.
 
         To show an answer as it arrives, print each item with `end=""`; `is_delta`, `is_message` and
         `is_final` tell them apart. A message is added to the branch at the start of the run, as by
         `say`; without one, the first argument may be the options. Leaving the loop, or a `with`
-        block around it, early cancels the run. With `resume` the last run is continued.
+        block around it, early cancels the run. With `resume` the last run is continued. `output` is
+        as in `say`, and the final result has it.
         """
         said, options, streaming_options = _sort_arguments(message, options, streaming_options)
-        run_input = RunInput(say=self._input_messages(said), at=at)
+        run_input = self._input(said, output, at=at)
         return self._stream(options, streaming_options, as_return, resume, run_input)
 
     @overload
@@ -189,7 +286,7 @@ class ConversationSession:
         """
         if after is None:
             said, options, streaming_options = _sort_arguments(message, options, streaming_options)
-            run_input = RunInput(say=self._input_messages(said), at=at, last=last)
+            run_input = self._input(said, None, at=at, last=last)
             return self._stream(
                 options, streaming_options, as_event, resume, run_input, pieces=pieces
             )
@@ -206,14 +303,14 @@ class ConversationSession:
         run_input: RunInput,
         *,
         pieces: bool = True,
-    ) -> RunStream[_T]:
+    ) -> RunStream[_T, Any]:
         streaming = streaming_options or StreamingOptions() if pieces else None
         if resume and run_input.say:
             raise ValidationError("A resumed run takes no new message; use steer() to add one.")
 
         def start(publish: Publish) -> Task[Return]:
             if resume:
-                return self._runner.start(self._resume(options, streaming, publish))
+                return self._runner.start(self._resume(options, streaming, publish, run_input))
             run_options = options or SessionOptions()
             return self._runner.start(
                 self._runner.run(run_options, streaming, publish, run_input=run_input)
@@ -299,6 +396,19 @@ class ConversationSession:
         request = replace(self._request, branch=branch)
         return ConversationSession(request, observers=self._observers)
 
+    def _input(
+        self,
+        said: Said | None,
+        output: type[Any] | None,
+        *,
+        at: int | None = None,
+        last: UUID | None = None,
+        check: Check | None = None,
+    ) -> RunInput:
+        wanted = RunOutput.of(output)
+        messages = with_schema(self._input_messages(said), wanted)
+        return RunInput(say=messages, at=at, last=last, check=check, output=wanted)
+
     def _input_messages(self, say: Said | None) -> tuple[Message, ...]:
         if isinstance(say, str | Message):
             return (self._instruction(say),)
@@ -371,39 +481,86 @@ class ConversationSession:
             self.execute_special_turn(turn, prefer_streaming), "await execute_special_turn()"
         )
 
+    @overload
     def resume(
         self,
         options: SessionOptions | None = None,
         streaming_options: StreamingOptions | None = None,
-    ) -> Return:
+        *,
+        output: None = None,
+    ) -> Return[None]: ...
+    @overload
+    def resume(
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+        *,
+        output: type[_T],
+    ) -> Return[_T]: ...
+    def resume(
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+        *,
+        output: type[Any] | None = None,
+    ) -> Return[Any]:
         """Continue the last run, which crashed or waits for approval.
 
         Finished tool calls are not repeated; one that was running is treated according to its
-        `replay` option. A partial answer is generated again.
+        `replay` option. A partial answer is generated again. `output` is as in `say`.
         """
-        return run_blocking(self.aresume(options, streaming_options), "await aresume()")
+        resuming = self.aresume(options, streaming_options, output=output)
+        return run_blocking(resuming, "await aresume()")
 
+    @overload
     async def aresume(
         self,
         options: SessionOptions | None = None,
         streaming_options: StreamingOptions | None = None,
-    ) -> Return:
+        *,
+        output: None = None,
+    ) -> Return[None]: ...
+    @overload
+    async def aresume(
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+        *,
+        output: type[_T],
+    ) -> Return[_T]: ...
+    async def aresume(
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
+        *,
+        output: type[Any] | None = None,
+    ) -> Return[Any]:
         """`resume` for async callers."""
-        return await self._runner.start(self._resume(options, streaming_options, _ignore_events))
+        run_input = self._input(None, output)
+        return await self._runner.start(
+            self._resume(options, streaming_options, _ignore_events, run_input)
+        )
 
     async def _resume(
         self,
         options: SessionOptions | None,
         streaming_options: StreamingOptions | None,
         publish: Publish,
+        run_input: RunInput,
     ) -> Return:
         unfinished_run = await _load_unfinished(RunRepository(self._request.branch))
         if unfinished_run is not None:
             run_options = options or _recorded_options(unfinished_run.notes)
             return await self._runner.run(
-                run_options, streaming_options, publish, resume=unfinished_run
+                run_options, streaming_options, publish, unfinished_run, run_input
             )
-        run = Run(self._request, options or SessionOptions(), streaming_options, publish)
+        run = Run(
+            self._request,
+            options or SessionOptions(),
+            streaming_options,
+            publish,
+            run_input=run_input,
+        )
         return run.refuse("invalid", NOTHING_TO_RESUME)
 
     def pending_approvals(self) -> list[Message]:

@@ -23,6 +23,7 @@ from sennit.turns.context import build_prompt, window_of
 from sennit.turns.events import TurnStarted
 from sennit.turns.policies import pass_reply
 from sennit.turns.reply_builder import ReplyBuilder
+from sennit.turns.request import set_system
 from sennit.turns.result import BRANCH_MOVED, NOTHING_TO_RESUME, Notice, Return
 from sennit.turns.run import Run
 from sennit.turns.special.automatic import greet, make_room
@@ -61,7 +62,7 @@ async def run_model_turn(run: Run) -> None:
             await apply_reply_policies(run, request, draft)
         run.finish_turn(draft)
     except ModelError as error:
-        if not run.handle_window_exceeded(error):
+        if not (run.handle_window_exceeded(error) or run.handle_schema_refused(error)):
             raise
 
 
@@ -100,7 +101,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
             with mark_running(run.runs, branch_lease.lease.holder, run.stop):
                 if (notice := _refusal_notice(run, branch_lease, resume)) is not None:
                     return run.refuse("invalid", notice)
-                await run.request.set_system()
+                await set_system(run.request)
                 run.begin(branch_lease)
                 return await run_to_end(run)
     except ConflictError as error:

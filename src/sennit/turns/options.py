@@ -12,6 +12,8 @@ import msgspec
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.message import Message
+from sennit.messages.output_validation import DEFAULT_REPAIRS
+from sennit.turns.output import RunOutput
 
 OnCancel: TypeAlias = Literal["keep_partial", "discard_partial"]
 WhenBusy: TypeAlias = Literal["error", "wait", "interrupt"]
@@ -59,6 +61,8 @@ class SessionOptions:
     """
     on_cancel: OnCancel = "keep_partial"
     """What happens to the partial answer when the run is cancelled."""
+    repairs: int = DEFAULT_REPAIRS
+    """How often the model is told what is wrong with an answer that does not fit `output`."""
     when_busy: WhenBusy = "error"
     """What happens if another run is active on the branch: this one is refused ("error"), waits for
     its end as long as that takes ("wait"), or ends it first ("interrupt").
@@ -68,6 +72,7 @@ class SessionOptions:
         _check_minimum(self.max_turns, 1, "max_turns", int)
         _check_minimum(self.max_tool_passes, 0, "max_tool_passes", int)
         _check_minimum(self.repeat_limit, 1, "repeat_limit", int)
+        _check_minimum(self.repairs, 0, "repairs", int)
         _check_minimum(self.summarize_at, 0, "summarize_at", (int, float))
         if self.summarize_at is not None and not 0 < self.summarize_at <= 1:
             raise ValidationError(
@@ -125,6 +130,8 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the last of those messages; None for any."""
     check: Check | None = None
     """Checks each answer; the model gets its objection and answers again."""
+    output: RunOutput | None = None
+    """The output that the answer must contain."""
     only: UUID | None = None
     """The only tool call to make; no model is called."""
 

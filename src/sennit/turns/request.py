@@ -144,18 +144,6 @@ class Request:
             params=self.params,
         )
 
-    async def set_system(self) -> None:
-        """Set the system message of the branch to that of the request, unless they have the same
-        content.
-        """
-        new_system, session = self.system, self.branch.session
-        if new_system is Unset or _text_of(new_system) == _text_of(
-            session.get_branch_system(self.branch)
-        ):
-            return
-        set_system = partial(session.set_branch_system, self.branch, new_system)
-        await finish_uncancelled(session.repository.read(set_system))
-
     async def exec(self) -> Return:
         """Make one provider call: no tool is called and nothing is stored.
 
@@ -217,6 +205,19 @@ class Request:
     def pending(self) -> list[Message]:
         """Return the tool calls at the end of the branch without a result, oldest first."""
         return pending_calls(self.branch)
+
+
+async def set_system(request: Request) -> None:
+    """Set the system message of the branch to that of the request, unless they have the same
+    content.
+    """
+    new_system, session = request.system, request.branch.session
+    if new_system is Unset or _text_of(new_system) == _text_of(
+        session.get_branch_system(request.branch)
+    ):
+        return
+    set_system = partial(session.set_branch_system, request.branch, new_system)
+    await finish_uncancelled(session.repository.read(set_system))
 
 
 class RequestDraft(msgspec.Struct, frozen=True):

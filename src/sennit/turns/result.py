@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from uuid import UUID
 
-from sennit.errors import RunError
+from sennit.errors import OutputError, RunError, UsageError
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
+from sennit.messages.unset import Unset
 from sennit.services.models.reply import NO_USAGE, Usage
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    _T_co = TypeVar("_T_co", covariant=True, default=object)
+else:
+    from typing import TypeVar
+
+    _T_co = TypeVar("_T_co", covariant=True)
 
 StopReason: TypeAlias = Literal[
     "stable",  # the model has answered and waits for nothing
@@ -71,7 +81,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Return:
+class Return(Generic[_T_co]):
     """The result of a run, or an item of its stream.
 
     Exactly one of three flags is set. An increment (`is_delta`) has more of a text in its body, a
@@ -92,6 +102,24 @@ class Return:
     """True for an increment of an unfinished message."""
     error: Exception | None = field(default=None, compare=False, repr=False)
     """The exception that the run failed with; only in the process that ran it."""
+    _output: Any = field(default=None, compare=False, repr=False)
+    """The output; Unset if one was asked for and there is none."""
+
+    @property
+    def output(self) -> _T_co:
+        """The validated output, an instance of the class passed as `output`; None without one.
+
+        Only the final result of a stream has it. Raises OutputError if no answer fits the class,
+        and RunError if the run ended for another reason than an answer.
+        """
+        if self.stop_reason is None:
+            raise UsageError("Only the final result has an output (is_final).")
+        if self._output is not Unset:
+            return self._output
+        if isinstance(self.error, OutputError):
+            raise self.error
+        self.raise_for_error()
+        raise RunError(f"The run ended as {self.stop_reason!r} and has no output.", self)
 
     @property
     def is_message(self) -> bool:
@@ -139,11 +167,13 @@ class Return:
             answer.append(message)
         return Return(body=Body(tuple(reversed(answer)))).text
 
-    def worse(self, notice: Notice) -> Return:
+    def worse(self, notice: Notice) -> Return[_T_co]:
         """Return a copy that failed with another notice."""
-        return replace(self, stop_reason="error", notices=(*self.notices, notice))
+        output = None if self._output is None else Unset
+        notices = (*self.notices, notice)
+        return replace(self, stop_reason="error", notices=notices, _output=output)
 
-    def raise_for_error(self) -> Return:
+    def raise_for_error(self) -> Return[_T_co]:
         """Return itself, or raise RunError if the run failed.
 
         A cancelled or suspended run has not failed.

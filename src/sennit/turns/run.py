@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec.structs import replace as replace_struct
 
 from sennit import clock
-from sennit.errors import ExistsError, ModelError
+from sennit.errors import ExistsError, ModelError, OutputError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
@@ -52,6 +52,7 @@ from sennit.turns.events import (
 )
 from sennit.turns.journal import Journal
 from sennit.turns.options import NO_INPUT, RunInput, SessionOptions, StreamingOptions
+from sennit.turns.output import OutputState
 from sennit.turns.policies import has_reply_policies
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.reply_builder import ReplyBuilder
@@ -96,6 +97,9 @@ class Run:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
         self.input = run_input
+        output = run_input.output
+        self.output = None if output is None else OutputState(output, options.repairs)
+        """What the answer must contain; None for any answer."""
         self.runs = RunRepository(request.branch)
         self.holder = new_holder()
         """The lease holder of this run; new each time the run is resumed."""
@@ -345,19 +349,25 @@ class Run:
         return is_window_full(self)
 
     def _request_repair(self) -> bool:
-        """Queue the objection of `check` to the answer, if any; return whether there is one."""
-        progress, check = self.progress, self.input.check
-        if check is None or not progress.answered or progress.stopping:
+        """Queue what is wrong with the answer, if anything; return whether something is."""
+        progress, check, output = self.progress, self.input.check, self.output
+        if (check is None and output is None) or not progress.answered or progress.stopping:
             return False
         if not isinstance(next_step(replace(progress, answered=False), self.options), CallModel):
             return False
-        objection = check(Return(body=Body(tuple(self._messages))).answer, progress.finish)
+        answer = self._answer()
+        objection = None if output is None else output.objection(answer, progress.finish)
+        if objection is None and check is not None:
+            objection = check(answer, progress.finish)
         if objection is not None:
             metadata = {"repair": True}
             self.steered.append(
                 Message(InstructionContent(instruction=objection), metadata=metadata)
             )
         return objection is not None
+
+    def _answer(self) -> str:
+        return Return(body=Body(tuple(self._messages))).answer
 
     def begin_draft(self, request: ModelRequest) -> ReplyBuilder:
         """Return the builder for the reply to a model request."""
@@ -384,6 +394,20 @@ class Run:
         self.interrupt_reply(keep=False)
         progress.window_error = error
         progress.turns -= 1
+        return True
+
+    def handle_schema_refused(self, error: ModelError) -> bool:
+        """Return whether a model error may be about the output schema, which is then left out.
+
+        Providers reject different schemas, such as recursive ones. The instruction describes the
+        schema as well, and the answer is validated in any case.
+        """
+        output = self.output
+        if error.kind != "bad_request" or output is None or not output.is_native:
+            return False
+        self.interrupt_reply(keep=False)
+        output.is_native = False
+        self.progress.turns -= 1
         return True
 
     def finish_turn(self, draft: ReplyBuilder) -> None:
@@ -450,7 +474,14 @@ class Run:
 
     def refuse(self, reason: StopReason, notice: Notice) -> Return:
         """Publish and return the end of a run that never started; nothing is stored."""
-        result = Return(stop_reason=reason, notices=(notice,), run_id=self.id, error=self.error)
+        output = None if self.output is None else Unset
+        result: Return = Return(
+            stop_reason=reason,
+            notices=(notice,),
+            run_id=self.id,
+            error=self.error,
+            _output=output,
+        )
         self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
 
@@ -496,7 +527,8 @@ class Run:
     def _record_end(self, stop: Stop) -> Return:
         if stop.reason != "suspended":  # a resumed run reads them from the journal
             self._append_steered()
-        result = Return(
+        output, stop = self._settle_output(stop)
+        result: Return = Return(
             stop_reason=stop.reason,
             body=Body(tuple(self._messages)),
             notices=(*self._notices, *stop.notices),
@@ -504,6 +536,7 @@ class Run:
             run_id=self.id,
             seq=self._seq + 1,
             error=self.error,
+            _output=output,
         )
         self.emit(RunEnded, result=result)
         self.ended = True
@@ -511,6 +544,19 @@ class Run:
             "suspended" if stop.reason == "suspended" else "ended"
         )  # releases the lease
         return result
+
+    def _settle_output(self, stop: Stop) -> tuple[Any, Stop]:
+        """Return the output, and the end of the run: an error if the answer does not fit."""
+        if self.output is None:
+            return None, stop
+        if stop.reason not in ("stable", "length") or not self.progress.answered:
+            return Unset, stop
+        try:
+            name, finish = self.request.model_name, self.progress.finish
+            return self.output.value_in(self._answer(), finish, name), stop
+        except OutputError as error:
+            self.error = error
+            return Unset, Stop("error", (*stop.notices, Notice("error", "output", str(error))))
 
     def _append_steered(self) -> None:
         """Append messages that were queued too late for this run."""

@@ -213,7 +213,10 @@ class Runner:
         request, options = self._request, run.options
         try:
             request.check()
+            if run.input.output is not None:
+                request.branch.check_access(run.input.output.needs)
         except AccessError as error:
+            run.error = error
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already active on this conversation.")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from sennit.blocking import run_blocking
 from sennit.errors import UsageError
@@ -25,12 +25,21 @@ from sennit.turns.events import (
 from sennit.turns.observers import delta_message
 from sennit.turns.result import Body, Return
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    _O = TypeVar("_O", default=object)
+else:
+    from typing import TypeVar
+
+    _O = TypeVar("_O")
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _ALTERNATIVE = "'async for' or 'async with'"
 
 
-class RunStream(Generic[_T]):
+class RunStream(Generic[_T, _O]):
     """A run as a stream, for `for` and `with`, or on an event loop `async for` and `async with`.
 
     The run starts with the block, or with the first step of a plain loop. Leaving the block or a
@@ -39,32 +48,32 @@ class RunStream(Generic[_T]):
 
     def __init__(
         self,
-        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
-        stop: Callable[[Task[Return]], None],
+        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return[_O]]],
+        stop: Callable[[Task[Return[_O]]], None],
         show: Callable[[AnyEvent], _T | None],
     ) -> None:
         self._start, self._stop, self._show = start, stop, show
         self._events: Queue[AnyEvent | None] = Queue()
         self._blocking_events: SimpleQueue[AnyEvent | None] | None = None
-        self._task: Task[Return] | None = None
+        self._task: Task[Return[_O]] | None = None
         self._in_block = False
         self._finished = False
 
     @property
-    def result(self) -> Return:
+    def result(self) -> Return[_O]:
         """The result of the run; raises UsageError before its end, and what the run raised."""
         if self._task is None or not self._task.done():
             raise UsageError("The run has no result yet; read the stream to its end first.")
         return self._task.result()
 
-    async def __aenter__(self) -> RunStream[_T]:
+    async def __aenter__(self) -> RunStream[_T, _O]:
         self._ensure_started(self._async_events())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._leave()
 
-    def __aiter__(self) -> RunStream[_T]:
+    def __aiter__(self) -> RunStream[_T, _O]:
         return self
 
     async def __anext__(self) -> _T:
@@ -82,7 +91,7 @@ class RunStream(Generic[_T]):
                 return item
         raise StopAsyncIteration
 
-    def __enter__(self) -> RunStream[_T]:
+    def __enter__(self) -> RunStream[_T, _O]:
         self._start_blocking()
         self._in_block = True
         return self
@@ -116,14 +125,14 @@ class RunStream(Generic[_T]):
             if (item := self._show(event)) is not None:
                 yield item
 
-    def _start_blocking(self) -> tuple[Task[Return], SimpleQueue[AnyEvent | None]]:
+    def _start_blocking(self) -> tuple[Task[Return[_O]], SimpleQueue[AnyEvent | None]]:
         if self._blocking_events is None:
             if self._task is not None:
                 raise UsageError(f"This stream is read on an event loop; use {_ALTERNATIVE}.")
             self._blocking_events = SimpleQueue()
         events = self._blocking_events
 
-        async def start() -> Task[Return]:
+        async def start() -> Task[Return[_O]]:
             return self._ensure_started(events)
 
         return _block(start()), events
@@ -135,7 +144,7 @@ class RunStream(Generic[_T]):
 
     def _ensure_started(
         self, events: Queue[AnyEvent | None] | SimpleQueue[AnyEvent | None]
-    ) -> Task[Return]:
+    ) -> Task[Return[_O]]:
         if self._task is None:
             # The task must not refer to the stream: a stream that is dropped cancels its run.
             self._task = self._start(partial(_put_all, events))
@@ -160,11 +169,11 @@ def _block(work: Coroutine[Any, Any, _R]) -> _R:
     return run_blocking(work, _ALTERNATIVE)
 
 
-async def _result_of(task: Task[Return]) -> Return:
+async def _result_of(task: Task[Return[_O]]) -> Return[_O]:
     return await task
 
 
-async def _with_observer_warnings(ended: RunEnded, task: Task[Return]) -> RunEnded:
+async def _with_observer_warnings(ended: RunEnded, task: Task[Return[Any]]) -> RunEnded:
     """Return the end of a run with the warnings of its observers, which are awaited first."""
     await wait({task})
     if task.cancelled() or task.exception() is not None:
@@ -177,7 +186,7 @@ def as_event(event: AnyEvent) -> AnyEvent | None:
     return event
 
 
-def as_return(event: AnyEvent) -> Return | None:
+def as_return(event: AnyEvent) -> Return[Any] | None:
     """Return the stream item of an event."""
     if isinstance(event, RunEnded):
         return event.result

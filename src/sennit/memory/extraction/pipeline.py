@@ -41,7 +41,7 @@ from sennit.memory.extraction.values import (
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output_validation import validate_output
+from sennit.messages.output_validation import validate_output
 from sennit.operations.structured_output import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Usage

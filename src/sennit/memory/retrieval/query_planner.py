@@ -21,7 +21,7 @@ from sennit.memory.retrieval.embedders import VectorIndex
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find
 from sennit.memory.scope import MemoryScope
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output_validation import validate_output
+from sennit.messages.output_validation import validate_output
 from sennit.operations.structured_output import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest

@@ -7,7 +7,7 @@ other errors are raised by the first call. The API key is held in a closure, so 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
@@ -150,13 +150,28 @@ def lazy_model(
 
 def _checked_spec(spec: str) -> str:
     """Return a name such as "openai:gpt-5"; raises ValidationError if it is invalid."""
-    match = _MODEL_NAME.fullmatch(spec)
-    if match is None:
-        raise ValidationError(f"{short_repr(spec)} is not a model name; use {_NAME_FORMS}.")
     from sennit.services.models.providers.model import PROVIDERS
 
     names: list[str] = ["local", *PROVIDERS]
+    match = _MODEL_NAME.fullmatch(spec)
+    if match is None:
+        hint = _did_you_mean(spec, names)
+        raise ValidationError(f"{short_repr(spec)} is not a model name; use {_NAME_FORMS}.{hint}")
     if match[1] not in names:
+        hint = _did_you_mean(match[1], names, spec[match.end(1) :])
         providers = ", ".join(names)
-        raise ValidationError(f"{short_repr(spec)} has an unknown provider; there are {providers}.")
+        raise ValidationError(
+            f"{short_repr(spec)} has an unknown provider; there are {providers}.{hint}"
+        )
     return spec
+
+
+def _did_you_mean(name: str, names: Sequence[str], rest: str = "") -> str:
+    """Return a hint at the nearest name; "" if none is near. A provider needs a model as well."""
+    from difflib import get_close_matches  # late: slow to import, and only errors need it
+
+    nearest = get_close_matches(name.lower(), names, n=1)
+    if not nearest:
+        return ""
+    alone = nearest[0] == "local" or bool(rest)
+    return f" Did you mean {nearest[0] + (rest if alone else ':…')!r}?"

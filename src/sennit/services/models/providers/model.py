@@ -25,9 +25,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from weakref import finalize
 
 from sennit.closing import AsyncClosing
 from sennit.errors import (
@@ -175,6 +176,8 @@ class ProviderModel(AsyncClosing):
         self._endpoint = endpoint
         self._lock = Lock()
         self._clients: dict[asyncio.AbstractEventLoop, ProviderClient] = {}
+        # A loop may outlive the model by far, such as that of blocking calls.
+        finalize(self, _close_clients, self._clients).atexit = False
         self._key: _Key = lambda: api_key
         # Created now to raise setup errors early; the first loop that calls takes it.
         self._spare: ProviderClient | None = self._create_client()
@@ -252,6 +255,22 @@ class ProviderModel(AsyncClosing):
             model_error = _setup_error(self.name, failure_of(error).message, secrets)
             model_error.__cause__ = None if _quotes_secret(error, secrets) else error
         raise model_error
+
+
+def _close_clients(clients: Mapping[asyncio.AbstractEventLoop, ProviderClient]) -> None:
+    """Close the connections of a model that is no longer used, each on its own loop."""
+    for loop, client in clients.items():
+        with suppress(RuntimeError):  # the loop has ended, and closed them
+            loop.call_soon_threadsafe(_close_soon, client)
+
+
+def _close_soon(client: ProviderClient) -> None:
+    task = asyncio.ensure_future(client.aclose())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Future[None]] = set()  # a loop refers to its tasks only weakly
 
 
 def _setup_error(name: str, message: str, secrets: Iterable[str]) -> ModelError:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from sennit import OutputError
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output_validation import problems_with, validate_output
+from sennit.messages.output_validation import problems_with, validate_output
 from tests.json_values import json_values
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -18,10 +18,10 @@ from urllib.parse import unquote
 
 from sennit.errors import OutputError, short_repr
 from sennit.messages.codec import dumps
+from sennit.messages.lenient_json import values_in
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.render import FORMAT_WORDS
-from sennit.messages.typescript import example
-from sennit.operations.lenient_json import values_in
+from sennit.messages.typescript import example, typescript
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
 
 _log = logging.getLogger(__name__)
+DEFAULT_REPAIRS = 2
+"""The default number of repair requests, which tell the model the validation errors."""
 _MAX_PROBLEMS = 8
 _REPEATED_EXAMPLE = "it repeats the example of the prompt; answer with values of your own"
 
@@ -68,6 +70,41 @@ def _example_in(text: str, schema: Model) -> str | None:
 
 def _canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
+
+
+def unfit_error(
+    model: str, schema: Model, attempts: int, problems: Sequence[str], text: str
+) -> OutputError:
+    """Return the error for a model whose answers never fit the schema."""
+    return OutputError(
+        f"Model {model!r} gave no answer that fits {model_name(schema)!r} (asked {attempts} "
+        f"times); the last: {'; '.join(problems)}. It said: {short_repr(text)}",
+        problems=problems,
+        said=text,
+    )
+
+
+def repair_problems(error: OutputError, finish: str | None) -> list[str]:
+    """Return the problems of an answer, worded for the model."""
+    if finish == "length":
+        return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
+    return [*error.problems]
+
+
+def repair_prompt(problems: Sequence[str], schema: Model) -> str:
+    """Return the message to a model whose answer does not fit."""
+    bullets = "\n".join(f"- {problem}" for problem in problems)
+    return f"That answer cannot be used:\n{bullets}\n\nAnswer again, {_form(schema)}"
+
+
+def output_form(schema: Model) -> str:
+    """Return the message to a model whose instruction does not describe the schema."""
+    return f"Answer {_form(schema)}"
+
+
+def _form(schema: Model) -> str:
+    type_text = typescript(model_schema(schema), model_name(schema))
+    return f"in this form:\n{type_text}\n\nReturn ONLY valid JSON without markdown code blocks."
 
 
 def problems_with(value: Any, schema: Model) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sennit.operations.lenient_json import values_in
+from sennit.messages.lenient_json import values_in
 from tests.json_values import json_values, scalars
 
 containers = json_values.filter(lambda value: isinstance(value, dict | list))
