@@ -22,7 +22,8 @@ _new = UUID.__new__
 _set_int, _set_safe = (vars(UUID)[name].__set__ for name in ("int", "is_safe"))
 
 _random = random.Random()
-os.register_at_fork(after_in_child=_random.seed)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_random.seed)
 _random_bits = _random.getrandbits
 _latest = 0
 

@@ -7,6 +7,7 @@ the app is drained first: it rejects new requests, suspends its runs and ends it
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import sys
 
@@ -73,7 +74,8 @@ def listen(settings: ServerSettings) -> socket.socket:
     # asyncio sets TCP_NODELAY only if the protocol, which connections inherit from the listener, is
     # IPPROTO_TCP; without it Nagle's algorithm delays responses by 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if os.name != "nt":  # on Windows it would let another process take over the port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
         listener.listen(_BACKLOG)

@@ -89,4 +89,5 @@ def raising(error: BaseException) -> Action:
 
 def kill(_: str) -> None:
     """Kill this process at once, as by `kill -9`, without cleanup; an action."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    # Windows has no SIGKILL; there, any signal ends the process at once.
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))

@@ -186,7 +186,9 @@ def _read_file(file: Path, uri: Uri) -> _DiskFile:
         raise ArchiveError(f"{str(file)!r} is too large: at most {MAX_TEXT_BYTES:,} bytes of text.")
     try:
         # O_NOFOLLOW refuses a link that has replaced the file since the check.
-        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        # O_BINARY keeps Windows from converting line ends and stopping at Ctrl-Z.
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        handle = os.open(file, flags)
         with os.fdopen(handle, encoding="utf-8-sig", newline="") as stream:
             content = stream.read()
     except (OSError, UnicodeDecodeError) as error:

@@ -307,10 +307,10 @@ class _StderrTail:
         read, write = os.pipe()
         self._reader = Thread(target=self._read, args=(read,), name="sennit-mcp", daemon=True)
         self._reader.start()
-        return os.fdopen(write, "w")
+        return os.fdopen(write, "w", encoding="utf-8", errors="replace")
 
     def _read(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, errors="replace") as lines:
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
             while line := lines.readline(1000):
                 self._lines.append(line.strip())
 

@@ -513,7 +513,9 @@ class PostgresStore(PostgresSearch, Closing):
                 handler(CommitJob(Owner(*owner), commit, attempts))
 
         self._database.run(bring_up_to_date)
-        asyncio.run(QueueWorker(self._database.address, take, serving).run())
+        # psycopg cannot use the default event loop of Windows.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(QueueWorker(self._database.address, take, serving).run())
 
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID
