@@ -139,7 +139,15 @@ bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard 
 		else $(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install --quiet -r $<; fi
 	@touch $@
 
+.PHONY: release
+release: setup .venv-release/.synced ## Build wheel and sdist into dist/, check and smoke-test them, write the notes
+	UV=$(abspath $(shell command -v $(UV))) TWINE=.venv-release/bin/twine $(BIN)/python -m scripts.release
+
+.venv-release/.synced: pyproject.toml uv.lock | setup
+	UV_PROJECT_ENVIRONMENT=$(@D) $(UV) sync --frozen --only-group release $(WITH)
+	@touch $@
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
-	rm -rf .artifacts .venv .venv-docs .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
+	rm -rf .artifacts .venv .venv-docs .venv-peers .venv-release .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parent.parent
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
     "project"
 ]["optional-dependencies"]
+COMBINED = {"all", "chat"}
+"""Extras that consist of others."""
 SILENT = {"telemetry"}
 """Extras without which everything works and nothing is said."""
 DATABASE = "postgresql://ada:secret@127.0.0.1:9/none"
@@ -80,7 +82,7 @@ print(json.dumps([raw, told]))
 
 
 def test_every_module_imports_without_extras_or_names_the_one_it_needs(tmp_path: Path) -> None:
-    every = {name for extra in EXTRAS if extra != "all" for name in packages(extra)}
+    every = {name for extra in EXTRAS.keys() - COMBINED for name in packages(extra)}
     done = without(every | MORE, "-c", WALK, folder=tmp_path)
     raw, told = json.loads(done.stdout)
     assert raw == {}
@@ -125,7 +127,7 @@ except sennit.MissingExtraError as error:
 
 
 def test_every_extra_is_tried() -> None:
-    assert PYTHON.keys() | {"cli", "all"} | SILENT == EXTRAS.keys()
+    assert PYTHON.keys() | {"cli"} | COMBINED | SILENT == EXTRAS.keys()
 
 
 @pytest.mark.parametrize("extra", PYTHON)
