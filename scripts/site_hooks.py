@@ -1,7 +1,8 @@
 """Hooks of the documentation site (mkdocs.yml).
 
-Pages link to files of the repository, such as `../examples/chatbot.py`. These are not part of the
-site, so the links lead to the repository there.
+The pages are written for GitHub, and shown there as they are. On the site, links to files of the
+repository lead to GitHub, an escaped `|` in a table cell is shown as `|`, and the contents of a
+page of the reference list methods without their class.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import posixpath
 import re
 from typing import Any
 
+_CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]+)")
 
 
@@ -22,3 +24,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: object) -> s
         return match[1] if path.startswith("docs/") else f"{config.repo_url}/blob/main/{path}"
 
     return _LINK.sub(replace, markdown)
+
+
+def on_page_content(html: str, *, page: Any, **_: object) -> str:
+    """Return the HTML of a page with plain `|` in its tables, and shorten its contents."""
+    if page.file.src_uri.startswith("reference/"):
+        for entry in (entry for title in page.toc for entry in title.children):
+            for member in entry.children:
+                member.title = member.title.removeprefix(f"{entry.title}.")
+    return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), html)

@@ -144,7 +144,7 @@ PROGRAM = [
     ("models", ["commit", "a", "--model", "openai:gpt-5"]),
     ("models", ["mcp", "--model", "openai:gpt-5"]),
     ("local", ["chat"]),
-    ("local", ["serve"]),
+    ("local", ["serve", "--model", "local"]),
     ("mcp", ["mcp"]),
     ("mcp", ["chat", "--mcp", "true"]),
     ("server", ["serve"]),

@@ -89,15 +89,15 @@ def _check_installation(commands: str) -> None:
 
 @contextmanager
 def _served(command: str, folder: Path) -> Iterator[str]:
-    """Run the command of the tutorial, on a free port."""
+    """Run the command of the tutorial, on a free port, with the extras that it installs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    program = [sys.executable, "-m", "tests.without", "xllamacpp", "-m"]
     server = subprocess.Popen(
-        [*shlex.split(command), "--port", str(port)],
+        [*program, *shlex.split(command), "--port", str(port)],
         cwd=folder,
-        env=_environment(folder),
-        executable=str(BIN / "sennit"),
+        env={**_environment(folder), "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -23,7 +23,7 @@ from sennit.cli.targets import (
     ToolOption,
 )
 from sennit.cli.text import note
-from sennit.errors import MissingExtraError
+from sennit.errors import MissingExtraError, ModelError, SennitError
 from sennit.services.models.imodel import iModel
 
 
@@ -121,14 +121,26 @@ def serve(
         retention=None if retention_days is None else timedelta(days=retention_days),
         limits=parse_limits(limit or (), rate=rate or None),
     )
-    for name in names:
+    for name in model or ():
         check_model(name)
+    missing = None if model else _missing_model()
     listener = listen(settings)
     url_host = f"[{host}]" if ":" in host else host
     note(f"Sennit is listening on http://{url_host}:{listener.getsockname()[1]}")
-    if names == ["local"]:
+    if missing is not None:
+        note(f"There is no model to answer; choose one with --model. {missing}")
+    elif names == ["local"]:
         note(f"{TINY} {BETTER.replace('make chat', 'make serve')}")
     run(settings, listener)
+
+
+def _missing_model() -> SennitError | None:
+    """Return the reason if the embedded model cannot answer; sessions can be read without it."""
+    try:
+        check_model()
+    except (MissingExtraError, ModelError) as error:
+        return error
+    return None
 
 
 def mcp(
