@@ -77,3 +77,14 @@ def test_two_pid_namespaces_with_the_same_numbers_do_not_call_each_other_dead() 
     ).stdout.strip()
     assert inside.split(".")[0] == process.boot_id()
     assert not process.is_gone(inside)
+
+
+def test_a_process_is_named_in_words() -> None:
+    mine = process.identity()
+    boot, namespace, pid, start = mine.split(".")
+    assert process.in_words(mine) == "this program"
+    assert process.in_words(f"{boot}.{namespace}.{int(pid) + 1}.{start}") == (
+        f"process {int(pid) + 1} on this machine"
+    )
+    assert "another machine" in process.in_words(f"elsewhere.{namespace}.{pid}.{start}")
+    assert "another machine" in process.in_words("somebody")

@@ -61,6 +61,16 @@ def is_gone(process: str) -> bool:
     return False
 
 
+def in_words(process: str) -> str:
+    """Return a process as people name it: this one, one of this machine, or one elsewhere."""
+    if process == identity():
+        return "this program"
+    place, pid, _ = _split_identity(process)
+    if boot_id() and place == _split_identity(identity())[0] and pid.isdecimal():
+        return f"process {pid} on this machine"
+    return "a program on another machine or in another container"
+
+
 def _split_identity(process: str) -> tuple[str, str, str]:
     """Return boot id with namespace, process id, and start time."""
     boot, _, rest = process.partition(".")

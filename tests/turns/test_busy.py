@@ -149,3 +149,20 @@ def test_a_run_ends_the_one_of_another_process(
 def test_an_unknown_way_to_deal_with_a_busy_branch_is_refused(odd: WhenBusy) -> None:
     with pytest.raises(ValidationError, match="'error', 'wait' or 'interrupt'"):
         SessionOptions(when_busy=odd)
+
+
+def test_the_notice_of_a_busy_branch_names_it_and_who_is_answering() -> None:
+    async def go(same: bool) -> str:
+        gate, session = Gate(), Session()
+        first, second = conversations(session, gate.model, same)
+        running = asyncio.create_task(first.asay("One?"))
+        await gate.asked.wait()
+        refused = await second.asay("Two?")
+        gate.open.set()
+        await running
+        return refused.notices[0].text
+
+    way_out = "Wait for that with SessionOptions(when_busy='wait'), or end it with"
+    for same, who in ((True, "this conversation"), (False, "this program")):
+        text = asyncio.run(go(same))
+        assert text.startswith(f"Branch 'main' is busy: {who} is answering on it. {way_out}")

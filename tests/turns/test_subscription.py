@@ -218,3 +218,13 @@ def test_a_suspended_run_is_gone_on_with() -> None:
     result = asyncio.run(talk.conversation().aresume())
     assert (result.stop_reason, result.answer) == ("stable", "Here I am.")
     assert talk.said == ["user Go.", "says Here I am."]
+
+
+def test_events_are_joined_without_a_loop() -> None:
+    talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Three.")
+    talk.run()
+    conversation = talk.conversation()
+    whole = conversation.history()
+    assert list(conversation.events(after=0)) == whole
+    with conversation.events(after=2) as events:
+        assert [event.seq for event in events] == [event.seq for event in whole[2:]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sennit import clock
+from sennit import clock, process
 from sennit.errors import ConflictError
 from sennit.stores.records.sessions import Lease
 
@@ -25,9 +25,10 @@ def next_lease(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int
     """Return the lease that follows `last`; raises ConflictError while another holder has it."""
     if last is not None and last.holder != holder and is_live(last, now):
         seconds = -(-(last.expires - now) // 1_000_000)
+        who = process.in_words(last.holder.partition("/")[0])
         raise ConflictError(
-            f"The branch is busy: {last.holder!r} runs a turn on it. Retry when that has ended; if "
-            f"its process died, the lease expires in {seconds} s.",
+            f"The branch is busy: {who} is answering on it. Try again when that has ended; if it "
+            f"has died, the branch is free in {seconds} s.",
             holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)

@@ -24,7 +24,7 @@ from sennit.turns.events import TurnStarted
 from sennit.turns.policies import pass_reply
 from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.request import set_system
-from sennit.turns.result import BRANCH_MOVED, NOTHING_TO_RESUME, Notice, Return
+from sennit.turns.result import BRANCH_MOVED, NOTHING_TO_RESUME, Notice, Return, busy_notice
 from sennit.turns.run import Run
 from sennit.turns.special.automatic import greet, make_room
 from sennit.turns.step import CallModel, Greet, MakeRoom, RunTools, Stop
@@ -105,7 +105,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
                 run.begin(branch_lease)
                 return await run_to_end(run)
     except ConflictError as error:
-        return run.refuse("invalid", Notice("error", "busy", str(error)))
+        return run.refuse("invalid", busy_notice(run.request.branch, error.holder))
     except SennitError as error:
         run.error = error
         return run.refuse("error", Notice("error", type(error).__name__, str(error)))

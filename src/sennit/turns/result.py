@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from uuid import UUID
 
+from sennit import process
 from sennit.errors import OutputError, RunError, UsageError
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
@@ -14,6 +15,8 @@ from sennit.services.models.reply import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from sennit.sessions.branch import Branch
 
     _T_co = TypeVar("_T_co", covariant=True, default=object)
 else:
@@ -52,6 +55,18 @@ BRANCH_MOVED = Notice(
     "error", "moved", "Another writer has added messages to this branch meanwhile."
 )
 """The notice of a run that expected another end of the branch."""
+
+
+def busy_notice(branch: Branch, holder: str = "") -> Notice:
+    """Return the notice that another run holds the branch: of this program, or another holder."""
+    who = process.in_words(holder.partition("/")[0]) if holder else "this conversation"
+    text = (
+        f"Branch {branch.name!r} is busy: {who} is answering on it. Wait for that with "
+        f"SessionOptions(when_busy='wait'), or end it with when_busy='interrupt'."
+    )
+    return Notice("error", "busy", text)
+
+
 NOTHING_TO_RESUME = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 """The notice when there is no run to resume."""
 

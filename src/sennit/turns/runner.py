@@ -32,7 +32,7 @@ from sennit.turns.observers import Observers, observer_warning
 from sennit.turns.options import NO_INPUT, RunInput, SessionOptions, StreamingOptions, WhenBusy
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.request import Request
-from sennit.turns.result import Notice, Return
+from sennit.turns.result import Notice, Return, busy_notice
 from sennit.turns.run import CancelMode, Run, stop_nothing
 from sennit.turns.subscription import publish_to_subscribers
 
@@ -219,7 +219,7 @@ class Runner:
             run.error = error
             return Notice("error", "access", str(error))
         if self._current is not None:
-            return Notice("error", "busy", "A run is already active on this conversation.")
+            return busy_notice(request.branch)
         if resume is None and (reason := run.nothing_to_answer()) is not None:
             return Notice("error", "empty", reason)
         if run.streaming is not None and not request.model.streams:

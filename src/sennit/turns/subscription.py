@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
 
+from sennit.blocking import run_blocking
 from sennit.errors import ValidationError, short_repr
 from sennit.messages.codec import loads
 from sennit.sessions.run_repository import RunRepository
@@ -24,6 +25,7 @@ from sennit.turns.recovery import shown_after
 
 _POLL_SECONDS = 0.1  # while a run of another process is active
 _IDLE_POLL_SECONDS = 2.0  # while no run is active
+_ALTERNATIVE = "'async for' or 'async with'"
 _MAX_QUEUED_BATCHES = 256  # older ones are read from the store
 _T = TypeVar("_T")
 
@@ -135,7 +137,7 @@ def _unsubscribe(branch_key: Hashable, subscriber: _Subscriber) -> None:
 
 
 class Subscription:
-    """The events of a branch after a sequence number: an async iterator, best in `async with`.
+    """The events of a branch after a sequence number, for `for` and `async for`, best in a block.
 
     It ends with the active run, or without one after the last stored event. A run whose process
     died counts as ended until it is resumed. Leaving early does not stop the run. With `follow`
@@ -164,6 +166,17 @@ class Subscription:
 
     def __aiter__(self) -> Subscription:
         return self
+
+    def __enter__(self) -> Subscription:
+        run_blocking(self.__aenter__(), _ALTERNATIVE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __iter__(self) -> Generator[AnyEvent]:
+        while events := run_blocking(self.batch(), _ALTERNATIVE):
+            yield from events
 
     async def __anext__(self) -> AnyEvent:
         await self._wait()

@@ -18,6 +18,7 @@ from sennit.errors import ValidationError
 from sennit.server.http.endpoint import RequestModel
 from sennit.server.http.errors import HTTPError
 from sennit.services.models.params import check_params
+from sennit.turns.options import WhenBusy
 
 
 class ChatTextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -185,6 +186,8 @@ class CommonRequest(RequestModel, kw_only=True):
     metadata: dict[str, str] | None = None
     store: bool | None = None
     stream: bool | None = None
+    when_busy: WhenBusy = "error"
+    """Ours: what happens if another run is active on the branch of a `conversation`."""
     # Accepted without effect:
     prompt_cache_key: Any = None
     prompt_cache_options: Any = None

@@ -169,6 +169,7 @@ def _turn_options(
         schema=output_schema(body.format),
         params=checked_values(body.params),
         use_memory=body.store is not False and _wants_memory(request, body),
+        when_busy=body.when_busy,
     )
 
 

@@ -25,7 +25,7 @@ from sennit.services.models.protocol import Model, supports_output_schema
 from sennit.services.tools.tool import Tool
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
-from sennit.turns.options import SessionOptions
+from sennit.turns.options import SessionOptions, WhenBusy
 from sennit.turns.request import RequestDraft
 from sennit.turns.result import Return
 
@@ -55,6 +55,13 @@ class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
     params: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     use_memory: bool = False
     """Whether memories are added to the prompt."""
+    when_busy: WhenBusy = "error"
+    """What happens if another run is active on a branch that the request may not leave."""
+
+    @property
+    def run_options(self) -> SessionOptions:
+        """The options of the run."""
+        return replace(ONE_ANSWER, when_busy=self.when_busy)
 
 
 def find_model(server: ServerState, name: str) -> Model:
@@ -72,10 +79,13 @@ async def run_turn(location: BranchLocation, options: TurnOptions) -> tuple[Bran
     while True:
         location, conversation = await _prepare(location, options)
         if location.resumes:
-            result = await conversation.aresume(ONE_ANSWER)
+            result = await conversation.aresume(options.run_options)
         else:
             result = await conversation.asay(
-                location.new_messages, ONE_ANSWER, at=location.at, last=location.last
+                location.new_messages,
+                _run_options(location, options),
+                at=location.at,
+                last=location.last,
             )
         if not _must_move(result, location):
             _record_answer(location, result)
@@ -94,7 +104,8 @@ async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGe
         start: dict[str, Any] = (
             {"resume": True} if location.resumes else {"at": location.at, "last": location.last}
         )
-        stream = conversation.events(location.new_messages or None, ONE_ANSWER, **start)
+        run_options = _run_options(location, options)
+        stream = conversation.events(location.new_messages or None, run_options, **start)
         async with stream as events:
             async for event in events:
                 if isinstance(event, RunEnded):
@@ -146,6 +157,11 @@ async def _move(location: BranchLocation) -> BranchLocation:
     if location.locator is None:
         return await fork_location(location)
     return await location.locator.move(location)
+
+
+def _run_options(location: BranchLocation, options: TurnOptions) -> SessionOptions:
+    """Return the options of a run: where the request may fork, a busy branch is left at once."""
+    return ONE_ANSWER if location.at is not None else options.run_options
 
 
 def _record_answer(location: BranchLocation, result: Return) -> None:
