@@ -8,11 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.services.models.reply import ReplyReasoning
+from sennit.services.models.reply import Finished, ReasoningDelta, ReplyReasoning, TextDelta
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
 from sennit.turns.result import Return
 from tests.conversation_fixtures import Talk
+from tests.turns.playing import Speaker
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
 calls = st.builds(ToolCall, st.just("add"), st.just({"a": 1, "b": 2}))
@@ -25,28 +26,36 @@ streaming = st.builds(
 )
 
 
-def pieces_of(talk: Talk, options: StreamingOptions, *, sync: bool) -> list[Return]:
-    conversation = talk.conversation()
-    if sync:
-        with conversation.stream(streaming_options=options) as pieces:
-            return list(pieces)
+ways = st.sampled_from(["for", "with", "async for", "async with"])
+
+
+def pieces_of(talk: Talk, options: StreamingOptions, way: str) -> list[Return]:
+    stream = talk.conversation().stream(streaming_options=options)
 
     async def watch() -> list[Return]:
-        return [piece async for piece in conversation.stream(streaming_options=options)]
+        if way == "async for":
+            return [piece async for piece in stream]
+        async with stream:
+            return [piece async for piece in stream]
 
-    return asyncio.run(watch())
+    if way.startswith("async"):
+        return asyncio.run(watch())
+    if way == "for":
+        return list(stream)
+    with stream:
+        return list(stream)
 
 
-@given(st.lists(replies, max_size=3), texts, streaming, st.integers(1, 20), st.booleans())
+@given(st.lists(replies, max_size=3), texts, streaming, st.integers(1, 20), ways)
 def test_increments_joined_are_what_the_model_said(
-    turns: list[Any], last: str, options: StreamingOptions, chunk: int, sync: bool
+    turns: list[Any], last: str, options: StreamingOptions, chunk: int, way: str
 ) -> None:
     talk = Talk(
         *([*reply, ToolCall("add", {"a": n, "b": 0})] for n, reply in enumerate(turns)),
         last,
         chunk=chunk,
     )
-    pieces = pieces_of(talk, options, sync=sync)
+    pieces = pieces_of(talk, options, way)
     kinds = [(piece.is_delta, piece.is_message, piece.is_final) for piece in pieces]
     assert all(sum(kind) == 1 for kind in kinds)
     assert [kind[2] for kind in kinds] == [False] * (len(pieces) - 1) + [True]
@@ -64,9 +73,24 @@ def test_increments_joined_are_what_the_model_said(
             assert "".join(map(str, of_it)) == Return(body=type(final.body)((message,))).text
 
 
+halves = st.sampled_from(["\ud83d", "\ude00", "a\ud83d", "\ude00b", "c"])
+deltas = st.lists(halves.map(TextDelta) | halves.map(ReasoningDelta), min_size=1, max_size=8)
+
+
+@given(deltas, streaming, ways)
+def test_increments_joined_are_the_answer_where_characters_are_cut(
+    cut: list[Any], options: StreamingOptions, way: str
+) -> None:
+    talk = Talk()
+    talk.session.services.register(Speaker([[*cut, Finished("stop")]]), replace=True)
+    pieces = pieces_of(talk, options, way)
+    assert "".join(map(str, pieces)) == pieces[-1].text
+    assert pieces[-1].is_final
+
+
 def test_a_refused_run_streams_its_result_alone() -> None:
     talk = Talk(say=None)
-    pieces = pieces_of(talk, StreamingOptions(), sync=False)
+    pieces = pieces_of(talk, StreamingOptions(), "for")
     assert [(piece.is_final, piece.stop_reason, str(piece)) for piece in pieces] == [
         (True, "invalid", "")
     ]
