@@ -368,7 +368,7 @@ def test_models_are_made_of_provider_and_model() -> None:
 
 
 SENDERS = [
-    (None, None, None),
+    (None, MessageRole.UNSET, "unset"),
     ("user", MessageRole.USER, "user"),
     (MessageRole.ASSISTANT, MessageRole.ASSISTANT, "assistant"),
     (str(UUID(int=7)), UUID(int=7), str(UUID(int=7))),

@@ -62,9 +62,9 @@ __all__ = [
 ]
 
 
-def validate_sender_recipient(value: object) -> SenderRecipient | None:
-    """Return a sender or recipient; converts role names and UUID strings, keeps None."""
-    return None if value is None else party(value, "sender or recipient")
+def validate_sender_recipient(value: object) -> SenderRecipient:
+    """Return a sender or recipient; converts role names and UUID strings, and None to UNSET."""
+    return MessageRole.UNSET if value is None else party(value, "sender or recipient")
 
 
 def serialize_sender_recipient(value: SenderRecipient | None) -> str | None:
