@@ -306,13 +306,8 @@ class _Names:
         doc = _docstring(kind)
         text += f"{doc}\n" if doc else ""
         if issubclass(kind, Enum):
-            return text + _table(
-                ("value", "meaning"),
-                (
-                    (f"`{one.name}` = `{one.value!r}`", _field_docs(kind).get(one.name, ""))
-                    for one in kind
-                ),
-            )
+            values = ", ".join(f"`{one.name}` (`{one.value!r}`)" for one in kind)
+            return f"{text}Values: {values}.\n"
         constructed = not issubclass(kind, BaseException | dict) and not _is_protocol(kind)
         if constructed and "__init__" in dir(kind) and not _made_inside(kind):
             text += _signature_block(name, kind)

@@ -97,6 +97,11 @@ def test_the_reference_lists_what_is_there() -> None:
     assert written == reference.pages(), "run `make reference`"
 
 
+def test_every_field_and_attribute_in_the_reference_has_a_meaning() -> None:
+    rows = "\n".join(page.read_text(encoding="utf-8") for page in reference.FOLDER.glob("*.md"))
+    assert re.findall(r"^\| `.*\|\s*\|$", rows, re.MULTILINE) == [], "write a docstring below it"
+
+
 def test_every_documented_import_is_exported_by_the_module_it_names() -> None:
     shown = [
         page.read_text(encoding="utf-8") for page in [*PAGES, *(ROOT / "examples").rglob("*.py")]

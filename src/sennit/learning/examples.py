@@ -45,13 +45,17 @@ class Example:
     """An instruction with its history, answer and labels."""
 
     session: SessionCore = field(repr=False)
+    """The session it comes from."""
     branch: str
     """The name of the branch it was read from; other branches may share it."""
     system_id: UUID | None = field(repr=False)
+    """The id of the system message."""
     segment: Segment = field(repr=False)
     """The segment that contains the instruction."""
     instruction_id: UUID = field(repr=False)
+    """The id of the message that was answered."""
     answer_ids: tuple[UUID, ...] = field(repr=False)
+    """The ids of the answer's messages, tool calls and results included."""
     labels: tuple[Label, ...] = ()
     """The scores that people and metrics gave the answer."""
 

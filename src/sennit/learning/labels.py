@@ -31,10 +31,13 @@ class Label:
     """A score of one message by one judge."""
 
     message: UUID
+    """The id of the labelled message."""
     score: float
+    """The score; a thumb up is 1, a thumb down 0."""
     by: str
     """The judge: a person or a metric."""
     created_at: datetime
+    """When the label was given."""
 
     @classmethod
     def of(cls, message: Ref, score: Any, *, by: str) -> Label:

@@ -40,7 +40,9 @@ class Preference:
     """A prompt with a better and a worse answer."""
 
     chosen: Example
+    """The better answer."""
     rejected: Example
+    """The worse answer."""
 
     @property
     def prompt(self) -> list[Message]:

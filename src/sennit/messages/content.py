@@ -64,6 +64,7 @@ class SystemContent(MessageContent):
     }
 
     system_message: MaybeUnset[str] = Unset
+    """The text of the system message."""
     system_datetime: MaybeUnset[str | Literal[True]] = Unset
     """A time as text, or True for the time of rendering."""
     datetime_factory: MaybeUnset[Callable[[], str]] = Unset
@@ -138,12 +139,17 @@ class InstructionContent(MessageContent):
     }
 
     instruction: MaybeUnset[str] = Unset
+    """The text of the instruction."""
     context: MaybeUnset[list[Any]] = Unset
+    """Further information for the model, item by item."""
     tool_schemas: MaybeUnset[Sequence[type[BaseModel] | ModelSchema | dict[str, Any]]] = Unset
+    """The tools described in the instruction."""
     response_model: MaybeUnset[Model] = Unset
+    """The model or schema of the expected answer."""
     images: MaybeUnset[list[str]] = Unset
     """http(s) addresses, checked when set."""
     image_detail: MaybeUnset[ImageDetail] = Unset
+    """The resolution that a model should use for the images."""
 
     @classmethod
     def create(
@@ -235,6 +241,7 @@ class AssistantResponseContent(MessageContent):
     }
 
     assistant_response: MaybeUnset[str] = Unset
+    """The text of the answer."""
     reasoning: MaybeUnset[str] = Unset
     """The reasoning text of the model; stored, never sent back."""
 
@@ -271,7 +278,9 @@ class ActionRequestContent(MessageContent):
     }
 
     function: MaybeUnset[str] = Unset
+    """The name of the tool."""
     arguments: MaybeUnset[dict[str, Any]] = Unset
+    """The arguments by name."""
     call_id: MaybeUnset[str] = Unset
     """The id by which the provider matches the result to this call."""
 
@@ -308,7 +317,9 @@ class ActionResponseContent(MessageContent):
     request_id: MaybeUnset[str] = Unset
     """The `call_id` of the call, or the id of its message."""
     result: MaybeUnset[Any] = Unset
+    """The result, if the call succeeded."""
     error: MaybeUnset[str] = Unset
+    """The reason, if the call failed."""
 
     @classmethod
     def create(

@@ -57,7 +57,9 @@ class OpaqueContent(MessageContent):
     type: str
     """The name it is stored under."""
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The stored fields, unchanged."""
     role: MessageRole = MessageRole.UNSET  # pyright: ignore
+    """The role of the message."""
 
     @property
     def kind(self) -> str:  # pyright: ignore

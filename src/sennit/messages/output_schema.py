@@ -24,7 +24,9 @@ class ModelSchema:
     """A response model or tool schema without its class."""
 
     name: str
+    """The name of the schema, which a capability grants."""
     schema: dict[str, Any]
+    """The JSON schema."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", validate_text(self.name, "schema name"))

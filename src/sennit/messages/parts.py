@@ -53,6 +53,7 @@ class TextPart:
     """A text."""
 
     text: str
+    """The text."""
 
     def __post_init__(self) -> None:
         _set(self, "text", validate_text(self.text, "TextPart.text"))
@@ -63,7 +64,9 @@ class ContextPart:
     """A context that was used, by its URI."""
 
     uri: str
+    """The address of what was retrieved."""
     abstract: str = ""
+    """One line about it."""
 
     def __post_init__(self) -> None:
         _set(self, "uri", validate_text(self.uri, "ContextPart.uri"))
@@ -77,10 +80,15 @@ class ToolPart:
     """A tool call, with its output or error once it has ended."""
 
     name: str
+    """The name of the tool."""
     input: dict[str, Any]
+    """The arguments by name."""
     output: MaybeUnset[Any] = Unset
+    """The result, if there is one."""
     error: MaybeUnset[str | None] = Unset
+    """The reason, if the call failed."""
     tool_id: str | None = None
+    """The id of the call; None for a generated one."""
 
     def __post_init__(self) -> None:
         _set(self, "name", validate_text(self.name, "ToolPart.name"))
@@ -100,7 +108,9 @@ class ImagePart:
     """An image of the user, by its http(s) URL."""
 
     url: str
+    """The address of the image, or the image as a data URL."""
     detail: ImageDetail = "auto"
+    """The resolution a model should use."""
 
     def __post_init__(self) -> None:
         _set(self, "url", check_image_url(self.url))
@@ -128,9 +138,13 @@ class MessageGroup:
     id: str
     """`msg_` and a UUID."""
     role: GroupRole
+    """The role of the group."""
     parts: tuple[Part, ...]
+    """The parts, in order."""
     created_at: datetime
+    """The time of the first message."""
     messages: tuple[Message, ...] = field(default=(), repr=False, compare=False)
+    """The messages that the parts were stored as."""
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> MessageGroup:

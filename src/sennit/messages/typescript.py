@@ -34,8 +34,11 @@ class ToolSchema:
     """The name, description and parameters of a tool, independent of the provider."""
 
     name: str
+    """The name of the tool."""
     description: str
+    """The description that the model reads."""
     parameters: Mapping[str, Any]
+    """The JSON schema of the parameters."""
 
 
 def typescript(schema: Mapping[str, Any], name: str) -> str:

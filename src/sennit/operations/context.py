@@ -29,7 +29,9 @@ class OperationContext:
     """The session and the branch of an operation; its first argument."""
 
     session: SessionCore
+    """The session of the operation."""
     branch: Branch
+    """The branch the operation works on."""
 
     def model(self, imodel: str | Model) -> Model:
         """Return a model by name; raises NotFoundError, or AccessError if it is not granted."""

@@ -31,7 +31,9 @@ class OperationSpec:
     """An operation and its requirements."""
 
     name: str
+    """The name that `conduct` accepts."""
     run: Run
+    """The function that runs the operation."""
     required_resources: frozenset[str] = frozenset()
     """The services it always uses, besides those named in its parameters."""
     required_capabilities: frozenset[str] = frozenset()

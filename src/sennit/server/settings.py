@@ -132,6 +132,7 @@ class ServerSettings:
     host: str = LOOPBACK
     """The address to listen at; any but loopback needs tokens."""
     port: int = PORT
+    """The port; 0 for a free one."""
     models: tuple[Model, ...] = ()
     """The models, the default first; if empty, the embedded model."""
     tools: tuple[Tool, ...] = ()
@@ -147,6 +148,7 @@ class ServerSettings:
     shared_spaces: tuple[str, ...] = ()
     """Tenants whose users read what the tenant shares; a token with "admin" writes it."""
     limits: Limits = field(default_factory=Limits)
+    """The limits of requests, runs and sizes."""
     embedder: Any = None
     """The embedder for semantic search; see `sennit.open`."""
     retention: timedelta | None = None

@@ -60,10 +60,15 @@ class SessionInfo:
     """An entry in a list of sessions."""
 
     id: UUID
+    """The id of the session."""
     key: str | None
+    """The key it was opened with, if it has one."""
     created_at: datetime
+    """When the session was created."""
     updated_at: datetime
+    """When the session last changed."""
     metadata: Mapping[str, Any]
+    """The metadata given when the session was created."""
 
     @property
     def title(self) -> str | None:
@@ -76,7 +81,9 @@ class MessageHit:
     """A message in search results."""
 
     session: UUID
+    """The id of the session."""
     message: UUID
+    """The id of the message."""
     snippet: str
     """The text around the first match."""
     score: float

@@ -19,14 +19,19 @@ class BranchDiff:
     """The common prefix of two branches and the rest of each, without system messages."""
 
     a: Branch
+    """The first branch."""
     b: Branch
+    """The second branch."""
     common: int
     """The number of messages in the common prefix."""
     ancestor: Message | None
     """The last message of the common prefix, if any."""
     since_a: tuple[Message, ...]
+    """The messages of the first branch after the last common one."""
     since_b: tuple[Message, ...]
+    """The messages of the second branch after the last common one."""
     same_system: bool
+    """Whether both branches have the same system message."""
 
     @property
     def sides(self) -> tuple[tuple[Branch, tuple[Message, ...]], ...]:

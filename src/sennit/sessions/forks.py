@@ -26,6 +26,7 @@ class ForkPoint:
     """The source of a fork, and how much of its history the fork shares."""
 
     branch_id: UUID
+    """The branch it was forked from."""
     branch_name: str
     """The current name of the source; if it was removed, its name at the time of the fork."""
     created_at: datetime

@@ -19,9 +19,11 @@ class BranchNode:
     """A branch and the branches forked from it."""
 
     branch: Branch
+    """The branch."""
     forked_at: int | None
     """The number of messages shared with its source; None for a root."""
     children: list[BranchNode] = field(default_factory=list["BranchNode"])
+    """The branches forked from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class BranchTree:
     """All branches of a session; `str()` draws it."""
 
     roots: list[BranchNode]
+    """The branches that were not forked from another one."""
 
     def __iter__(self) -> Iterator[BranchNode]:
         """Iterate over all nodes, parents before children."""

@@ -52,7 +52,9 @@ class ToolCall:
     """A scripted tool call; arguments given as text are sent unchanged."""
 
     name: str
+    """The name of the tool."""
     arguments: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
+    """The arguments by name, or as JSON text."""
     id: str | None = None
     """The call's id; None for a generated, unique one."""
 

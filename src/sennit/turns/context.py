@@ -53,6 +53,7 @@ class ContextItem:
     """An item that a model should know for its answer."""
 
     text: str
+    """The text to add to the prompt."""
     uri: str | None = None
     """The URI of the item."""
 
@@ -67,6 +68,7 @@ class ContextNeed:
     """A request to context providers."""
 
     branch: Branch
+    """The branch that is about to be answered."""
     instruction: Message
     """The newest user message, which is about to be answered."""
     budget: int

@@ -29,6 +29,7 @@ class Event:
     seq: int
     """The sequence number on the branch, counted from 1 over all runs."""
     run_id: UUID
+    """The id of the run."""
 
     def details(self) -> tuple[Any, ...]:
         """Return the stored fields, in order, without the message."""
@@ -52,7 +53,9 @@ class RunStarted(Event):
     kind = "run.started"
     stored = ("model", "resumed")
     model: str
+    """The name of the model."""
     resumed: bool = False
+    """Whether this run continues an earlier one."""
 
     def details(self) -> tuple[Any, ...]:
         return (self.model, True) if self.resumed else (self.model,)
@@ -65,6 +68,7 @@ class TurnStarted(Event):
     kind = "turn.started"
     stored = ("turn",)
     turn: int
+    """The number of the turn in this run, from 1."""
 
     def details(self) -> tuple[Any, ...]:
         return (self.turn,)
@@ -84,6 +88,7 @@ class _MessageIdEvent(Event):
 class _TextEvent(_MessageIdEvent):
     stored = ("text",)
     text: str
+    """The text; of a delta, the increment."""
 
     def details(self) -> tuple[Any, ...]:
         return (self.text,)
@@ -113,6 +118,7 @@ class DraftDropped(_MessageIdEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MessageEvent(Event):
     message: Message
+    """The message, as it is stored."""
 
     @property
     def about(self) -> UUID | None:
@@ -199,7 +205,9 @@ class ApprovalDecided(_MessageEvent):
     kind = "approval.decided"
     stored = ("approved", "reason", "starts")
     approved: bool
+    """Whether the call was approved."""
     reason: str = ""
+    """The reason given for a denial."""
     starts: int = 0
     """The number of starts of the call so far, on any branch."""
 
@@ -257,6 +265,7 @@ class ContextAdded(_MessageIdEvent):
 
     kind = "context.added"
     items: tuple[Injection, ...]
+    """What was added to the prompt, in order."""
 
     def details(self) -> tuple[Any, ...]:
         return ([(item.source, item.uri, item.tokens) for item in self.items],)
@@ -272,6 +281,7 @@ class WarningIssued(Event):
 
     kind = "warning.issued"
     notice: Notice
+    """The warning."""
 
     def details(self) -> tuple[Any, ...]:
         return (self.notice.severity, self.notice.code, self.notice.text)
@@ -287,6 +297,7 @@ class RunEnded(Event):
 
     kind = "run.ended"
     result: Return
+    """The result of the run."""
 
     def details(self) -> tuple[Any, ...]:
         result = self.result

@@ -26,6 +26,7 @@ class Refusal:
     """Returned by a policy to refuse; the run ends with an error that gives the reason."""
 
     reason: str
+    """Why the request or reply was refused."""
 
 
 class Policy:

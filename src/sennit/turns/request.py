@@ -46,11 +46,15 @@ class Request:
     """
 
     branch: Branch
+    """The branch the run reads and appends to."""
     model: Model
+    """The model that answers."""
     model_name: str
     """The name of the model in the branch's grants."""
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """The tools that the model may call, by name."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Parameters of the model, such as temperature."""
     policies: tuple[Any, ...] = ()
     """Policies that every request and reply passes; see Policy."""
     contexts: tuple[Any, ...] = ()

@@ -45,6 +45,7 @@ class Notice:
     """A notice about a run."""
 
     severity: Severity
+    """How serious it is: "info", "warning" or "error"."""
     code: str
     """A code for programs, such as "max_tool_passes"."""
     text: str
@@ -76,6 +77,7 @@ class Metrics:
     """The usage of a run."""
 
     usage: Usage = NO_USAGE
+    """The tokens of all model calls together."""
     turns: int = 0
     """The number of model calls."""
     tool_calls: int = 0
@@ -93,6 +95,7 @@ class Body:
     """The messages of a run."""
 
     interactions: tuple[Message, ...] = ()
+    """The messages that the run added, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +111,13 @@ class Return(Generic[_T_co]):
     stop_reason: StopReason | None = None
     """Why the run ended; None for other items of a stream."""
     body: Body = Body()
+    """The messages of the run."""
     notices: tuple[Notice, ...] = ()
+    """Warnings and errors, in order."""
     metrics: Metrics = Metrics()
+    """Model calls, tool calls, tokens and time."""
     run_id: UUID | None = None
+    """The id of the run; None if it could not start."""
     seq: int = 0
     """The sequence number of its event."""
     is_delta: bool = False

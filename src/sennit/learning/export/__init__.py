@@ -47,7 +47,9 @@ class ExportOptions:
     """Options of an export."""
 
     format: str = "openai"
+    """The name of the format; see FORMATS."""
     keep: Filter = field(default_factory=Filter)
+    """The filter that examples must pass."""
     split: Mapping[str, float] | None = None
     """Shares by name, such as {"train": 0.9, "test": 0.1}; each name gets a file of its own."""
     redact: Redact | None = None
@@ -81,7 +83,9 @@ class ExportResult:
     files: Mapping[str, Path]
     """The files by split name; "all" without a split."""
     rows: Mapping[str, int]
+    """The number of rows by split name."""
     sessions: int
+    """The number of sessions that were read."""
     left_out: Mapping[str, int]
     """The number of conversations, answers, pairs and examples in no file, by reason."""
 

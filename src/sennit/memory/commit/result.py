@@ -67,10 +67,15 @@ class CommitStatus:
     """A commit with its session, branch, result and decisions."""
 
     id: UUID
+    """The id of the commit."""
     session: UUID
+    """The id of the session."""
     branch: UUID
+    """The id of the branch."""
     created_at: datetime
+    """When the commit began."""
     result: CommitResult
+    """The result so far, as `commit` returns it."""
     decisions: tuple[dict[str, Any], ...]
     """As in `memory_diff.json`: did, category, uri, version, reason."""
 

@@ -79,11 +79,15 @@ class Prompts:
     """Prompts for extraction; replace one with `dataclasses.replace`."""
 
     extract: str
+    """The prompt that asks for memories."""
     examples: tuple[tuple[str, str], ...] = ()
     """Conversations with the expected answers, sent as earlier turns."""
     decide: str
+    """The prompt that compares them with known ones."""
     summarize: str
+    """The prompt that asks for a summary."""
     plan: str
+    """The prompt that asks for search queries."""
     tokens: int = 12_000
     """The approximate token limit of one prompt; less if the model's context window is smaller."""
 

@@ -40,8 +40,11 @@ class FolderImport:
     """The numbers of imported files."""
 
     created: int
+    """The number of new files."""
     updated: int
+    """The number of files that got a new version."""
     unchanged: int
+    """The number of files that were the same."""
     skipped: int
     """Files of sessions, which are read-only, and of a shared space that is not open here."""
 

@@ -17,15 +17,21 @@ class FileEntry:
     """A file or folder of the virtual file system."""
 
     uri: str
+    """The address."""
     name: str
+    """The last part of the address."""
     is_folder: bool
+    """Whether it is a folder."""
     size: int = 0
     """In bytes; 0 for a folder."""
     created_at: datetime | None = None
+    """When it was created, if that is known."""
     updated_at: datetime | None = None
+    """When it last changed, if that is known."""
     category: str | None = None
     """The category of a memory; None for any other file."""
     abstract: str = ""
+    """One line about its contents."""
     version: int = 0
     """The number of versions it has had; 0 for a view."""
     active_count: int = 0

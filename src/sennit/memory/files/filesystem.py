@@ -42,9 +42,11 @@ class GrepMatch:
     """A line that `grep` found."""
 
     uri: str
+    """The file."""
     number: int
     """The line number, from 1."""
     line: str
+    """The line that matches."""
 
 
 class FileSystem:

@@ -40,11 +40,15 @@ class QuotedMessage:
     session: str
     """The session's key, or its id if it has none."""
     message: UUID
+    """The id of the message."""
     role: str
+    """The role of its sender."""
     speaker: str
     """The name of the speaker; "" if only a role or id is known."""
     text: str
+    """Its text."""
     said_at: datetime
+    """The time of the message."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""

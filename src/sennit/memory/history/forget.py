@@ -67,6 +67,7 @@ class ForgetResult:
     """The numbers of erased items."""
 
     sessions: int
+    """The number of sessions that were erased."""
     files: int
     """Files that were removed or have lost versions."""
 

@@ -28,7 +28,9 @@ class EvidenceSource:
     """A message that a memory came from."""
 
     session: UUID
+    """The id of the session."""
     message: UUID
+    """The id of the message."""
 
     def to_dict(self) -> dict[str, str]:
         """Return plain data."""
@@ -40,20 +42,28 @@ class MemoryRecord:
     """A memory, now or at an earlier time."""
 
     uri: str
+    """The address of its file."""
     category: str | None
     """None for a file that is not a memory."""
     text: str
+    """The text of this version."""
     version: int
+    """The number of the version, from 1."""
     did: str
     """The kind of change: created, updated, merged, confirmed, superseded (known only after a newer
     statement), written, imported or restored."""
     learnt_at: datetime
+    """When it was stored."""
     valid_from: datetime
+    """Since when it has been true."""
     valid_to: datetime | None
     """When it ceased to hold or was replaced by another version; None while it holds."""
     evidence: tuple[EvidenceSource, ...]
+    """The messages it was extracted from."""
     commit_id: UUID | None
+    """The commit that wrote it; None if a person or program did."""
     active_count: int
+    """How often it was used."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -64,10 +64,13 @@ class ContextPiece:
     """A piece of a prompt with its approximate number of tokens."""
 
     kind: Kind
+    """The kind of piece, such as a memory, a summary or a message."""
     text: str
+    """The text as it is sent."""
     uri: str | None
     """Its URI; None for a current message."""
     tokens: int
+    """The number of tokens, estimated."""
     message: Message | None = None
     """The current message, if it is one."""
     source: EvidenceSource | None = None
@@ -82,7 +85,9 @@ class Context:
     """The context that fits the budget, in the order of the prompt."""
 
     pieces: tuple[ContextPiece, ...]
+    """What goes into the prompt, in order."""
     budget_tokens: int
+    """The token limit it was built for."""
 
     @property
     def tokens(self) -> int:

@@ -60,6 +60,7 @@ class TypedQuery:
     """One query."""
 
     text: str
+    """The text to search for."""
     category: str | None = None
     """The category to search; None for everything."""
 
@@ -69,7 +70,9 @@ class SearchResult:
     """The queries that were run, and their results, best first."""
 
     queries: tuple[TypedQuery, ...]
+    """The queries that were searched for."""
     matches: list[Match]
+    """The matches of all queries, best first."""
 
 
 def plan_by_rules(question: str, history: Sequence[str] = ()) -> list[TypedQuery]:

@@ -49,7 +49,9 @@ class McpScope:
     """The client and scopes that a caller's tools work with."""
 
     client: Client
+    """The client whose sessions and memories are served."""
     scopes: frozenset[Scope]
+    """What the tools may do: "read", "write", "run", "admin"."""
     model: Model | None = None
     """The model of continue_session; None if there is none."""
     runs: ActiveRuns = field(default_factory=ActiveRuns)

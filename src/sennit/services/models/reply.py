@@ -56,6 +56,7 @@ class TextDelta:
     """An increment of the reply's text."""
 
     text: str
+    """The increment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ class Finished:
     """The end of a stream; exactly one, and the last."""
 
     reason: FinishReason
+    """Why the model stopped."""
     usage: Usage = Usage()
+    """The tokens of the call."""
     model: str = ""
     """The provider's name for the model that replied."""
 
@@ -108,8 +111,11 @@ class ReplyCall:
     """A tool call of a reply. The arguments are as the model wrote them, valid JSON or not."""
 
     id: str
+    """The id of the call."""
     name: str
+    """The name of the tool."""
     arguments: str
+    """The arguments as JSON text."""
 
 
 Item: TypeAlias = ReplyText | ReplyReasoning | ReplyCall
@@ -120,9 +126,13 @@ class Reply:
     """The reply to one request, with its items in order of arrival."""
 
     items: tuple[Item, ...]
+    """The texts, tool calls and reasoning of the reply, in order."""
     finish: FinishReason = "stop"
+    """Why the model stopped."""
     usage: Usage = Usage()
+    """The tokens of the call."""
     model: str = ""
+    """The name of the model that answered."""
 
     @property
     def text(self) -> str:

@@ -28,6 +28,7 @@ class UsageRecord:
     answered_by: str
     """The provider's name for the model."""
     usage: Usage
+    """The tokens of the call."""
     seconds: float
     """The duration of the call, including delays and retries."""
     at: datetime

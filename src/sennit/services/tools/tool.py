@@ -95,9 +95,13 @@ class ToolChanges(TypedDict, total=False):
     """The fields of ToolOptions, by name."""
 
     timeout: float | None
+    """Seconds after which a call fails; None for no limit."""
     needs_approval: bool
+    """Whether a person must approve each call."""
     replay: Replay
+    """What happens to a call that a crash interrupted."""
     max_result_bytes: int
+    """The maximum size of a result."""
 
 
 class Tool:

@@ -89,7 +89,9 @@ class ModelEndpoint:
     kind: str
     """The provider's name in pydantic-ai."""
     model: str
+    """The name of the model at the provider."""
     base_url: str | None = None
+    """The URL of the API; None for the provider's own."""
     fetch_images: bool = False
     """Whether image URLs may be fetched on this machine if the provider does not fetch them."""
 
