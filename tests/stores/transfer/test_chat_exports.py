@@ -416,6 +416,28 @@ def test_lines_that_begin_alike_are_branches_and_their_order_does_not_matter(
     assert (again.new_sessions, again.new_branches, again.new_messages) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("store", ["recurring.db", ":memory:"])
+def test_a_session_that_recurs_far_apart_in_a_file_is_one(tmp_path: Path, store: str) -> None:
+    lines = [
+        line(
+            {"role": "user", "content": f"Question {number}"},
+            {"role": "assistant", "content": answer},
+        )
+        for answer in ("first", "second", "first")
+        for number in range(40)
+    ]
+    path = saved(tmp_path, "\n".join(lines), "a.jsonl")
+    address = store if store == ":memory:" else tmp_path / store
+    with sennit.open(address) as client:
+        result = client.import_(path)
+        assert (result.sessions, result.new_sessions, result.new_branches) == (120, 40, 80)
+        assert (result.new_messages, result.problems) == (120, ())
+        for info in client.sessions():
+            session = client.session(info.id)
+            assert texts(session)[1:] == ["first"]
+            assert texts(session, "main_fork_1")[1:] == ["second"]
+
+
 # llm's logs.db, in the schema of its versions before 0.32 and since
 
 OLD_SCHEMA = """

@@ -5,8 +5,8 @@ the id of its node and its content. So an import can be repeated: what is stored
 conversation that has grown extends its branch, and one that was changed gets a branch with the
 changed messages, which shares what is unchanged. Nothing stored is replaced or removed.
 
-A conversation is written in one transaction. One that cannot be read is skipped, and reported with
-its position and the reason; the others are imported.
+Conversations are written in batches, each with one sync to disk. One that cannot be read is
+skipped, and reported with its position and the reason; the others are imported.
 """
 
 from __future__ import annotations
@@ -77,6 +77,9 @@ _IMPORTED = "imported"
 """The metadata key of imported sessions and branches; its value names the format."""
 _MAX_PROBLEMS = 100
 _MAX_CACHED_SESSIONS = 16
+_BATCH_WRITES = 100
+_BATCH_BYTES = 8 << 20
+_SKIPPED_ERRORS = (ValidationError, ExistsError, NotFoundError, ConflictError)
 _SENDERS = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant"}
 _CONVERTERS: dict[str, Callable[[dict[str, Any]], Chat]] = {
     "chatgpt": chatgpt.chat_of,
@@ -180,6 +183,21 @@ class _Stored:
     forks: int = 0
 
 
+class _PendingWrite(NamedTuple):
+    """A conversation to write with the current batch."""
+
+    position: str
+    write: Write
+
+    @property
+    def messages(self) -> list[MessageRecord]:
+        """The new messages."""
+        changes = self.write.changes
+        return [
+            one for change in changes if isinstance(change, AddMessages) for one in change.messages
+        ]
+
+
 class _Importer:
     """Writes conversations of one file, and counts."""
 
@@ -190,6 +208,8 @@ class _Importer:
         self._seen = self._new_sessions = self._new_branches = self._new_messages = 0
         self._skipped = 0
         self._problems: list[str] = []
+        self._batch: list[_PendingWrite] = []
+        self._batch_bytes = 0
 
     @property
     def first_problem(self) -> str:
@@ -197,7 +217,8 @@ class _Importer:
         return self._problems[0] if self._problems else ""
 
     def summary(self, format: str) -> ImportSummary:
-        """Return the result."""
+        """Write what is pending, and return the result."""
+        self._flush()
         return ImportSummary(
             sessions=self._seen,
             new_sessions=self._new_sessions,
@@ -230,13 +251,17 @@ class _Importer:
         """Import a conversation, or note why it was skipped."""
         try:
             chat = load()
-            self._write(chat, format if isinstance(format, str) else format())
-        except (ValidationError, ExistsError, NotFoundError, ConflictError) as error:
-            self._skipped += 1
-            if len(self._problems) < _MAX_PROBLEMS:
-                self._problems.append(f"{position}: {error}")
+            self._plan(position, chat, format if isinstance(format, str) else format())
+        except _SKIPPED_ERRORS as error:
+            self._skip(position, error)
 
-    def _write(self, chat: Chat, format: str) -> None:
+    def _skip(self, position: str, error: SennitError) -> None:
+        self._skipped += 1
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(f"{position}: {error}")
+
+    def _plan(self, position: str, chat: Chat, format: str) -> None:
+        """Add the changes that a conversation makes to the batch."""
         key = session_key(f"{format}-{_identifier(chat.id)}")
         stored = self._stored(session_id(self._owner, key))
         try:
@@ -245,26 +270,42 @@ class _Importer:
             if not plan.has_messages:
                 return
             create = _new_session(stored.id, key, chat.title, format, plan.created)
-            create = create if stored.is_new else None
-            if changes or create is not None:
-                write = Write(self._owner, stored.id, tuple(changes), create)
-                (result,) = self._store.write_many([write])
-                if isinstance(result, SennitError):
-                    raise result
         except BaseException:
-            self._sessions.pop(stored.id, None)  # it may contain what was not written
+            self._sessions.pop(stored.id, None)  # it contains what will not be written
             raise
-        self._seen += 1
-        self._new_sessions += stored.is_new
-        self._new_branches += sum(isinstance(change, AddBranch) for change in changes)
-        self._new_messages += sum(
-            len(change.messages) for change in changes if isinstance(change, AddMessages)
-        )
+        if not changes:
+            self._seen += 1
+            return
+        new = create if stored.is_new else None
+        pending = _PendingWrite(position, Write(self._owner, stored.id, tuple(changes), new))
         stored.is_new = False
+        self._batch.append(pending)
+        self._batch_bytes += sum(len(message.body) for message in pending.messages)
+        if len(self._batch) >= _BATCH_WRITES or self._batch_bytes >= _BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write the batch; raises the error of a store that fails."""
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        results = self._store.write_many([pending.write for pending in batch]) if batch else []
+        for pending, result in zip(batch, results, strict=True):
+            if isinstance(result, SennitError):
+                self._sessions.pop(pending.write.session, None)
+                if not isinstance(result, _SKIPPED_ERRORS):
+                    raise result
+                self._skip(pending.position, result)
+                continue
+            self._seen += 1
+            self._new_sessions += pending.write.create is not None
+            self._new_messages += len(pending.messages)
+            changes = pending.write.changes
+            self._new_branches += sum(isinstance(change, AddBranch) for change in changes)
 
     def _stored(self, uid: UUID) -> _Stored:
         """Return the stored tree of a session."""
         if uid not in self._sessions:
+            if any(pending.write.session == uid for pending in self._batch):
+                self._flush()
             is_new = self._store.find_session(self._owner, uid) is None
             self._sessions[uid] = _Stored(uid, is_new=True) if is_new else self._load(uid)
             if len(self._sessions) > _MAX_CACHED_SESSIONS:
