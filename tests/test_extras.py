@@ -207,6 +207,11 @@ def test_every_command_on_a_postgresql_store_names_the_extra(tmp_path: Path) -> 
     assert {name: end for name, end in commands.items() if end[0] != 2 or told not in end[1]} == {}
 
 
-def test_ctrl_c_while_the_program_is_loaded_is_quiet(tmp_path: Path) -> None:
-    done = without({"SIGINT:prompt_toolkit"}, "-m", "sennit", "ls", folder=tmp_path)
+@pytest.mark.parametrize(
+    ("package", "command"), [("prompt_toolkit", "ls"), ("rich", "ls"), ("wcwidth", "chat")]
+)
+def test_ctrl_c_while_the_program_is_loaded_is_quiet(
+    tmp_path: Path, package: str, command: str
+) -> None:
+    done = without({f"SIGINT:{package}"}, "-m", "sennit", command, folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")

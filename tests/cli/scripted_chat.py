@@ -23,8 +23,8 @@ from typing import Any
 
 import sennit
 from sennit import Tool
-from sennit.cli.chat import start
 from sennit.cli.chat.conversation import ChatOptions
+from sennit.cli.chat.run import run
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall, faults
@@ -105,4 +105,4 @@ if __name__ == "__main__":
         tool = Tool(note, needs_approval=not given.yes, replay=given.replay)
         tools = () if given.no_tools else (tool,)
         partner = ChatOptions(model=model, tools=tools, use_memory=not given.no_memory)
-        sys.exit(start(client, partner, name=given.session, commit=given.commit))
+        sys.exit(run(client, partner, name=given.session, commit=given.commit))

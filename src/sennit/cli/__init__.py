@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from io import TextIOWrapper
 
 from sennit.errors import MissingExtraError
@@ -25,7 +26,9 @@ _STARTING = "Starting…"
 def main() -> None:
     """Run the program `sennit`."""
     try:
-        with _quiet_interrupts(), _sign_of_life():
+        with quiet_interrupts(), sign_of_life():
+            if find_spec("prompt_toolkit") is None:  # imported later, by the chat
+                raise ModuleNotFoundError(name="prompt_toolkit")
             from sennit.cli.app import app
     except ImportError as error:
         if (error.name or _PACKAGE).partition(".")[0] == _PACKAGE:
@@ -47,7 +50,7 @@ def _open_closed_streams() -> None:
 
 
 @contextmanager
-def _quiet_interrupts() -> Generator[None]:
+def quiet_interrupts() -> Generator[None]:
     """Exit without a traceback if Ctrl-C is pressed during the imports."""
     previous = signal.getsignal(signal.SIGINT)
     if previous is not signal.default_int_handler:  # the parent process ignores it
@@ -61,9 +64,9 @@ def _quiet_interrupts() -> Generator[None]:
 
 
 @contextmanager
-def _sign_of_life() -> Generator[None]:
-    """Show that a chat is starting while its packages are imported."""
-    if sys.argv[1:2] != ["chat"] or sys.stderr is None or not sys.stderr.isatty():
+def sign_of_life() -> Generator[None]:
+    """Show that a chat or a server is starting while its packages are imported."""
+    if sys.argv[1:2] not in (["chat"], ["serve"]) or sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     sys.stderr.write(_STARTING)

@@ -23,7 +23,7 @@ from sennit.cli.targets import (
     find_session,
     open_store,
 )
-from sennit.cli.text import clean, emit, message_text, note, one_line, pluralize
+from sennit.cli.text import clean, emit, message_text, note, one_line, pluralize, progress_bar
 from sennit.errors import NotFoundError, SennitError, ValidationError, short_repr
 from sennit.learning.labels import Label
 from sennit.messages.content import AssistantResponseContent
@@ -146,7 +146,11 @@ def score(
         if (where := metric.rpartition(":")[0]) != "":
             note(f"Running the code in {where}.")
         judge = load_function(metric, "metric")
-        results = [_score_session(name, session, judge, by) for name, session in chosen]
+        results: list[dict[str, Any]] = []
+        with progress_bar("sessions") as progress:
+            for name, session in chosen:
+                results.append(_score_session(name, session, judge, by))
+                progress(len(results), len(sessions) if sessions else None)
     emit(as_json, results, map(_score_line, results))
 
 

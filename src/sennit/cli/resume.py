@@ -9,15 +9,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sennit.api.session import Session
-from sennit.cli.chat import pipe
-from sennit.cli.chat.conversation import ChatSession
-from sennit.cli.chat.interrupted import tool_call
-from sennit.cli.chat.options import ModelArgument, chat_options
 from sennit.cli.targets import (
     AskOption,
     BaseUrlOption,
@@ -25,6 +20,7 @@ from sennit.cli.targets import (
     JsonOption,
     McpOption,
     MemoryOption,
+    ModelArgument,
     SessionArgument,
     StoreOption,
     ToolOption,
@@ -34,10 +30,11 @@ from sennit.cli.targets import (
 )
 from sennit.cli.text import emit, full_call_text, note, suggestion
 from sennit.errors import NotFoundError, ValidationError
-from sennit.messages.content import ActionRequestContent
-from sennit.sessions.branch import Branch
-from sennit.turns.tools.approval import decide
-from sennit.turns.tools.pending_calls import call_id_of, pending_approvals
+
+if TYPE_CHECKING:
+    from sennit.api.session import Session
+    from sennit.messages.content import ActionRequestContent
+    from sennit.sessions.branch import Branch
 
 _ALL = "all"
 CallArgument = Annotated[
@@ -99,6 +96,10 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Continue an answer that was interrupted, or whose tool calls are decided."""
+    from sennit.cli.chat import pipe
+    from sennit.cli.chat.conversation import ChatSession
+    from sennit.cli.chat.options import chat_options
+
     options = chat_options(model, base_url=base_url, tool=tool, mcp=mcp, ask=ask, use_memory=memory)
     with open_store(store) as client:
         chat = ChatSession(find_session(client, name), options, branch)
@@ -131,10 +132,15 @@ def _find_calls(
 
 
 def _waiting_calls(branch: Branch) -> dict[str, ActionRequestContent]:
+    from sennit.cli.chat.interrupted import tool_call
+    from sennit.turns.tools.pending_calls import call_id_of, pending_approvals
+
     return {call_id_of(message): tool_call(message) for message in pending_approvals(branch)}
 
 
 def _decide(branch: Branch, calls: dict[str, Any], *, approved: bool, reason: str = "") -> None:
+    from sennit.turns.tools.approval import decide
+
     async def decide_all() -> None:
         for call in calls:
             await decide(branch, call, approved=approved, reason=reason)

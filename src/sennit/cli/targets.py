@@ -11,20 +11,21 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from os.path import exists
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from sennit import settings
-from sennit.api.client import Client
-from sennit.api.open import open as open_client
-from sennit.api.session import Session
 from sennit.api.store_url import file_at
 from sennit.cli.text import pluralize, suggestion
 from sennit.errors import NotFoundError, OutOfRangeError, SennitError, short_repr
 from sennit.paths import local_path
-from sennit.sessions.branch import Branch
+
+if TYPE_CHECKING:
+    from sennit.api.client import Client
+    from sennit.api.session import Session
+    from sennit.sessions.branch import Branch
 
 _MAX_SUGGESTIONS = 50
 _MAX_NUMBER_DIGITS = 9
@@ -53,6 +54,12 @@ AtOption = Annotated[
     typer.Option(parser=parse_time, metavar="TIME", help="What was valid at this time."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ModelArgument = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL", help="local, local:FILE.gguf, or provider:model such as openai:gpt-5."
+    ),
+]
 BaseUrlOption = Annotated[
     str | None, typer.Option(metavar="URL", help="Base URL of an API-compatible server.")
 ]
@@ -86,6 +93,8 @@ SessionsArgument = Annotated[
 
 def open_store(store: str | None) -> Client:
     """Return a client for an existing store; raise NotFoundError rather than create a file."""
+    from sennit.api.open import open as open_client
+
     address = settings.default_url() if store is None else store
     if is_missing(address):
         raise NotFoundError(f"There is no store at {address!r} yet; sennit chat creates one.")

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from sennit.api.local_models import check_model
 from sennit.cli.chat.conversation import ChatOptions
 from sennit.cli.load import load_tools, mcp_servers
 from sennit.services.models.imodel import iModel
-
-ModelArgument = Annotated[
-    str,
-    typer.Option(
-        metavar="MODEL", help="local, local:FILE.gguf, or provider:model such as openai:gpt-5."
-    ),
-]
 
 
 def chat_options(
