@@ -597,7 +597,7 @@ def test_a_bad_conversation_is_named_and_the_rest_is_imported(
 
 
 RAW = {
-    "deep nesting": ('{"mapping": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
+    "deep nesting": ('{"mapping": ' + "[" * 200_000 + "]" * 200_000 + "}", "nested too deeply"),
     "deep part": ('{"messages": [{"role": ' + "[" * 200 + "]" * 200 + "}]}", "one of"),
     "lone surrogate": ('{"mapping": {"a": "\\ud800"}}', "Invalid JSON"),
     "no value": ('{"mapping": }', "Invalid JSON"),
