@@ -20,6 +20,7 @@ import pytest
 import sennit
 from sennit import (
     IPU,
+    ActionResponseContent,
     Branch,
     Client,
     ConversationSession,
@@ -29,9 +30,13 @@ from sennit import (
     UsageError,
     iModel,
 )
+from sennit.blocking import run_blocking
+from sennit.services import MCPServer
+from sennit.testing import ScriptedModel, ToolCall
 from tests.services import wire_server
 from tests.services.wire_server import STALL, WireServer
 
+MCP_PROGRAM = Path(__file__).parent / "services/tools/mcp_server.py"
 NAMES_OF_DOCUMENTS = {
     *{"request", "conduct", "invoke", "execute", "queue", "exec", "execute_special_turn"},
 }
@@ -54,6 +59,21 @@ def test_twenty_calls_in_a_row_share_one_connection(server: WireServer) -> None:
     conversation = sennit.conversation(model=model(server))
     assert [conversation.say(f"{n}?").text for n in range(20)] == ["Hello."] * 20
     assert (len(server.asked), server.connections) == (20, 1)
+
+
+def test_an_mcp_server_stays_connected_between_calls() -> None:
+    server = MCPServer([sys.executable, str(MCP_PROGRAM), "stdio"])
+    calls = [[[ToolCall("add", {"a": n}, f"c{n}")], f"{n}."] for n in range(3)]
+    run_blocking(server.__aenter__(), "await")
+    try:
+        talker = ScriptedModel([reply for pair in calls for reply in pair], name="talker")
+        tools = [tool for tool in server.tools if tool.name == "add"]
+        conversation = sennit.conversation(model=talker, tools=tools)
+        results = [conversation.say(f"{n}?").body.interactions[2].content for n in range(3)]
+    finally:
+        run_blocking(server.aclose(), "await")
+    values = [one.result for one in results if isinstance(one, ActionResponseContent)]
+    assert values == [{"result": n + 2} for n in range(3)]
 
 
 def test_a_stream_and_a_call_share_one_connection(server: WireServer) -> None:
