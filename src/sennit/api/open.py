@@ -69,8 +69,8 @@ def open(
 
 
 def conversation(
-    *,
     model: str | Model,
+    *,
     tools: Iterable[Any] = (),
     system: str | Message | None = None,
     observers: Iterable[Any] = (),

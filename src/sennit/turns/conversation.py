@@ -16,6 +16,7 @@ from sennit.blocking import run_blocking
 from sennit.containers.element import Ref
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
 from sennit.messages.content import (
+    ActionRequestContent,
     InstructionContent,
     MessageRole,
 )
@@ -41,7 +42,12 @@ from sennit.turns.special.run import run_special_turn
 from sennit.turns.stream import RunStream, as_event, as_return
 from sennit.turns.subscription import Subscription
 from sennit.turns.tools.approval import decide
-from sennit.turns.tools.pending_calls import messages_from_end, pending_approvals, pending_call
+from sennit.turns.tools.pending_calls import (
+    call_id_of,
+    messages_from_end,
+    pending_approvals,
+    pending_call,
+)
 
 _T = TypeVar("_T")
 
@@ -569,29 +575,35 @@ class ConversationSession:
 
     apending_approvals = async_method(pending_approvals)
 
-    def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
-        """Approve a waiting tool call; the run continues as soon as no call waits any more."""
-        return run_blocking(self.aapprove(call_id, resume=resume), "await aapprove()")
+    def approve(self, call: str | Message, *, resume: bool = True) -> Return | None:
+        """Approve a waiting tool call, one of `pending_approvals()` or its id.
 
-    async def aapprove(self, call_id: str, *, resume: bool = True) -> Return | None:
+        The run continues as soon as no call waits any more; its result is returned then, and None
+        before.
+        """
+        return run_blocking(self.aapprove(call, resume=resume), "await aapprove()")
+
+    async def aapprove(self, call: str | Message, *, resume: bool = True) -> Return | None:
         """`approve` for async callers."""
-        return await self._decide(call_id, True, "", resume)
+        return await self._decide(call, True, "", resume)
 
-    def deny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
+    def deny(self, call: str | Message, message: str = "", *, resume: bool = True) -> Return | None:
         """Deny a waiting tool call, with a reason for the model; the run continues as after
         `approve`.
         """
-        return run_blocking(self.adeny(call_id, message, resume=resume), "await adeny()")
+        return run_blocking(self.adeny(call, message, resume=resume), "await adeny()")
 
-    async def adeny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
+    async def adeny(
+        self, call: str | Message, message: str = "", *, resume: bool = True
+    ) -> Return | None:
         """`deny` for async callers."""
-        return await self._decide(call_id, False, message, resume)
+        return await self._decide(call, False, message, resume)
 
     async def _decide(
-        self, call_id: str, approved: bool, reason: str, resume: bool
+        self, call: str | Message, approved: bool, reason: str, resume: bool
     ) -> Return | None:
         branch = self._request.branch
-        all_decided = await decide(branch, call_id, approved=approved, reason=reason)
+        all_decided = await decide(branch, _call_id(call), approved=approved, reason=reason)
         return await self.aresume() if all_decided and resume else None
 
     def history(self, after: int = 0) -> list[AnyEvent]:
@@ -645,6 +657,16 @@ def _recorded_options(notes: dict[str, Any]) -> SessionOptions:
 
 def _ignore_events(_events: list[AnyEvent]) -> None:
     """Ignore all events."""
+
+
+def _call_id(call: str | Message) -> str:
+    if isinstance(call, str):
+        return call
+    if not isinstance(call, Message) or not isinstance(call.content, ActionRequestContent):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(
+            f"A tool call is one of pending_approvals(), or its id, got {short_repr(call)}."
+        )
+    return call_id_of(call)
 
 
 def _collect_warnings(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:

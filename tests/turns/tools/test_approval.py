@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import ConflictError, InvalidTypeError, NotFoundError, Return, Tool, ValidationError
+from sennit import (
+    ConflictError,
+    InstructionContent,
+    InvalidTypeError,
+    Message,
+    NotFoundError,
+    Return,
+    Tool,
+    ValidationError,
+)
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
@@ -37,6 +46,21 @@ def test_a_call_that_needs_approval_suspends_the_run() -> None:
     assert (result.stop_reason, result.success, done) == ("suspended", False, [])
     assert talk.said == ["user Go.", "call delete"]
     result.raise_for_error()  # waiting is no error
+
+
+def test_a_decision_takes_the_message_of_a_waiting_call() -> None:
+    tool, done = careful()
+    talk = Talk([ASK, ToolCall("delete", {"name": "b.txt"})], "Done.", tools=[tool])
+    talk.run()
+    chat = talk.conversation()
+    first, second = chat.pending_approvals()
+    assert chat.deny(first, "Keep it.") is None
+    result = chat.approve(second)
+    assert result is not None
+    assert (result.stop_reason, done) == ("stable", ["b.txt"])
+    for wrong in (Message(InstructionContent("Go.")), 7):
+        with pytest.raises(InvalidTypeError, match=r"A tool call is one of pending_approvals\(\)"):
+            chat.approve(wrong)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_approved_call_is_run_and_the_run_goes_on() -> None:
