@@ -1,4 +1,10 @@
-"""A LangChain chat history on a branch (`pip install 'sennit[langchain]'`)."""
+"""A LangChain chat history on a branch (`pip install 'sennit[langchain]'`).
+
+Prints
+
+    2 3
+    ['The bowline.']
+"""
 
 from langchain_core.messages import AIMessage, HumanMessage
 

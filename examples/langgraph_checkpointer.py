@@ -1,4 +1,9 @@
-"""A LangGraph checkpointer on a Sennit store (`pip install 'sennit[langgraph]' langgraph`)."""
+"""A LangGraph checkpointer on a Sennit store (`pip install 'sennit[langgraph]' langgraph`).
+
+Prints
+
+    You have said 2 things.
+"""
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph

@@ -1,4 +1,11 @@
-"""An OpenAI Agents SDK session on a branch (`pip install 'sennit[openai-agents]'`)."""
+"""An OpenAI Agents SDK session on a branch (`pip install 'sennit[openai-agents]'`).
+
+Prints
+
+    2
+    main (2 messages)
+    └─ other (2 messages, forked after 1)
+"""
 
 import asyncio
 
@@ -13,7 +20,7 @@ async def main() -> None:
         await session.add_items([{"role": "assistant", "content": "The bowline."}])
         other = await session.fork("other", at=0)
         await other.add_items([{"role": "assistant", "content": "The sheet bend."}])
-        print(await other.get_items())
+        print(len(await other.get_items()))
         print(client.session("knots").tree())
 
 

@@ -1,4 +1,12 @@
-"""Durable Pydantic AI conversations with forks (`pip install 'sennit[pydantic-ai]'`)."""
+"""Durable Pydantic AI conversations with forks (`pip install 'sennit[pydantic-ai]'`).
+
+Prints
+
+    ['other', 'knots']
+    pydantic-ai log (7 messages)
+    knots (2 messages)
+    └─ other (4 messages, forked after 2)
+"""
 
 import asyncio
 
