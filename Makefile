@@ -127,7 +127,7 @@ bench-export: setup ## Export a million messages as training data (several minut
 
 .PHONY: bench-peers
 bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Compare with other session stores and turn loops
-	@missed=0; for part in benchmarks.peers benchmarks.peers.learning; \
+	@missed=0; for part in benchmarks.peers benchmarks.peers.learning benchmarks.peers.programs; \
 		do $(BIN)/python -m $$part || missed=1; done; exit $$missed
 
 # A virtual environment per peer, from the versions pinned beside its worker.

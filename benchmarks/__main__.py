@@ -17,6 +17,7 @@ from benchmarks import (
     postgres,
     server,
     services,
+    startup,
     stores,
     turns,
 )
@@ -41,6 +42,7 @@ def main() -> int:
         server,
         memory,
         completions,
+        startup,
     )
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)
