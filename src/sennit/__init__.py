@@ -207,38 +207,39 @@ __all__ = [
     "to_model_messages",
 ]
 
-# Imported on first access, because they are slow to import and often not needed.
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "api.client": "Client",
-        "messages.parts": "ContextPart ImagePart MessageGroup TextPart ToolPart",
-        "messages.prompt.plain_chat": "prepare_messages_for_chat",
-        "messages.prompt.tool_chat": "to_model_messages",
-        "operations.context": "OperationContext",
-        "operations.ipu": "IPU",
-        "operations.operation": "Operation",
-        "operations.registry": "OperationRegistry",
-        "services.models.imodel": "iModel",
-        "services.registry": "ServiceRegistry",
-        "services.tools.backend": "ToolContext",
-        "services.tools.tool": "Tool",
-        "turns.context": "ContextItem ContextNeed ContextProvider",
-        "turns.conversation": "ConversationSession",
-        "turns.events": (
-            "ApprovalDecided ApprovalRequired ContextAdded DraftDropped Event HistoryReplaced "
-            "Injection MessageCompleted MessageInterjected MessageQueued ReasoningAdded "
-            "RunEnded RunStarted TextAdded ToolCalled ToolCompleted ToolResultBuffered "
-            "ToolStarted TurnStarted WarningIssued"
-        ),
-        "turns.observers": "ConversationObserver",
-        "turns.options": "Budget SessionOptions StreamingOptions",
-        "turns.policies": "Policy Refusal",
-        "turns.request": "Request",
-        "turns.result": "Metrics Notice Return",
-        "turns.special.definition": (
-            "GreetingSpecialTurn InteractionFilter PersistenceStrategy SpecialTurn greeting "
-            "summarize"
-        ),
-    },
-)
+if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
+    # Imported on first access, because they are slow to import and often not needed.
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "api.client": "Client",
+            "messages.parts": "ContextPart ImagePart MessageGroup TextPart ToolPart",
+            "messages.prompt.plain_chat": "prepare_messages_for_chat",
+            "messages.prompt.tool_chat": "to_model_messages",
+            "operations.context": "OperationContext",
+            "operations.ipu": "IPU",
+            "operations.operation": "Operation",
+            "operations.registry": "OperationRegistry",
+            "services.models.imodel": "iModel",
+            "services.registry": "ServiceRegistry",
+            "services.tools.backend": "ToolContext",
+            "services.tools.tool": "Tool",
+            "turns.context": "ContextItem ContextNeed ContextProvider",
+            "turns.conversation": "ConversationSession",
+            "turns.events": (
+                "ApprovalDecided ApprovalRequired ContextAdded DraftDropped Event HistoryReplaced "
+                "Injection MessageCompleted MessageInterjected MessageQueued ReasoningAdded "
+                "RunEnded RunStarted TextAdded ToolCalled ToolCompleted ToolResultBuffered "
+                "ToolStarted TurnStarted WarningIssued"
+            ),
+            "turns.observers": "ConversationObserver",
+            "turns.options": "Budget SessionOptions StreamingOptions",
+            "turns.policies": "Policy Refusal",
+            "turns.request": "Request",
+            "turns.result": "Metrics Notice Return",
+            "turns.special.definition": (
+                "GreetingSpecialTurn InteractionFilter PersistenceStrategy SpecialTurn greeting "
+                "summarize"
+            ),
+        },
+    )

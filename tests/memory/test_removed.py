@@ -25,6 +25,7 @@ from sennit import (
 from sennit.memory.retrieval.embedders import WordEmbedder
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import SPRING, client, memories, store, talk
 
@@ -358,7 +359,7 @@ def test_an_export_leaves_out_what_was_removed(client: Client, tmp_path: Path) -
     text = b"".join(one.read_bytes() for one in (tmp_path / "archive").rglob("*.jsonl"))
     assert b"Hello." in text
     assert b"zebra" not in text
-    with Client(sennit.stores.in_memory.store.MemoryStore()) as other:
+    with Client(MemoryStore()) as other:
         other.import_(tmp_path / "archive")
         assert len(other.session("chat", create=False).messages) == 2
     assert client.import_(tmp_path / "archive").new_messages == 0

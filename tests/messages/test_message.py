@@ -575,3 +575,28 @@ def test_a_kept_message_that_is_not_sound_says_so_when_read(body: bytes) -> None
     message = Message.from_stored(Message(InstructionContent()).id, 1, body)
     with pytest.raises(SennitError):
         message.content  # noqa: B018
+
+
+def test_the_text_of_any_message_is_a_string() -> None:
+    knot = Message(
+        InstructionContent(instruction="Which knot?", images=["https://a.example/k.png"])
+    )
+    assert (knot.text, knot.rendered_text) == ("Which knot?", "Instruction: Which knot?")
+    assert isinstance(knot.rendered, list)
+    call = Message(ActionRequestContent("tie", {"knot": "bowline"}))
+    assert call.text == call.rendered_text == call.rendered
+
+
+@given(messages)
+def test_the_rendering_as_text_is_the_rendering_unless_there_are_images(message: Message) -> None:
+    assert isinstance(message.text, str)
+    if isinstance(message.rendered, str):
+        assert message.rendered_text == message.rendered
+    else:
+        texts = [block["text"] for block in message.rendered if block["type"] == "text"]
+        assert message.rendered_text == "".join(texts)
+
+
+def test_a_misspelt_attribute_names_the_right_one() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute .tetx.\. Did you mean .text."):
+        getattr(Message(SystemContent("Hi")), "tetx")  # noqa: B009 (an error to type checkers)

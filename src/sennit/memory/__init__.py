@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AutoCommit", "MemoryContext", "MiniLM"]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "commit.auto_commit": "AutoCommit",
-        "retrieval.minilm": "MiniLM",
-        "retrieval.prompt_context": "MemoryContext",
-    },
-)
+if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "commit.auto_commit": "AutoCommit",
+            "retrieval.minilm": "MiniLM",
+            "retrieval.prompt_context": "MemoryContext",
+        },
+    )

@@ -22,6 +22,7 @@ from sennit.messages.content_base import (
     register,
 )
 from sennit.messages.json_values import plain, validate_text
+from sennit.messages.opaque_content import OpaqueContent
 from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.unset import MaybeUnset, Unset, or_unset
 from sennit.messages.validators import Check
@@ -36,6 +37,7 @@ __all__ = [
     "ActionRequestContent",
     "ActionResponseContent",
     "AssistantResponseContent",
+    "Content",
     "ImageDetail",
     "InstructionContent",
     "MessageContent",
@@ -172,8 +174,8 @@ class InstructionContent(MessageContent):
         )
 
     @property
-    def text(self) -> str:
-        """The instruction, context, tools and response format as text."""
+    def rendered_text(self) -> str:
+        """The instruction, context, tools and response format as text, without the images."""
         if self.context is Unset and self.tool_schemas is Unset and self.response_model is Unset:
             return render.instruction_section(self.instruction) if self.instruction else ""
         return getattr(self, "_cached", None) or self.cache_text(render.instruction_text(self))
@@ -182,8 +184,8 @@ class InstructionContent(MessageContent):
     def rendered(self) -> Rendered:
         """The text; with images, a text block followed by one block per image."""
         if self.images is Unset:
-            return self.text
-        return self.blocks(self.text) if self.images else self.text
+            return self.rendered_text
+        return self.blocks(self.rendered_text) if self.images else self.rendered_text
 
     @property
     def empty(self) -> bool:
@@ -337,6 +339,18 @@ class ActionResponseContent(MessageContent):
     def rendered(self) -> str:
         """Success, then the result or the error, as YAML."""
         return getattr(self, "_cached", None) or self.cache_text(render.action_response_text(self))
+
+
+Content: TypeAlias = (
+    SystemContent
+    | InstructionContent
+    | AssistantResponseContent
+    | ActionRequestContent
+    | ActionResponseContent
+    | OpaqueContent
+    | MessageContent
+)
+"""The content of a message: one of the five, an unknown one, or one that a program defines."""
 
 
 def _schema_record(schema: Any) -> dict[str, Any]:

@@ -129,6 +129,11 @@ class MessageContent:
         return fields_text(self.record())
 
     @property
+    def rendered_text(self) -> str:
+        """The rendering as text, also when it holds images."""
+        return blocks_text(self.rendered)
+
+    @property
     def chat_msg(self) -> dict[str, Any]:
         """`{"role": ..., "content": ...}` for a chat API; rendering errors are raised."""
         return {"role": self.role.value, "content": self.rendered}
@@ -152,7 +157,7 @@ class MessageContent:
     @property
     def empty(self) -> bool:
         """True for text that is blank, which prompts leave out; never for calls and results."""
-        return self._is_text and not blocks_text(self.rendered).strip()
+        return self._is_text and not self.rendered_text.strip()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are set as plain data, a deep copy."""
@@ -246,7 +251,7 @@ class MessageContent:
     def words(self) -> str:
         """The plain text without headings; for a call or result, its whole rendering."""
         if self._text_field is None:
-            return blocks_text(self.rendered)
+            return self.rendered_text
         return getattr(self, self._text_field) or ""
 
     def says_the_same(self, other: MessageContent) -> bool:

@@ -19,7 +19,13 @@ from sennit.containers.element import NO_METADATA, Element, read_only
 from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError, short_repr
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
-from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
+from sennit.messages.content import (
+    CONTENT_KINDS,
+    Content,
+    MessageContent,
+    MessageRole,
+    Rendered,
+)
 from sennit.messages.content_registry import BUILT_IN
 from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.opaque_content import content_of, stored_type
@@ -99,8 +105,8 @@ class Message(Element, key="content"):
         self._recipient = None if recipient is None else party(recipient, "recipient")
 
     @property
-    def content(self) -> MessageContent:
-        """The content."""
+    def content(self) -> Content:
+        """The content; `match` and `isinstance` narrow it to one type."""
         return self._content
 
     @property
@@ -115,9 +121,19 @@ class Message(Element, key="content"):
         return self._content.role
 
     @property
+    def text(self) -> str:
+        """The plain text without headings; for a tool call or result, its whole rendering."""
+        return self._content.words
+
+    @property
     def rendered(self) -> Rendered:
         """The content as text, or as blocks when it holds images."""
         return self._content.rendered
+
+    @property
+    def rendered_text(self) -> str:
+        """The content as text, also when it holds images."""
+        return self._content.rendered_text
 
     @property
     def chat_msg(self) -> dict[str, Any]:
@@ -236,10 +252,17 @@ class Message(Element, key="content"):
         """Return the message in an untrusted record, fully validated; raises as from_dict does."""
         return cls.from_dict({**record, "id": str(id), "created_at": clock.to_iso(created)})
 
-    def __getattr__(self, name: str) -> Any:
-        # Only called for missing attributes: those of a stored message not decoded yet.
-        if name not in _LAZY_FIELDS:
-            raise AttributeError(f"Message has no attribute {name!r}.")
+    if not TYPE_CHECKING:  # to type checkers, a misspelt attribute is an error
+
+        def __getattr__(self, name: str) -> Any:
+            # Only called for missing attributes: those of a stored message not decoded yet.
+            if name not in _LAZY_FIELDS:
+                raise AttributeError(_unknown_attribute(name))
+            self._decode()
+            return object.__getattribute__(self, name)
+
+    def _decode(self) -> None:
+        """Decode a stored message; raises StoreError if it is corrupt."""
         try:
             self._decode_body()
         except (SennitError, TypeError, ValueError, LookupError, AttributeError) as error:
@@ -247,7 +270,6 @@ class Message(Element, key="content"):
                 f"Message {self._id} cannot be read: it is damaged in the store. Run "
                 f"`sennit doctor`, and restore a backup."
             ) from error
-        return object.__getattribute__(self, name)
 
     def _decode_body(self) -> None:
         # Bypasses the constructor: decoding dominates the time to read a long history.
@@ -267,7 +289,7 @@ class Message(Element, key="content"):
 
     def __getstate__(self) -> Any:
         if self._body:
-            self.__getattr__("_content")
+            self._decode()
         return super().__getstate__()
 
     def _record(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
@@ -319,6 +341,15 @@ def party(value: Any, name: str) -> SenderRecipient:
 
 def _party_text(party: SenderRecipient) -> str:
     return str.__str__(party) if isinstance(party, MessageRole) else str(party)
+
+
+def _unknown_attribute(name: str) -> str:
+    from difflib import get_close_matches  # late: slow to import
+
+    public = [known for known in dir(Message) if not known.startswith("_")]
+    matches = get_close_matches(name, public, n=1)
+    hint = f" Did you mean {matches[0]!r}?" if matches else ""
+    return f"Message has no attribute {name!r}.{hint}"
 
 
 def _unknown_field_error(unknown: Mapping[str, Any]) -> InvalidTypeError:

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["McpScope", "Server", "ServerSettings", "create_app", "listen", "mcp_server"]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "app": "create_app",
-        "mcp.server": "mcp_server",
-        "mcp.tools": "McpScope",
-        "run": "Server listen",
-        "settings": "ServerSettings",
-    },
-)
+if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "app": "create_app",
+            "mcp.server": "mcp_server",
+            "mcp.tools": "McpScope",
+            "run": "Server listen",
+            "settings": "ServerSettings",
+        },
+    )

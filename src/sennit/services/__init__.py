@@ -31,16 +31,17 @@ __all__ = [
     "connect",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "local.model": "LocalModel",
-        "models.limits": "CircuitBreaker RateLimit Retry Timeout",
-        "models.params": "PARAMS",
-        "models.providers.model": "connect",
-        "models.reply": "Finished Reply TextDelta",
-        "models.request": "ModelRequest",
-        "models.usage": "Meter UsageRecord",
-        "tools.mcp": "MCPServer",
-    },
-)
+if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "local.model": "LocalModel",
+            "models.limits": "CircuitBreaker RateLimit Retry Timeout",
+            "models.params": "PARAMS",
+            "models.providers.model": "connect",
+            "models.reply": "Finished Reply TextDelta",
+            "models.request": "ModelRequest",
+            "models.usage": "Meter UsageRecord",
+            "tools.mcp": "MCPServer",
+        },
+    )

@@ -289,7 +289,7 @@ class _TokenCounter:
 
 def _chars_of(content: MessageContent) -> int:
     if isinstance(content, InstructionContent):
-        return len(content.text) + _CHARS_PER_IMAGE * len(content.images or ())
+        return len(content.rendered_text) + _CHARS_PER_IMAGE * len(content.images or ())
     if isinstance(content, ActionRequestContent):
         return len(content.function or "") + count_chars(content.arguments or {})
     return count_chars(content.rendered)

@@ -26,15 +26,16 @@ __all__ = [
     "read",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "dedup": "TextRanker",
-        "extract": "extract_by_rules",
-        "pipeline": "digest digest_by_rules",
-        "prompts": "PROMPTS",
-        "summarize": "abstract markdown",
-        "utterances": "read",
-        "values": "Category KnownMemory",
-    },
-)
+if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "dedup": "TextRanker",
+            "extract": "extract_by_rules",
+            "pipeline": "digest digest_by_rules",
+            "prompts": "PROMPTS",
+            "summarize": "abstract markdown",
+            "utterances": "read",
+            "values": "Category KnownMemory",
+        },
+    )

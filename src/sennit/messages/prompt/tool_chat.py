@@ -205,7 +205,7 @@ def has_text(text: str | list[dict[str, Any]]) -> bool:
 def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
     """Return an instruction that is only text unchanged, any other with headings."""
     more = content.context or content.tool_schemas or content.response_model is not Unset
-    text = content.text if more else content.instruction or ""
+    text = content.rendered_text if more else content.instruction or ""
     return content.blocks(text) if content.images else text
 
 
