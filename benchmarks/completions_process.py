@@ -29,7 +29,7 @@ class Instant:
     streams = True
     supports_output_schema = False
 
-    async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
+    async def aask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         return Reply((ReplyText(ANSWER),), "stop", Usage(20, 40))
 
     @asynccontextmanager

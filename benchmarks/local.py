@@ -63,7 +63,7 @@ def tokens() -> Result:
     request = ModelRequest(messages=_MESSAGES, params=params)
 
     def ours(_: object) -> None:
-        reply = asyncio.run(LocalModel().ask(request))
+        reply = asyncio.run(LocalModel().aask(request))
         assert reply.usage.output_tokens == _TOKENS
 
     def floor(_: object) -> None:

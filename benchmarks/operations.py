@@ -31,7 +31,7 @@ class Instant:
     def __init__(self) -> None:
         self._reply = Reply((ReplyText(_ANSWER),), "stop", Usage(100, 80), self.name)
 
-    async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
+    async def aask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         return self._reply
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:

@@ -46,7 +46,7 @@ class Instant:
     def __init__(self, deltas: int = DELTAS) -> None:
         self._asked, self._deltas = 0, deltas
 
-    async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
+    async def aask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         self._asked += 1
         if self._asked % 2:
             call = ReplyCall(f"call_{self._asked}", "look_up", '{"knot": "bowline"}')

@@ -164,7 +164,7 @@ class Talker:
         said = [one["content"] for one in request.messages if one["role"] == "user"][-1]
         return [f"{word} " for word in f"You said: {said}".split()]
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         text = "".join(self._answer(request)).strip()
         return Reply((ReplyText(text),), "stop", Usage(3, 5, cost=0.001), self.name)
 

@@ -49,13 +49,14 @@ async def heard(model: Model, deltas: list[Delta]) -> None:
 async def answered(model: Model, way: str, asked: ModelRequest | None = None) -> Reply:
     """The reply, asked for or streamed."""
     if way == "ask":
-        return await model.ask(asked or request())
+        return await model.aask(asked or request())
     return await streamed(model, asked)
 
 
 def only(model: Model, **protections: Any) -> iModel:
     """The model behind these protections, and none of those that an iModel has by default."""
-    return iModel(model, **{"retry": None, "breaker": None, "timeout": None, **protections})
+    options: dict[str, Any] = {"retry": None, "breaker": None, "timeout": None, **protections}
+    return iModel(model, **options)
 
 
 class Patient:
@@ -78,7 +79,7 @@ class Patient:
         self.open += 1
         self.most_open = max(self.open, self.most_open)
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         self._begin(request)
         try:
             for _ in range(self.steps):

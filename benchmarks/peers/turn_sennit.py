@@ -25,7 +25,7 @@ class Instant:
     streams = False
     supports_output_schema = False
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         if request.messages[-1]["role"] == "tool":
             return Reply((ReplyText(ANSWER),), "stop", Usage(150, 80))
         call = ReplyCall(uuid4().hex, "look_up", dumps(ARGUMENTS).decode())

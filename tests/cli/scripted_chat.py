@@ -46,8 +46,8 @@ class Hanging:
             self._connecting = None
         return self._model.window
 
-    async def ask(self, request: ModelRequest) -> Reply:
-        return await self._model.ask(request)
+    async def aask(self, request: ModelRequest) -> Reply:
+        return await self._model.aask(request)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:

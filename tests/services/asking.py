@@ -21,7 +21,7 @@ def request(messages: Sequence[Mapping[str, Any]] = HI, **more: Any) -> ModelReq
 
 
 def asked(model: Model, request: ModelRequest | None = None) -> Reply:
-    return asyncio.run(model.ask(request or ModelRequest(messages=HI)))
+    return asyncio.run(model.aask(request or ModelRequest(messages=HI)))
 
 
 def streamed(model: Model, request: ModelRequest | None = None) -> list[Delta]:

@@ -16,7 +16,7 @@ from sennit.services.models.request import ModelRequest
 model = LocalModel()
 asked = ModelRequest(messages=[{"role": "user", "content": "Hi"}], params={"max_tokens": 2})
 def ask():
-    return bool(asyncio.run(model.ask(asked)).text)
+    return bool(asyncio.run(model.aask(asked)).text)
 """
 
 

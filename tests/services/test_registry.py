@@ -51,7 +51,7 @@ class Echo:
         self.name = name
         self.asked: list[ModelRequest] = []
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         self.asked.append(request)
         return Reply((ReplyText(str(request.messages[-1]["content"])),))
 
@@ -408,6 +408,6 @@ def test_tools_may_be_given_in_every_form() -> None:
 
 def test_a_parameter_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(InvalidTypeError, match=r"'temprature'.*Did you mean 'temperature'"):
-        model_request("Hi", temprature=1)
+        model_request("Hi", temprature=1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(InvalidTypeError, match="no parameter 'xyz'; there are temperature"):
-        model_request("Hi", xyz=1)
+        model_request("Hi", xyz=1)  # pyright: ignore[reportCallIssue]

@@ -23,7 +23,7 @@ class SteppedModel:
         self.requests: list[ModelRequest] = []
         self._asked = Event()
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         raise NotImplementedError("the studio streams")
 
     @asynccontextmanager

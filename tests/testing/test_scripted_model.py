@@ -67,7 +67,7 @@ def test_texts_and_calls_keep_their_order(way: str) -> None:
 def test_ids_differ_between_replies_and_are_the_same_in_every_run() -> None:
     def ids() -> list[str]:
         model = ScriptedModel([[ToolCall("a"), ToolCall("a")], [ToolCall("a")]])
-        replies = [asyncio.run(model.ask(request())) for _ in range(2)]
+        replies = [asyncio.run(model.aask(request())) for _ in range(2)]
         return [call.id for reply in replies for call in reply.calls]
 
     assert ids() == ids()
@@ -123,7 +123,7 @@ def test_asking_for_more_than_was_scripted_fails_the_test(way: str) -> None:
 
 def test_what_nobody_asked_for_is_named() -> None:
     model = ScriptedModel(["one", "two", [ToolCall("three")]])
-    asyncio.run(model.ask(request()))
+    asyncio.run(model.aask(request()))
     with pytest.raises(AssertionError) as caught:
         model.assert_complete()
     said = str(caught.value)
@@ -156,13 +156,13 @@ _SAID = st.one_of(
 
 @given(st.lists(_SAID, max_size=6), st.integers(1, 7))
 def test_chunks_make_the_same_reply(script: list[str | ToolCall | Item], size: int) -> None:
-    whole = asyncio.run(ScriptedModel([script]).ask(request()))
+    whole = asyncio.run(ScriptedModel([script]).aask(request()))
     assert asyncio.run(streamed(ScriptedModel([script], chunk=size))) == whole
 
 
 def test_usage_is_the_same_for_the_same_words() -> None:
     async def usage() -> Usage:
-        return (await ScriptedModel(["four letters"]).ask(request("Hello"))).usage
+        return (await ScriptedModel(["four letters"]).aask(request("Hello"))).usage
 
     assert asyncio.run(usage()) == asyncio.run(usage()) == Usage(5, 3)
 
@@ -171,7 +171,7 @@ def test_a_model_that_cannot_stream_says_so_and_keeps_its_reply() -> None:
     model = ScriptedModel(["one"], streams=False)
     with pytest.raises(ModelError, match="does not stream"):
         asyncio.run(streamed(model))
-    assert asyncio.run(model.ask(request())).text == "one"
+    assert asyncio.run(model.aask(request())).text == "one"
 
 
 def test_delays_come_before_each_delta() -> None:
@@ -187,7 +187,7 @@ def test_many_threads_and_tasks_get_each_reply_once() -> None:
     got: list[str] = []
 
     async def one() -> None:
-        got.append((await model.ask(request())).text)
+        got.append((await model.aask(request())).text)
 
     async def many() -> None:
         await asyncio.gather(*(one() for _ in range(25)))
@@ -210,7 +210,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         ScriptedModel([], delay=-1)
     odd: Any = [5]
     with pytest.raises(InvalidTypeError, match="got 5"):
-        asyncio.run(ScriptedModel([odd]).ask(request()))
+        asyncio.run(ScriptedModel([odd]).aask(request()))
 
 
 def test_it_can_be_used_without_optional_packages() -> None:

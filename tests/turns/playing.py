@@ -55,7 +55,7 @@ class Speaker:
     def __init__(self, replies: list[list[Delta | Exception]]) -> None:
         self._replies = iter(replies)
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         assembly = ReplyAssembler()
         async with self.stream(request) as deltas:
             async for delta in deltas:

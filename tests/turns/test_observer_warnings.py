@@ -49,10 +49,10 @@ def clumsy(callback: str, *, is_async: bool) -> ConversationObserver:
 class Slow(ScriptedModel):
     """A model that lets everyone else go first, many times, before each answer."""
 
-    async def ask(self, request: Any) -> Any:
+    async def aask(self, request: Any) -> Any:
         for _ in range(50):
             await asyncio.sleep(0)
-        return await super().ask(request)
+        return await super().aask(request)
 
 
 async def run(conversation: ConversationSession) -> Return:
@@ -152,7 +152,7 @@ def test_what_an_observer_raises_at_the_end_of_a_cancelled_run_is_logged(
     session.add_message("user", "Hi.", branches=branch)
 
     class Stuck(ScriptedModel):
-        async def ask(self, request: Any) -> Any:
+        async def aask(self, request: Any) -> Any:
             await asyncio.Event().wait()
 
     conversation: ConversationSession = session.conversation(

@@ -104,7 +104,7 @@ def load_tools_from(spec: str) -> list[Tool]:
 def _tools_of_module(module: ModuleType, spec: str) -> list[Tool]:
     """Return the Tool objects of a module, and its own public functions as tools."""
     own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    tools = [value for value in own.values() if isinstance(value, Tool)]
+    tools: list[Tool] = [value for value in own.values() if isinstance(value, Tool)]
     for name, value in own.items():
         if isfunction(value) and value.__module__ == module.__name__:
             try:

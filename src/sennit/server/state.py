@@ -120,8 +120,8 @@ class ServerState:
                 stack.push_async_callback(close)
         tools = list(self.settings.tools)
         for server in self.settings.servers:
-            stack.push_async_callback(server.close)
-            tools += (await server.connect()).tools
+            stack.push_async_callback(server.aclose)
+            tools += (await server.aconnect()).tools
         for tool in tools:
             if tool.name in self.tools:
                 raise ExistsError(f"Duplicate tool name {tool.name!r}; rename one of the tools.")

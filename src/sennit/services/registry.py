@@ -7,11 +7,11 @@ unregistered or replaced, and a tool is registered under the name by which a mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from threading import RLock
 from types import MethodType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
 from sennit.messages.json_values import validate_text
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sennit.services.models.protocol import Model
 
 Service: TypeAlias = "Model | Tool"
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_M = TypeVar("_M", bound="Model")
 _MAX_NAME = 200
 
 
@@ -47,16 +50,22 @@ class ServiceRegistry:
 
     @overload
     def register(
-        self, service: Tool, name: str | None = None, *, replace: bool = False
-    ) -> Tool: ...
+        self, service: Tool[_P, _R], name: str | None = None, *, replace: bool = False
+    ) -> Tool[_P, _R]: ...
+    @overload
+    def register(self, service: _M, name: str | None = None, *, replace: bool = False) -> _M: ...
     @overload
     def register(
-        self, service: Model, name: str | None = None, *, replace: bool = False
-    ) -> Model: ...
+        self,
+        service: Callable[_P, Awaitable[_R]],
+        name: str | None = None,
+        *,
+        replace: bool = False,
+    ) -> Tool[_P, _R]: ...
     @overload
     def register(
-        self, service: Callable[..., Any], name: str | None = None, *, replace: bool = False
-    ) -> Tool: ...
+        self, service: Callable[_P, _R], name: str | None = None, *, replace: bool = False
+    ) -> Tool[_P, _R]: ...
     def register(self, service: Any, name: str | None = None, *, replace: bool = False) -> Service:
         """Register a model, a tool or a typed function, which becomes a tool; returns the service.
 
@@ -66,7 +75,9 @@ class ServiceRegistry:
         """
         return self._register([(name, service)], replace)[0]
 
-    def register_all(self, services: Iterable[Any], *, replace: bool = False) -> list[Service]:
+    def register_all(
+        self, services: Iterable[Service | Callable[..., object]], *, replace: bool = False
+    ) -> list[Service]:
         """Register several services under their own names: all of them, or none."""
         return self._register([(None, service) for service in services], replace)
 
@@ -156,7 +167,7 @@ class ServiceRegistry:
                     return name
             return None
 
-    def as_tool(self, tool: str | Tool | Callable[..., Any]) -> Tool:
+    def as_tool(self, tool: str | Tool | Callable[..., object]) -> Tool:
         """Return the tool for a registered name, a Tool or a typed function.
 
         A registered tool keeps the name under which it is registered.
@@ -164,7 +175,7 @@ class ServiceRegistry:
         name = tool if isinstance(tool, str) else self.name_of(tool)
         if isinstance(tool, str) or name is not None:
             return self.tool(name or "")
-        return tool if isinstance(tool, Tool) else Tool(tool)
+        return cast("Tool", tool) if isinstance(tool, Tool) else Tool(tool)
 
     def has(self, name: str) -> bool:
         """Return whether a service has that name."""
@@ -219,7 +230,8 @@ def _entry(service: Any, name: str | None) -> _Entry:
 
     if isinstance(service, Tool):
         renamed = name is not None and name != service.name
-        return _Entry(service.with_options(name) if renamed else service, service)
+        tool = cast("Tool", service)
+        return _Entry(tool.with_options(name) if renamed else tool, tool)
     if is_model(service):
         _check_name(service.name if name is None else name)
         return _Entry(service, service)

@@ -33,7 +33,7 @@ async def ask_service(
         branch.require(resources={name})
     if isinstance(service, Tool):
         context = ToolContext(session_id=session.id, branch=None if branch is None else branch.name)
-        return (await service.run(arguments, context)).unwrap()
+        return (await service.arun(arguments, context)).unwrap()
     return await _ask_model(service, session.services, branch, arguments)
 
 

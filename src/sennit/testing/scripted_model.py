@@ -28,6 +28,7 @@ from typing import Any, TypeAlias, cast
 from sennit.errors import InvalidTypeError, ModelError, short_repr
 from sennit.messages.codec import dumps
 from sennit.numbers import count, not_negative
+from sennit.services.models.protocol import BlockingModel
 from sennit.services.models.reply import (
     CallDelta,
     Delta,
@@ -78,7 +79,7 @@ Scripted: TypeAlias = (
 """One scripted reply; a function is called with the request and returns any of the others."""
 
 
-class ScriptedModel:
+class ScriptedModel(BlockingModel):
     """A Model that returns prepared replies in order.
 
     Args:
@@ -126,7 +127,7 @@ class ScriptedModel:
     def __repr__(self) -> str:
         return f"ScriptedModel({self.name!r}, {len(self._replies)} replies)"
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         """Return the next reply; raises scripted exceptions."""
         reply = await self._next_reply(request)
         if self._delay:
@@ -179,7 +180,7 @@ class ScriptedModel:
 def _parse_script(script: Any, number: int) -> tuple[list[Item | BaseException], Reply | None]:
     """Return the deltas to send, and the whole reply if the script has one."""
     if isinstance(script, Reply):
-        return [*script.items], script
+        return [*script.items], cast("Reply", script)
     items: list[Item | BaseException] = []
     entries: Iterable[object] = [script] if isinstance(script, str) else script
     for position, entry in enumerate(entries, 1):

@@ -125,4 +125,4 @@ def test_what_is_no_hook_is_refused() -> None:
         only(ScriptedModel([]), after=odd)
     wrong: Any = lambda _: "text"  # noqa: E731
     with pytest.raises(InvalidTypeError, match="returned 'text'"):
-        asyncio.run(only(ScriptedModel(["x"]), before=wrong).ask(request()))
+        asyncio.run(only(ScriptedModel(["x"]), before=wrong).aask(request()))

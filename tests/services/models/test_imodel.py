@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from pydantic import BaseModel
@@ -20,7 +20,9 @@ from sennit import (
     Message,
     MissingExtraError,
     ModelError,
+    OutputError,
     SystemContent,
+    UsageError,
     ValidationError,
     clock,
     iModel,
@@ -28,7 +30,7 @@ from sennit import (
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
 from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
-from sennit.services.models.params import PARAMS
+from sennit.services.models.params import PARAMS, ModelParams
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.models.reply import Delta, ReplyReasoning
 from sennit.testing import ScriptedModel, ToolCall, run_instantly
@@ -128,7 +130,7 @@ def test_connecting_does_not_hold_up_the_event_loop(providers: Providers, operat
 
     async def scene() -> None:
         if operation == "ready":
-            await model.ready()
+            await model.aready()
         elif operation == "invoke":
             await model.invoke("Count", output=Answer)
         else:
@@ -146,7 +148,7 @@ def test_many_threads_connect_it_once(providers: Providers) -> None:
 
     def work() -> None:
         barrier.wait()
-        asyncio.run(model.ask(request()))
+        asyncio.run(model.aask(request()))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -234,7 +236,7 @@ def test_default_parameters_stand_under_those_of_the_request(way: str) -> None:
 @WAYS
 def test_parameters_that_do_not_exist_are_refused(way: str) -> None:
     with pytest.raises(InvalidTypeError, match="no parameter 'temprature'"):
-        iModel(ScriptedModel([]), temprature=1)
+        iModel(ScriptedModel([]), temprature=1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(InvalidTypeError, match="no parameter 'top_k'"):
         asyncio.run(answered(iModel(ScriptedModel([]), seed=1), way, request(top_k=1)))
     with pytest.raises(InvalidTypeError, match="no parameter 'top_k'"):
@@ -282,14 +284,50 @@ def test_invoke_hands_on_tools_and_the_form_of_the_answer() -> None:
         value: int
 
     schema = {"type": "object", "properties": {}}
-    inside = ScriptedModel(["{}"], supports_output_schema=True)
+    inside = ScriptedModel(['{"value": 3}'], supports_output_schema=True)
     tools = [ToolSchema("one", "", schema), {"name": "two", "parameters": schema}]
-    asyncio.run(iModel(inside).invoke("Hello", tools=tools, output=Answer))
+    reply = asyncio.run(iModel(inside).invoke("Hello", tools=tools, output=Answer))
+    assert reply.output == Answer(value=3)
     asked = inside.requests[0]
     assert [tool.name for tool in asked.tools] == ["one", "two"]
     assert asked.output == ModelSchema("Answer", Answer.model_json_schema())
     with pytest.raises(ValidationError, match="does not support structured output"):
         asyncio.run(iModel(ScriptedModel([])).invoke("Hello", output=Answer))
+
+
+class Knot(BaseModel):
+    name: str
+
+
+def test_the_output_of_a_reply_is_what_was_asked_for() -> None:
+    script = ['{"name": "bowline"}', '{"name": "sheet bend"}', "Hello"]
+    model = iModel(ScriptedModel(script, supports_output_schema=True))
+    assert model.invoke_sync("A knot?", output=Knot).output == Knot(name="bowline")
+    schema = {"type": "object", "required": ["name"]}
+    assert model.invoke_sync("Another?", output=schema).output == {"name": "sheet bend"}
+    assert model.invoke_sync("Hello").output is None
+
+
+def test_a_reply_that_does_not_fit_the_output_is_refused_unless_it_calls_tools() -> None:
+    script = ['{"nom": "bowline"}', [ToolCall("tie", {})]]
+    model = iModel(ScriptedModel(script, supports_output_schema=True))
+    with pytest.raises(OutputError, match="'Knot': name: Field required"):
+        model.invoke_sync("A knot?", output=Knot)
+    reply = model.invoke_sync("A knot?", output=Knot, tools=[ToolSchema("tie", "", {})])
+    assert (reply.output, reply.calls[0].name) == (None, "tie")
+
+
+def test_blocking_methods_name_their_async_twin_on_a_running_loop() -> None:
+    async def call(name: str, *args: Any) -> None:
+        with pytest.raises(UsageError, match=name):
+            getattr(iModel(ScriptedModel(["Hi"])), name.removeprefix("a"))(*args)
+
+    for name, *args in (("aask", request()), ("aready",), ("aclose",)):
+        asyncio.run(call(name, *args))
+
+
+def test_the_typed_parameters_are_those_there_are() -> None:
+    assert get_type_hints(ModelParams).keys() == PARAMS.keys()
 
 
 @WAYS

@@ -46,7 +46,7 @@ def test_a_record_says_which_model_how_much_how_long_and_when(way: str) -> None:
 def test_one_meter_counts_several_models_together() -> None:
     meter = Meter()
     for _ in range(3):
-        asyncio.run(iModel(ScriptedModel([_REPLY]), meter=meter).ask(request()))
+        asyncio.run(iModel(ScriptedModel([_REPLY]), meter=meter).aask(request()))
     assert (meter.calls, meter.total) == (3, Usage(9, 12, cost=1.5))
 
 
@@ -57,7 +57,7 @@ def test_what_was_not_answered_to_the_end_does_not_count() -> None:
         async with only(Patient(), meter=meter).stream(request()) as deltas:
             await anext(deltas)
         with pytest.raises(ModelError):
-            await only(ScriptedModel([failure()]), meter=meter).ask(request())
+            await only(ScriptedModel([failure()]), meter=meter).aask(request())
 
     run_instantly(work())
     assert (meter.calls, meter.total) == (0, Usage())
@@ -69,7 +69,7 @@ def test_calls_count_even_if_a_hook_fails_afterwards() -> None:
 
     model = iModel(ScriptedModel([_REPLY]), after=after)
     with pytest.raises(KeyError):
-        asyncio.run(model.ask(request()))
+        asyncio.run(model.aask(request()))
     assert model.usage == _REPLY.usage
 
 
@@ -77,7 +77,7 @@ def test_no_count_is_lost_between_threads() -> None:
     model = iModel(ScriptedModel([_REPLY] * 200))
 
     async def many() -> None:
-        await asyncio.gather(*(model.ask(request()) for _ in range(25)))
+        await asyncio.gather(*(model.aask(request()) for _ in range(25)))
 
     threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(8)]
     for thread in threads:

@@ -57,7 +57,7 @@ def url() -> Iterator[str]:
 
 async def called(server: MCPServer, name: str, /, **arguments: Any) -> ToolOutcome:
     [tool] = [tool for tool in server.tools if tool.name == name]
-    return await tool.run(arguments)
+    return await tool.arun(arguments)
 
 
 # Calling
@@ -126,9 +126,9 @@ def test_what_the_server_says_of_a_failure_is_the_error(url: str) -> None:
             assert "too much yarn" in (failed.error or "")
             assert "valid integer" in ((await called(server, "add", a="x")).error or "")
             with pytest.raises(ToolError, match="Unknown tool: nothing"):
-                await server.call("nothing", {})
+                await server.acall("nothing", {})
             tool = server.tools[0]
-            assert "not valid JSON" in ((await tool.run("{")).error or "")
+            assert "not valid JSON" in ((await tool.arun("{")).error or "")
 
     run(main())
 
@@ -175,7 +175,7 @@ def test_a_call_that_takes_too_long_fails_and_is_cancelled_at_the_server(url: st
         async with MCPServer(url, timeout=0.2) as server:
             error = (await called(server, "hang", mark="slow")).error or ""
             assert "took longer than 0.2 seconds" in error
-            assert await server.call("wait_for", {"event": "slow cancelled"}) == {"result": True}
+            assert await server.acall("wait_for", {"event": "slow cancelled"}) == {"result": True}
 
     run(main())
 
@@ -187,11 +187,11 @@ def test_cancelling_a_call_cancels_it_at_the_server_and_keeps_the_connection(
     async def main() -> None:
         async with MCPServer(url if kind == "http" else STDIO) as server:
             call = asyncio.create_task(called(server, "hang", mark=kind))
-            await server.call("wait_for", {"event": f"{kind} begun"})
+            await server.acall("wait_for", {"event": f"{kind} begun"})
             call.cancel()
             await asyncio.wait({call})
             assert call.cancelled()
-            await server.call("wait_for", {"event": f"{kind} cancelled"})
+            await server.acall("wait_for", {"event": f"{kind} cancelled"})
 
     run(main())
 
@@ -202,15 +202,15 @@ def test_cancelling_a_call_cancels_it_at_the_server_and_keeps_the_connection(
 def test_a_program_killed_in_the_middle_of_a_call_fails_it_and_is_started_again() -> None:
     async def main() -> None:
         async with MCPServer(STDIO) as server:
-            pid = (await server.call("pid", {}))["result"]
+            pid = (await server.acall("pid", {}))["result"]
             calls = [asyncio.create_task(called(server, "hang", mark=str(n))) for n in range(2)]
             for number in range(2):
-                await server.call("wait_for", {"event": f"{number} begun"})
+                await server.acall("wait_for", {"event": f"{number} begun"})
             os.kill(pid, signal.SIGKILL)
             for call in calls:
                 error = (await call).error or ""
                 assert "was lost while 'hang' ran, which may or may not have taken effect" in error
-            again = await asyncio.gather(*(server.call("pid", {}) for _ in range(3)))
+            again = await asyncio.gather(*(server.acall("pid", {}) for _ in range(3)))
             assert len({one["result"] for one in again} - {pid}) == 1
 
     run(main())
@@ -221,7 +221,7 @@ def test_a_server_on_the_network_that_dies_fails_calls_until_it_is_back() -> Non
         first = HTTPServer()
         async with MCPServer(first.url) as server:
             call = asyncio.create_task(called(server, "hang", mark="x"))
-            await server.call("wait_for", {"event": "x begun"})
+            await server.acall("wait_for", {"event": "x begun"})
             await asyncio.to_thread(first.kill)
             assert (await call).error
             for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_program_that_does_not_start_says_why_to_people_only() -> None:
         with pytest.raises(
             ToolError, match=r"'python odd_mcp_server\.py' cannot be used"
         ) as raised:
-            await MCPServer(["python", *odd("broken")[1:]]).connect()
+            await MCPServer(["python", *odd("broken")[1:]]).aconnect()
         return raised.value
 
     error = run(main())
@@ -250,30 +250,30 @@ def test_a_program_that_does_not_start_says_why_to_people_only() -> None:
 
 def test_a_program_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(ToolError, match="'no-such-program' cannot be used: FileNotFoundError"):
-        run(MCPServer("no-such-program").connect())
+        run(MCPServer("no-such-program").aconnect())
 
 
 def test_a_host_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(ToolError, match=r"'127\.0\.0\.1' cannot be used: ConnectError"):
-        run(MCPServer("http://127.0.0.1:9/mcp").connect())
+        run(MCPServer("http://127.0.0.1:9/mcp").aconnect())
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_connection, "_CONNECT_TIMEOUT_SECONDS", 0.5)
     with pytest.raises(ToolError, match=r"no answer within 0\.5 seconds"):
-        run(MCPServer(odd("silent")).connect())
+        run(MCPServer(odd("silent")).aconnect())
 
 
 def test_connecting_may_be_cancelled() -> None:
     async def main() -> None:
         server = MCPServer(odd("silent"))
-        connecting = asyncio.create_task(server.connect())
+        connecting = asyncio.create_task(server.aconnect())
         await asyncio.sleep(0)
         connecting.cancel()
         await asyncio.wait({connecting})
         assert connecting.cancelled()
         with pytest.raises(ToolError, match="is closed"):
-            await server.call("one", {})
+            await server.acall("one", {})
 
     run(main())
 
@@ -283,7 +283,7 @@ def test_an_error_of_the_servers_own_does_not_end_the_connection() -> None:
         async with MCPServer(odd("error")) as server:
             for _ in range(2):
                 with pytest.raises(ToolError, match="failed to run 'one': Out of yarn"):
-                    await server.call("one", {})
+                    await server.acall("one", {})
 
     run(main())
 
@@ -304,18 +304,18 @@ def test_an_answer_that_cannot_be_read_is_a_failed_call() -> None:
 def test_a_closed_server_takes_its_tools_along_and_can_be_connected_again() -> None:
     async def main() -> None:
         services = ServiceRegistry()
-        server = await MCPServer(odd("sound")).connect()
+        server = await MCPServer(odd("sound")).aconnect()
         [one, _] = server.register(services)
         assert services.list_names() == ["one", "change"]
         services.register(Tool(run_nothing, "change"), replace=True)
-        await server.close()
-        await server.close()
+        await server.aclose()
+        await server.aclose()
         assert services.list_names() == ["change"]
         assert "'python odd_mcp_server.py' is closed; connect() it first" in (
-            ((await one.run()).error or "").replace(Path(sys.executable).name, "python")
+            ((await one.arun()).error or "").replace(Path(sys.executable).name, "python")
         )
         async with server:
-            assert (await one.run()).value == "done"
+            assert (await one.arun()).value == "done"
 
     run(main())
 
@@ -326,16 +326,16 @@ def run_nothing() -> None: ...
 def test_a_connection_may_be_closed_by_another_task_than_the_one_that_made_it() -> None:
     async def main() -> None:
         server = MCPServer(odd("sound"))
-        await asyncio.create_task(server.connect())
+        await asyncio.create_task(server.aconnect())
         assert (await asyncio.create_task(called(server, "one"))).value == "done"
-        await asyncio.create_task(server.close())
+        await asyncio.create_task(server.aclose())
 
     run(main())
 
 
 def test_a_connection_that_nobody_closed_ends_with_its_loop() -> None:
     async def main() -> MCPServer:
-        return await MCPServer(odd("sound")).connect()
+        return await MCPServer(odd("sound")).aconnect()
 
     server = run(main())
     assert server.tools
@@ -386,10 +386,10 @@ def test_tools_that_come_and_go_at_the_server_come_and_go_in_the_registry(
         async with MCPServer(url if kind == "http" else STDIO) as server:
             server.register(services)
             kept = services.get("add")
-            await server.call("grow", {"name": "extra"})
+            await server.acall("grow", {"name": "extra"})
             await services.happened("+extra").wait()
             assert await services.tool("extra").invoke(x=4) == {"result": 4}
-            await server.call("shrink", {"name": "extra"})
+            await server.acall("shrink", {"name": "extra"})
             await services.happened("-extra").wait()
             assert not services.has("extra")
             assert services.get("add") is kept
@@ -402,7 +402,7 @@ def test_an_older_server_tells_of_changes_too() -> None:
         services = Watched()
         async with MCPServer(odd("sound")) as server:
             server.register(services)
-            await server.call("change", {})
+            await server.acall("change", {})
             await services.happened("+two").wait()
             assert sorted(services) == ["change", "two"]
 
@@ -423,7 +423,7 @@ def test_what_a_hostile_server_lists_is_bounded_or_left_out_with_the_reason() ->
             assert "nested deeper" in server.refused["deep"]
             assert "longer than 64" in server.refused["n" * 65]
             assert "no name" in server.refused[""]
-            assert (await tools["round"].run()).value == "done"
+            assert (await tools["round"].arun()).value == "done"
 
     run(main())
 
@@ -476,7 +476,7 @@ def test_a_schema_that_no_provider_takes_is_refused(schema: Any) -> None:
 
 def test_a_server_whose_listing_breaks_the_protocol_is_a_clear_error() -> None:
     with pytest.raises(ToolError, match="cannot be used: ValidationError") as raised:
-        run(MCPServer(odd("unsound")).connect())
+        run(MCPServer(odd("unsound")).aconnect())
     assert len(str(raised.value)) < 600
 
 
@@ -513,13 +513,20 @@ def test_what_it_is_called_in_messages_holds_no_secrets() -> None:
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtraError, match=r"sennit\[mcp\]"):
-        run(MCPServer(odd("sound")).connect())
+        run(MCPServer(odd("sound")).aconnect())
 
 
 def test_a_server_of_another_loop_is_refused_clearly() -> None:
     loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(MCPServer(odd("sound")).connect())
+    server = loop.run_until_complete(MCPServer(odd("sound")).aconnect())
     with pytest.raises(ToolError, match="connected in another event loop"):
-        run(server.call("one", {}))
-    loop.run_until_complete(server.close())
+        run(server.acall("one", {}))
+    loop.run_until_complete(server.aclose())
     loop.close()
+
+
+def test_a_program_without_an_event_loop_calls_it_too() -> None:
+    with MCPServer(odd("sound")) as server:
+        assert server.tools[0].run().value == "done"
+    with pytest.raises(ToolError, match="closed"):
+        server.call("one", {})

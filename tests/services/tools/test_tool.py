@@ -39,7 +39,7 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def called(function: Callable[..., Any], arguments: Any = "", **options: Any) -> ToolOutcome:
-    return run(Tool(function, **options).run(arguments))
+    return run(Tool(function, **options).arun(arguments))
 
 
 def parameters(function: Callable[..., Any]) -> Any:
@@ -394,7 +394,7 @@ def test_many_problems_are_counted_rather_than_listed() -> None:
 
 def test_invoke_raises_what_run_records() -> None:
     with pytest.raises(ToolError, match="a: Field required"):
-        run(Tool(add).invoke())
+        run(Tool(add).invoke())  # pyright: ignore[reportCallIssue]
     assert run(Tool(add).invoke(a=1)) == 3
 
 
@@ -445,7 +445,7 @@ def test_what_a_partial_has_bound_is_hidden_and_cannot_be_changed() -> None:
     assert list(tool.schema.parameters["properties"]) == ["path", "retries"]
     assert "secret" not in str(tool.schema)
     assert run(tool.invoke(path="/")) == "h/secret1"
-    assert "no such argument" in (run(tool.run({"path": "/", "key": "mine"})).error or "")
+    assert "no such argument" in (run(tool.arun({"path": "/", "key": "mine"})).error or "")
 
 
 def test_a_wrapped_function_is_described_by_what_it_wraps() -> None:
@@ -464,8 +464,8 @@ def test_a_context_is_given_to_the_parameter_that_asks_for_it_and_not_shown() ->
 
     assert list(parameters(f)["properties"]) == ["x"]
     known = ToolContext(call_id="c1", idempotency_key="k1")
-    assert run(Tool(f).run({"x": 1}, known)).value == [1, "c1", "k1"]
-    _, call, key = run(Tool(f).invoke(x=1))
+    assert run(Tool(f).arun({"x": 1}, known)).value == [1, "c1", "k1"]
+    _, call, key = run(Tool(f).invoke(x=1))  # pyright: ignore[reportCallIssue]
     assert call.startswith("call_")
     assert call == key
     assert "no such argument" in (called(f, {"x": 1, "context": {}}).error or "")
@@ -545,8 +545,8 @@ def test_a_result_that_is_too_large_is_a_failed_call() -> None:
         return "x" * size
 
     tool = Tool(f, max_result_bytes=100)
-    assert run(tool.run({"size": 98})).success
-    error = run(tool.run({"size": 99})).error or ""
+    assert run(tool.arun({"size": 98})).success
+    error = run(tool.arun({"size": 99})).error or ""
     assert "has 101 bytes and 100 are allowed" in error
     assert not called(f, {"size": 1_000_000}).success
 
@@ -702,7 +702,7 @@ def test_a_thread_left_behind_does_not_keep_the_program_from_ending() -> None:
     code = (
         "import asyncio, threading\nfrom sennit import Tool\n"
         "def f() -> None: threading.Event().wait()\n"
-        "print(asyncio.run(Tool(f, timeout=0.01).run()).error)"
+        "print(asyncio.run(Tool(f, timeout=0.01).arun()).error)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "took longer" in ran.stdout
@@ -736,7 +736,7 @@ def test_an_async_tool_that_ignores_being_cancelled_is_left_behind(
                 continue
 
     async def main() -> ToolOutcome:
-        outcome = await Tool(stubborn, timeout=0.01).run()
+        outcome = await Tool(stubborn, timeout=0.01).arun()
         stop.set()
         return outcome
 
@@ -770,7 +770,7 @@ def test_cancelling_the_caller_cancels_the_tool_and_is_not_an_outcome(kind: str)
             ended.append("cancelled")
 
     async def by_task() -> bool:
-        call = asyncio.create_task(Tool(f).run())
+        call = asyncio.create_task(Tool(f).arun())
         await started.wait()
         call.cancel()
         await asyncio.wait({call})
@@ -779,7 +779,7 @@ def test_cancelling_the_caller_cancels_the_tool_and_is_not_an_outcome(kind: str)
     async def by_scope() -> bool:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(Tool(f).run)
+                group.start_soon(Tool(f).arun)
                 await started.wait()
                 scope.cancel()
         return scope.cancelled_caught
@@ -800,3 +800,27 @@ def test_ctrl_c_in_a_tool_is_not_swallowed() -> None:
 def test_whatever_a_model_writes_as_arguments_run_gives_an_outcome(arguments: str | bytes) -> None:
     outcome = called(add, arguments)
     assert outcome.success or not outcome.ran
+
+
+@dataclass
+class City:
+    name: str
+
+
+def test_invoke_takes_and_returns_what_the_function_does() -> None:
+    def find(name: str, *, twice: bool = False) -> City:
+        return City(name * 2 if twice else name)
+
+    tool = Tool(find)
+    assert tool.invoke_sync("Oslo") == City("Oslo")
+    assert tool.invoke_sync("Oslo", twice=True) == run(tool.invoke(name="Oslo", twice=True))
+    assert run(tool.arun({"name": "Oslo"})).value == {"name": "Oslo"}
+    with pytest.raises(ToolError, match="takes 1 arguments by position, got 2"):
+        getattr(tool, "invoke_sync")("Oslo", True)  # noqa: B009 (an error to type checkers)
+
+
+def test_invoke_takes_a_context_in_the_place_of_the_functions_own() -> None:
+    def called(context: ToolContext, times: int) -> list[str]:
+        return [context.call_id] * times
+
+    assert Tool(called).invoke_sync(ToolContext(call_id="c7"), 2) == ["c7", "c7"]

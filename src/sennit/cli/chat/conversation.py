@@ -193,7 +193,7 @@ class ChatSession:
         """Connect to the MCP servers; raise ToolError, or ExistsError for a duplicate tool name."""
         tools = {tool.name: tool for tool in self.options.tools}
         for server in self.options.servers:
-            for tool in (await server.connect()).tools:
+            for tool in (await server.aconnect()).tools:
                 if tools.setdefault(tool.name, tool) is not tool:
                     raise ExistsError(
                         f"Duplicate tool name {tool.name!r} from MCP server {server.name!r}."
@@ -203,7 +203,7 @@ class ChatSession:
     async def close(self) -> None:
         """Close the connections of the MCP servers and the model."""
         for server in self.options.servers:
-            await server.close()
+            await server.aclose()
         for model in (*self._former_models, self.options.model):
             close = getattr(model, "aclose", None)
             if close is not None:

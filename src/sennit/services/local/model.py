@@ -32,6 +32,7 @@ from sennit.services.local.request import body_of
 from sennit.services.local.tool_prompt import FormReader
 from sennit.services.local.weights import find
 from sennit.services.models.limits.timeout import Deadline
+from sennit.services.models.protocol import BlockingModel
 from sennit.services.models.reply import (
     Delta,
     Finished,
@@ -45,7 +46,7 @@ from sennit.services.models.reply import (
 from sennit.services.models.request import ModelRequest
 
 
-class LocalModel:
+class LocalModel(BlockingModel):
     """A language model inside this process; see the Model protocol.
 
     `path` is a GGUF file, or the name of a downloaded one; by default SmolLM2-135M.
@@ -82,7 +83,7 @@ class LocalModel:
         except ModelError:  # raised again by the first call
             return DEFAULT_CONTEXT_TOKENS
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         """Return the whole reply.
 
         Raises ModelError, MissingExtraError without `sennit[local]`, ValidationError for an
@@ -96,7 +97,7 @@ class LocalModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """Stream the reply as deltas; leaving the block stops the model. Raises as `ask` does."""
+        """Stream the reply as deltas; leaving the block stops the model. Raises as `aask` does."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[JobEvent] = asyncio.Queue()
         job = EngineJob(

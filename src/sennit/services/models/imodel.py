@@ -21,20 +21,20 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from sennit import clock
-from sennit.closing import AsyncClosing
+from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ModelError, ValidationError, short_repr
-from sennit.messages.output_schema import ModelSchema
+from sennit.messages.output_schema import ModelSchema, as_model
 from sennit.numbers import count
 from sennit.services.models.lazy import lazy_model
 from sennit.services.models.limits.circuit_breaker import Circuit, CircuitBreaker, CircuitCall
 from sennit.services.models.limits.rate_limit import RateLimit
 from sennit.services.models.limits.retry import Attempts, Retry
 from sennit.services.models.limits.timeout import Deadline, Timeout
-from sennit.services.models.params import check_params
-from sennit.services.models.protocol import Model, supports_output_schema
+from sennit.services.models.params import ModelDefaults, ModelParams, check_params
+from sennit.services.models.protocol import BlockingModel, Model, supports_output_schema
 from sennit.services.models.reply import Delta, Finished, Reply, ReplyAssembler, Usage
 from sennit.services.models.request import MessageInput, ModelRequest, ToolInput, model_request
 from sennit.services.models.usage import Meter, UsageRecord
@@ -44,7 +44,11 @@ if TYPE_CHECKING:
 
 Before: TypeAlias = Callable[[ModelRequest], ModelRequest | Awaitable[ModelRequest | None] | None]
 After: TypeAlias = Callable[[ModelRequest, Reply], object]
+OutputSchema: TypeAlias = ModelSchema | Mapping[str, Any]
+"""A schema of structured output that is no class: its output is plain data."""
+_Messages: TypeAlias = MessageInput | Iterable[MessageInput]
 _Finish: TypeAlias = Callable[[Reply], Awaitable[None]]
+_M = TypeVar("_M", bound="BaseModel")
 _T = TypeVar("_T")
 
 RETRY = Retry()
@@ -54,7 +58,7 @@ _NO_RETRY = Retry(attempts=1)
 _NO_BREAKER = CircuitBreaker(failures=sys.maxsize)
 
 
-class iModel(AsyncClosing):
+class iModel(BlockingModel, Closing, AsyncClosing):
     """A language model under a name.
 
     Args:
@@ -95,7 +99,7 @@ class iModel(AsyncClosing):
         before: Before | Iterable[Before] = (),
         after: After | Iterable[After] = (),
         meter: Meter | None = None,
-        **params: Any,
+        **params: Unpack[ModelDefaults],
     ) -> None:
         if window is not None:
             count(window, "window")
@@ -141,33 +145,109 @@ class iModel(AsyncClosing):
         """The usage of all calls so far."""
         return self._meter.total
 
+    @overload
     async def invoke(
         self,
-        messages: MessageInput | Iterable[MessageInput],
+        messages: _Messages,
         *,
         tools: Iterable[ToolInput] = (),
-        output: type[BaseModel] | ModelSchema | Mapping[str, Any] | None = None,
-        **params: Any,
-    ) -> Reply:
+        output: None = None,
+        **params: Unpack[ModelParams],
+    ) -> Reply: ...
+    @overload
+    async def invoke(
+        self, messages: _Messages, *, output: type[_M], **params: Unpack[ModelParams]
+    ) -> Reply[_M]: ...
+    @overload
+    async def invoke(
+        self,
+        messages: _Messages,
+        *,
+        tools: Iterable[ToolInput],
+        output: type[_M],
+        **params: Unpack[ModelParams],
+    ) -> Reply[_M | None]: ...
+    @overload
+    async def invoke(
+        self,
+        messages: _Messages,
+        *,
+        tools: Iterable[ToolInput] = (),
+        output: OutputSchema,
+        **params: Unpack[ModelParams],
+    ) -> Reply[Any]: ...
+    async def invoke(
+        self,
+        messages: _Messages,
+        *,
+        tools: Iterable[ToolInput] = (),
+        output: type[BaseModel] | OutputSchema | None = None,
+        **params: Unpack[ModelParams],
+    ) -> Reply[Any]:
         """Return the reply to a text, to Messages, or to chat messages as dicts.
 
-        Raises ModelError, and ValidationError for an invalid request.
+        With an `output` schema, the reply's `output` is an instance of the class, or plain data for
+        other schemas; None if the reply calls tools instead. For `params` see PARAMS. Raises
+        ModelError, ValidationError for an invalid request, OutputError for a reply that does not
+        match the schema.
         """
         if output is not None and not await supports_output_schema(self):
             raise ValidationError(
                 f"Model {self.name!r} does not support structured output; leave output= out."
             )
         request = model_request(messages, tools=tools, output=output, **params)
-        return await self.ask(request)
+        reply = await self.aask(request)
+        if output is None or (reply.calls and not reply.text):
+            return reply
+        from sennit.messages.output_validation import validate_output  # late: slow to import
 
-    async def ask(self, request: ModelRequest) -> Reply:
+        return replace(reply, output=validate_output(reply.text, as_model(output, "output")))
+
+    @overload
+    def invoke_sync(
+        self,
+        messages: _Messages,
+        *,
+        tools: Iterable[ToolInput] = (),
+        output: None = None,
+        **params: Unpack[ModelParams],
+    ) -> Reply: ...
+    @overload
+    def invoke_sync(
+        self, messages: _Messages, *, output: type[_M], **params: Unpack[ModelParams]
+    ) -> Reply[_M]: ...
+    @overload
+    def invoke_sync(
+        self,
+        messages: _Messages,
+        *,
+        tools: Iterable[ToolInput],
+        output: type[_M],
+        **params: Unpack[ModelParams],
+    ) -> Reply[_M | None]: ...
+    @overload
+    def invoke_sync(
+        self,
+        messages: _Messages,
+        *,
+        tools: Iterable[ToolInput] = (),
+        output: OutputSchema,
+        **params: Unpack[ModelParams],
+    ) -> Reply[Any]: ...
+    def invoke_sync(self, messages: _Messages, **options: Any) -> Reply[Any]:
+        """`invoke` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        return run_blocking(self.invoke(messages, **options), "await invoke()")
+
+    async def aask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError, ValidationError, or a hook's exception."""
         request, finish = await self._start_call(request)
         attempts = Attempts(self._retry)
         while True:
             try:
                 async with self._attempt(request) as attempt:
-                    reply = await attempt.within(self._connection.ask(request))
+                    reply = await attempt.within(self._connection.aask(request))
                     attempt.succeed(reply.usage)
                 break
             except ModelError as error:
@@ -180,7 +260,7 @@ class iModel(AsyncClosing):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Stream the reply as deltas, Finished last; leaving the block early stops the model.
 
-        Raises as `ask` does, on entering or in the middle.
+        Raises as `aask` does, on entering or in the middle.
         """
         request, finish = await self._start_call(request)
         attempts = Attempts(self._retry)
@@ -242,9 +322,21 @@ class iModel(AsyncClosing):
             error.add_note(f"Raised by the {when} hook {_name(hook)} of model {self.name!r}.")
             raise
 
-    async def ready(self) -> None:
+    def ready(self) -> None:
+        """`aready` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        run_blocking(self.aready(), "await aready()")
+
+    async def aready(self) -> None:
         """Connect now rather than on the first call; connection errors are raised by that call."""
-        await self._connection.ready()
+        await self._connection.aready()
+
+    def close(self) -> None:
+        """`aclose` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        run_blocking(self.aclose(), "await aclose()")
 
     async def aclose(self) -> None:
         """Close the model's connections; it stays usable."""

@@ -60,10 +60,10 @@ class LazyModel:
         model = self._connect_or_none()
         return model is not None and model.supports_output_schema
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError."""
         model = await self._connected()
-        return await model.ask(request)
+        return await model.aask(request)
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
@@ -72,7 +72,7 @@ class LazyModel:
         async with model.stream(request) as deltas:
             yield deltas
 
-    async def ready(self) -> None:
+    async def aready(self) -> None:
         """Connect now if possible; errors are raised by the first call."""
         if self._model is None:
             await _to_thread(self._connect_or_none)

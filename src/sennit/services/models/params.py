@@ -10,11 +10,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from sys import float_info
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
-REASONING = ("off", "low", "medium", "high")
+Reasoning: TypeAlias = Literal["off", "low", "medium", "high"]
+REASONING: tuple[str, ...] = get_args(Reasoning)
+
+
+class ModelDefaults(TypedDict, total=False):
+    """The parameters that a model may have defaults for, by name; None leaves one out."""
+
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+    stop: str | Sequence[str] | None
+    seed: int | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    parallel_tool_calls: bool | None
+    tool_choice: Literal["required"] | list[str] | None
+    reasoning: Reasoning | None
+    extra_body: Mapping[str, object] | None
+    extra_headers: Mapping[str, str] | None
+
+
+class ModelParams(ModelDefaults, total=False):
+    """The parameters of a request, by name: see PARAMS."""
+
+    timeout: float | None
 
 
 def check_params(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Model(Protocol):
         """True if it supports structured output (`ModelRequest.output`)."""
         ...
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError."""
         ...
 
@@ -48,15 +48,25 @@ class Model(Protocol):
         ...
 
 
+class BlockingModel:
+    """Mixin with the blocking methods of a model."""
+
+    def ask(self: Model, request: ModelRequest) -> Reply:
+        """`aask` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        return run_blocking(self.aask(request), "await aask()")
+
+
 async def supports_output_schema(model: Model) -> bool:
     """Return `model.supports_output_schema`, connecting first without blocking the event loop."""
-    ready = getattr(model, "ready", None)
+    ready = getattr(model, "aready", None)
     if ready is not None:
         await ready()
     return model.supports_output_schema
 
 
-_MEMBERS = ("name", "window", "streams", "supports_output_schema", "ask", "stream")
+_MEMBERS = ("name", "window", "streams", "supports_output_schema", "aask", "stream")
 
 
 def is_model(value: object) -> TypeGuard[Model]:

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from sennit.ids import new_id
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=None)
+else:  # `default=` came with Python 3.13
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "error"]
 
@@ -122,7 +131,7 @@ Item: TypeAlias = ReplyText | ReplyReasoning | ReplyCall
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Generic[T]):
     """The reply to one request, with its items in order of arrival."""
 
     items: tuple[Item, ...]
@@ -133,6 +142,8 @@ class Reply:
     """The tokens of the call."""
     model: str = ""
     """The name of the model that answered."""
+    output: T = None  # pyright: ignore[reportAssignmentType]
+    """The structured output, validated, if the request asked for one."""
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from sennit.errors import InvalidTypeError, NothingToAskError, ValidationError, short_repr
 from sennit.messages.content import InstructionContent, MessageContent
@@ -12,8 +12,11 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema, as_model, is_model, model_name, model_schema
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.typescript import ToolSchema, tool_schema
-from sennit.services.models.params import check_params
+from sennit.services.models.params import ModelParams, check_params
 from sennit.services.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class ModelRequest:
 
 MessageInput: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
 """A message, its content, a dict of either, or the text of an instruction."""
-ToolInput: TypeAlias = "Tool | ToolSchema | Mapping[str, Any] | type[Any]"
+ToolInput: TypeAlias = "Tool | ToolSchema | Mapping[str, Any] | type[BaseModel] | ModelSchema"
 """A tool, its schema, or a JSON schema or pydantic class of its parameters."""
 
 
@@ -69,8 +72,8 @@ def model_request(
     messages: MessageInput | Iterable[MessageInput],
     *,
     tools: Iterable[ToolInput] = (),
-    output: Any = None,
-    **params: Any,
+    output: type[BaseModel] | ModelSchema | Mapping[str, Any] | None = None,
+    **params: Unpack[ModelParams],
 ) -> ModelRequest:
     """Return a request for messages and tools in any accepted form.
 

@@ -1,6 +1,6 @@
 """Model calls with telemetry.
 
-With telemetry off, these are the model's own `ask` and `stream`, without overhead.
+With telemetry off, these are the model's own `aask` and `stream`, without overhead.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sennit.services.models.request import ModelRequest
 def ask(
     model: Model, request: ModelRequest, conversation: UUID | None = None
 ) -> Coroutine[Any, Any, Reply]:
-    """Call `Model.ask`, with telemetry if it is on."""
-    return _traced_ask(model, request, conversation) if telemetry.on() else model.ask(request)
+    """Call `Model.aask`, with telemetry if it is on."""
+    return _traced_ask(model, request, conversation) if telemetry.on() else model.aask(request)
 
 
 def stream(
@@ -43,7 +43,7 @@ def stream(
 async def _traced_ask(model: Model, request: ModelRequest, conversation: UUID | None) -> Reply:
     subject, attributes = _request_attributes(model, request, conversation)
     with telemetry.traced(telemetry.CHAT, subject, attributes) as span:
-        reply = await model.ask(request)
+        reply = await model.aask(request)
         _record_reply(span, reply)
         return reply
 

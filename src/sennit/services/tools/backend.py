@@ -46,6 +46,11 @@ class ToolBackend(ABC):
     def schema(self) -> ToolSchema:
         """Its own name, description and parameters."""
 
+    @property
+    def positional_names(self) -> tuple[str, ...]:
+        """The parameters that may be passed by position, in order; by default none."""
+        return ()
+
     @abstractmethod
     def bind(self, arguments: Mapping[str, Any]) -> Any:
         """Convert JSON arguments to the form that `call` takes.

@@ -55,6 +55,11 @@ class FunctionBackend(ToolBackend):
         """The schema, from the signature and the docstring."""
         return self._schema
 
+    @property
+    def positional_names(self) -> tuple[str, ...]:
+        """The parameters that may be passed by position, in order."""
+        return tuple(parameter.name for parameter in self._parameters if not parameter.keyword_only)
+
     def _schema_of_parameters(self) -> dict[str, Any]:
         from pydantic import PydanticUserError
 
@@ -115,6 +120,7 @@ class _Parameter:
     annotation: Any
     default: Any
     positional: bool
+    keyword_only: bool
 
     @property
     def is_context(self) -> bool:
@@ -214,9 +220,13 @@ def _parameter(parameter: Parameter, index: int, tool: str) -> _Parameter:
             f"Parameter {parameter.name!r} of tool {tool!r} has no type; "
             f"annotate it, for example `{parameter.name}: str`."
         )
-    positional = parameter.kind is Parameter.POSITIONAL_ONLY
     return _Parameter(
-        parameter.name, f"arg_{index}", parameter.annotation, parameter.default, positional
+        parameter.name,
+        f"arg_{index}",
+        parameter.annotation,
+        parameter.default,
+        positional=parameter.kind is Parameter.POSITIONAL_ONLY,
+        keyword_only=parameter.kind is Parameter.KEYWORD_ONLY,
     )
 
 

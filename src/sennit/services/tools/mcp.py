@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
+from sennit.blocking import run_blocking
 from sennit.errors import ExistsError, InvalidTypeError, ToolError, ValidationError, short_repr
 from sennit.messages.codec import dumps
 from sennit.messages.image_url import http_host
@@ -100,7 +101,11 @@ class MCPServer:
         """The tools that are left out, by the server's names, with the reason."""
         return dict(self._refused)
 
-    async def connect(self) -> Self:
+    def connect(self) -> Self:
+        """`aconnect` for programs without an event loop."""
+        return run_blocking(self.aconnect(), "await aconnect()")
+
+    async def aconnect(self) -> Self:
         """Start or connect to the server and list its tools.
 
         Raises ToolError if that fails, MissingExtraError without the extra `mcp`.
@@ -126,9 +131,9 @@ class MCPServer:
             await self._connection.close()
             self._connection = None
 
-    async def close(self) -> None:
-        """Close it; an alias of `aclose`."""
-        await self.aclose()
+    def close(self) -> None:
+        """`aclose` for programs without an event loop."""
+        run_blocking(self.aclose(), "await aclose()")
 
     def register(self, registry: ServiceRegistry) -> tuple[Tool, ...]:
         """Register all tools or none, and keep them up to date until the server is closed.
@@ -140,7 +145,11 @@ class MCPServer:
             self._registries.append(registry)
         return self.tools
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """`acall` for programs without an event loop."""
+        return run_blocking(self.acall(name, arguments), "await acall()")
+
+    async def acall(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool by the server's own name for it; raises ToolError."""
         connection = await self._live_connection()
         return await connection.call(name, arguments)
@@ -210,8 +219,14 @@ class MCPServer:
             if registry.has(name) and registry.get(name) is tool:
                 registry.unregister(name)
 
+    def __enter__(self) -> Self:
+        return self.connect()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     async def __aenter__(self) -> Self:
-        return await self.connect()
+        return await self.aconnect()
 
     async def __aexit__(
         self,
@@ -242,7 +257,7 @@ class _McpBackend(ToolBackend):
         return arguments
 
     async def call(self, bound: Mapping[str, Any], context: ToolContext) -> Any:  # noqa: ARG002
-        return await self.server.call(self.remote_name, bound)
+        return await self.server.acall(self.remote_name, bound)
 
 
 def _split_command(command: str) -> list[str]:

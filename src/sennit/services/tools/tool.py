@@ -11,10 +11,21 @@ cancelled, is abandoned, and its caller continues.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from sennit import telemetry
 from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, short_repr
@@ -27,6 +38,17 @@ from sennit.services.tools.function import FunctionBackend
 
 if TYPE_CHECKING:
     from asyncio import Task
+
+    from typing_extensions import ParamSpec, TypeVar
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+    _P2 = ParamSpec("_P2")
+    _R2 = TypeVar("_R2")
+else:  # `default=` came with Python 3.13
+    from typing import ParamSpec, TypeVar
+
+    P, R = ParamSpec("P"), TypeVar("R")
 
 Replay: TypeAlias = Literal["never", "safe", "ask"]
 
@@ -50,6 +72,8 @@ class ToolOutcome:
     """The duration in seconds."""
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     """The exception behind the error."""
+    returned: Any = field(default=None, compare=False, repr=False)
+    """The object that the function returned, of which `value` is the JSON data."""
 
     @property
     def success(self) -> bool:
@@ -104,7 +128,7 @@ class ToolChanges(TypedDict, total=False):
     """The maximum size of a result."""
 
 
-class Tool:
+class Tool(Generic[P, R]):
     """A tool that a model may call, made from a typed function.
 
     def weather(city: str, days: int = 1) -> str:
@@ -115,6 +139,30 @@ class Tool:
 
     __slots__ = ("_backend", "_options", "_schema")
 
+    @overload
+    def __init__(
+        self: Tool[_P2, _R2],
+        function: Callable[_P2, Awaitable[_R2]],
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[ToolChanges],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Tool[_P2, _R2],
+        function: Callable[_P2, _R2],
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[ToolChanges],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Tool[..., Any],
+        function: ToolBackend,
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[ToolChanges],
+    ) -> None: ...
     def __init__(
         self,
         function: Callable[..., Any] | ToolBackend,
@@ -186,21 +234,54 @@ class Tool:
         name: str | None = None,
         description: str | None = None,
         **options: Unpack[ToolChanges],
-    ) -> Tool:
+    ) -> Tool[P, R]:
         """Return a copy with another name, description or options."""
         changed = cast("ToolChanges", {**asdict(self._options), **options})
-        return Tool(
+        tool = Tool(
             self._backend,
             self.name if name is None else name,
             self.description if description is None else description,
             **changed,
         )
+        return cast("Tool[P, R]", tool)
 
-    async def invoke(self, /, **arguments: Any) -> Any:
-        """Call the tool and return the result as JSON data; raises ToolError if it fails."""
-        return (await self.run(arguments)).unwrap()
+    async def invoke(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the tool as its function is called, and return what that returns.
 
-    async def run(
+        Arguments are validated, and a ToolContext may be one of them. Raises ToolError if the call
+        fails, or if the result is no JSON data.
+        """
+        named = {**self._named(args), **kwargs}
+        contexts = {key: value for key, value in named.items() if isinstance(value, ToolContext)}
+        arguments = {key: value for key, value in named.items() if key not in contexts}
+        outcome = await self.arun(arguments, *contexts.values())
+        outcome.unwrap()
+        return outcome.returned
+
+    def invoke_sync(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """`invoke` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        return run_blocking(self.invoke(*args, **kwargs), "await invoke()")
+
+    def _named(self, args: tuple[object, ...]) -> dict[str, object]:
+        """Return positional arguments by the names of the parameters."""
+        names = self._backend.positional_names if args else ()
+        if len(args) > len(names):
+            raise ToolError(
+                f"Tool {self.name!r} takes {len(names)} arguments by position, got {len(args)}."
+            )
+        return dict(zip(names, args, strict=False))
+
+    def run(
+        self, arguments: str | bytes | Mapping[str, Any] = "", context: ToolContext | None = None
+    ) -> ToolOutcome:
+        """`arun` for programs without an event loop."""
+        from sennit.blocking import run_blocking  # late: slow to import
+
+        return run_blocking(self.arun(arguments, context), "await arun()")
+
+    async def arun(
         self, arguments: str | bytes | Mapping[str, Any] = "", context: ToolContext | None = None
     ) -> ToolOutcome:
         """Call the tool with a JSON object, as text or as a dict; empty text means no arguments.
@@ -237,9 +318,8 @@ class Tool:
             message = f"Tool {self.name!r} was not called. {_error_text(error)}"
             return ToolOutcome(error=_bounded_text(message), ran=False, cause=error)
         try:
-            return ToolOutcome(
-                self._storable(await self._await_result(self._backend.call(bound, context)))
-            )
+            returned = await self._await_result(self._backend.call(bound, context))
+            return ToolOutcome(self._storable(returned), returned=returned)
         except Exception as error:
             return ToolOutcome(error=_bounded_text(_error_text(error)), cause=error)
 

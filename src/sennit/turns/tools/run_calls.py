@@ -205,7 +205,7 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
     group.called.add(request.id)
     arguments = _request_content(request).arguments
     try:
-        outcome = await tool.run(arguments or {}, _context(group.run, request))
+        outcome = await tool.arun(arguments or {}, _context(group.run, request))
         failpoints.reach(f"tool.after: {tool.name}")
     except CancelledError:
         if not group.run.suspending:  # then `replay` decides when the run is resumed

@@ -121,7 +121,7 @@ def test_a_trial_that_is_cancelled_lets_another_call_try() -> None:
         await asyncio.sleep(30)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await model.ask(request())
+                await model.aask(request())
         return await outcome(model)
 
     assert run_instantly(work()) == "there"

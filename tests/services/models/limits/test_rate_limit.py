@@ -103,7 +103,8 @@ def test_cancelled_waiters_free_their_places(cancelled: list[bool], most: int) -
 
     async def work() -> None:
         tasks = [
-            asyncio.create_task(model.ask(request(str(number)))) for number in range(len(cancelled))
+            asyncio.create_task(model.aask(request(str(number))))
+            for number in range(len(cancelled))
         ]
         await asyncio.sleep(0.5)
         for task, stop in zip(tasks, cancelled, strict=True):
@@ -114,7 +115,7 @@ def test_cancelled_waiters_free_their_places(cancelled: list[bool], most: int) -
         assert kept == [not stop for stop in cancelled]
         began = [int(name) for name in inside.began]
         assert began == sorted(began)
-        assert (await model.ask(request())).text == "so"
+        assert (await model.aask(request())).text == "so"
 
     run_instantly(work())
     assert inside.open == 0
@@ -148,8 +149,8 @@ def test_real_usage_replaces_the_estimate() -> None:
         model = only(inside, limits=RateLimit(tokens_per_minute=100))
 
         async def work() -> float:
-            await model.ask(request("x" * 240))  # about 60 tokens
-            await model.ask(request("x" * 240))
+            await model.aask(request("x" * 240))  # about 60 tokens
+            await model.aask(request("x" * 240))
             return clock.monotonic()
 
         return run_instantly(work())
@@ -164,8 +165,8 @@ def test_what_an_answer_may_take_counts_beforehand() -> None:
 
     async def work() -> float:
         with pytest.raises(RuntimeError):
-            await model.ask(request(max_tokens=80))
-        await model.ask(request(max_tokens=80))
+            await model.aask(request(max_tokens=80))
+        await model.aask(request(max_tokens=80))
         return clock.monotonic()
 
     assert run_instantly(work()) == 60
@@ -185,7 +186,7 @@ def test_a_stream_holds_its_place_until_it_is_left() -> None:
 
     async def work() -> float:
         async with model.stream(request("first")) as deltas:
-            second = asyncio.create_task(model.ask(request("second")))
+            second = asyncio.create_task(model.aask(request("second")))
             async for _ in deltas:
                 break
             await asyncio.sleep(50)
@@ -202,7 +203,7 @@ def test_one_limit_holds_for_several_models() -> None:
 
     async def work() -> float:
         for model in models:
-            await model.ask(request())
+            await model.aask(request())
         return clock.monotonic()
 
     assert run_instantly(work()) == 60
@@ -213,7 +214,7 @@ def test_more_than_may_wait_are_turned_away() -> None:
 
     async def kind() -> str:
         try:
-            return (await model.ask(request())).text
+            return (await model.aask(request())).text
         except ModelError as error:
             return error.kind
 
@@ -243,7 +244,7 @@ def test_one_limit_holds_across_threads_and_event_loops() -> None:
     )
 
     async def many() -> None:
-        await asyncio.gather(*(model.ask(request()) for _ in range(20)))
+        await asyncio.gather(*(model.aask(request()) for _ in range(20)))
 
     threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(6)]
     for thread in threads:
@@ -261,11 +262,11 @@ def test_a_waiter_whose_loop_is_gone_holds_nobody_up() -> None:
     async def work() -> None:
         async with model.stream(request("holder")):
             loop = asyncio.new_event_loop()
-            gone: Any = loop.create_task(model.ask(request("gone")))
+            gone: Any = loop.create_task(model.aask(request("gone")))
             await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))
             gone._log_destroy_pending = False
             loop.close()
-            waiting = asyncio.create_task(model.ask(request("waiting")))
+            waiting = asyncio.create_task(model.aask(request("waiting")))
             await asyncio.sleep(0)
         await waiting
 
@@ -277,7 +278,7 @@ def test_without_limits_nothing_waits() -> None:
     model: Model = only(ScriptedModel(["x"] * 50), limits=RateLimit())
 
     async def work() -> float:
-        await asyncio.gather(*(model.ask(request()) for _ in range(50)))
+        await asyncio.gather(*(model.aask(request()) for _ in range(50)))
         return clock.monotonic()
 
     assert run_instantly(work()) == 0

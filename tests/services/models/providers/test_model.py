@@ -204,10 +204,10 @@ def test_a_second_call_takes_the_same_connection(server: WireServer, openai: Pro
     server.says(answer(completion()), completed(piece(content="x")), answer(completion()))
 
     async def thrice() -> None:
-        await openai.ask(request())
+        await openai.aask(request())
         async with openai.stream(request()) as deltas:
             assert [delta async for delta in deltas]
-        await openai.ask(request())
+        await openai.aask(request())
 
     asyncio.run(thrice())
     assert (len(server.asked), server.connections) == (3, 1)
@@ -242,7 +242,7 @@ def test_many_calls_of_one_event_loop_run_at_once(
     server.says(answer(completion("x")))
 
     async def all_at_once() -> list[str]:
-        replies = await asyncio.gather(*(openai.ask(request()) for _ in range(20)))
+        replies = await asyncio.gather(*(openai.aask(request()) for _ in range(20)))
         return [reply.text for reply in replies]
 
     assert asyncio.run(all_at_once()) == ["x"] * 20
@@ -253,9 +253,9 @@ def test_a_closed_model_can_be_asked_again(server: WireServer, openai: ProviderM
 
     async def twice() -> None:
         async with openai:
-            await openai.ask(request())
+            await openai.aask(request())
         await openai.aclose()
-        await openai.ask(request())
+        await openai.aask(request())
 
     asyncio.run(twice())
     assert server.connections == 2
@@ -266,7 +266,7 @@ def test_a_model_nobody_holds_closes_its_connections(server: WireServer) -> None
 
     async def drop() -> bool:
         model = connect("openai:m", base_url=f"{server.url}/v1", api_key=KEY)
-        await model.ask(request())
+        await model.aask(request())
         del model
         gc.collect()
         return await asyncio.to_thread(server.hung_up.wait, 30)
@@ -329,7 +329,7 @@ def test_cancelling_passes_through_and_hangs_up(
 
     async def listen() -> None:
         if not stream:
-            await openai.ask(request())
+            await openai.aask(request())
         async with openai.stream(request()) as deltas:
             async for _ in deltas:
                 came.set()

@@ -195,7 +195,7 @@ class ProviderModel(AsyncClosing):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} holds an API key and cannot be pickled; connect again instead.")
 
-    async def ask(self, request: ModelRequest) -> Reply:
+    async def aask(self, request: ModelRequest) -> Reply:
         """Return the whole reply; raises ModelError, or ValidationError if not supported."""
         call = await self._call(request)
         return await call.run(call.client.ask(call.request))
