@@ -72,6 +72,8 @@ lint: setup
 .PHONY: types
 types: setup
 	$(BIN)/basedpyright --project pyproject.toml
+	$(BIN)/basedpyright --project tests/typing
+	$(BIN)/mypy --strict tests/typing/programs
 
 .PHONY: format
 format: setup ## Format the code and apply the safe lint fixes
@@ -149,5 +151,5 @@ release: setup .venv-release/.synced ## Build wheel and sdist into dist/, check 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
-	rm -rf .artifacts .venv .venv-docs .venv-peers .venv-release .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site
+	rm -rf .artifacts .venv .venv-docs .venv-peers .venv-release .uv .pytest_cache .ruff_cache .import_linter_cache .mypy_cache .hypothesis build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

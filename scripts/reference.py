@@ -488,7 +488,7 @@ def _class_node(kind: type) -> ast.ClassDef | None:
 def _field_docs(kind: type) -> dict[str, str]:
     """Return the docstring of each field: the string below it, in the class or a base."""
     docs: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
+    for base in (*_typed_dict_bases(kind), *reversed(kind.__mro__)):
         node = _class_node(base)
         if node is None:
             continue
@@ -498,6 +498,14 @@ def _field_docs(kind: type) -> dict[str, str]:
         for body in (node.body, *(one.body for one in init)):
             docs.update(_strings_below(body))
     return docs
+
+
+def _typed_dict_bases(kind: type) -> list[type]:
+    """Return the bases of a TypedDict, which does not have them in its `__mro__`."""
+    node = _class_node(kind) if is_typeddict(kind) else None
+    names = [base.id for base in node.bases if isinstance(base, ast.Name)] if node else []
+    module = vars(import_module(kind.__module__))
+    return [module[name] for name in names if is_typeddict(module[name])]
 
 
 def _strings_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import ConversationSession, Session
+from sennit import ConversationObserver, ConversationSession, Session
 from sennit.errors import NotFoundError, ValidationError
 from sennit.testing import ScriptedModel, ToolCall
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_regenerated_says_why() -> None:
 def test_observers_and_policies_come_along() -> None:
     ended: list[str] = []
 
-    class Watching:
+    class Watching(ConversationObserver):
         def on_final(self, result: object) -> None:
             ended.append(type(result).__name__)
 

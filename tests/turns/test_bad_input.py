@@ -12,6 +12,7 @@ import pytest
 import sennit
 from sennit import (
     AccessError,
+    ConversationObserver,
     ExistsError,
     InvalidTypeError,
     NotFoundError,
@@ -218,7 +219,7 @@ def test_a_model_that_cannot_stream_is_not_streamed() -> None:
 def test_a_closed_store_is_an_error_with_one_end(tmp_path: Path) -> None:
     ends: list[Return] = []
 
-    class Watcher:
+    class Watcher(ConversationObserver):
         def on_final(self, result: Return) -> None:
             ends.append(result)
 

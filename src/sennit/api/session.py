@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 from sennit.api.lazy_memory import LazyMemory
@@ -36,14 +36,18 @@ if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
+    from sennit.services.models.params import ModelParams
     from sennit.services.models.protocol import Model
-    from sennit.services.registry import ServiceRegistry
+    from sennit.services.registry import ServiceRegistry, ToolSource
     from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff
     from sennit.sessions.plan import Plan
     from sennit.sessions.tree import BranchTree
     from sennit.stores.base import Store
+    from sennit.turns.context import ContextProvider
     from sennit.turns.conversation import ConversationSession
+    from sennit.turns.observers import ConversationObserver
+    from sennit.turns.policies import PolicySource
     from sennit.turns.request import RequestDraft
 
 
@@ -176,13 +180,13 @@ class Session(SessionCore, Closing, AsyncClosing):
         branch: BranchRef | None = None,
         *,
         model: str | Model,
-        tools: Iterable[Any] = (),
+        tools: Iterable[ToolSource] = (),
         system: str | Message | None = None,
-        observers: Iterable[Any] = (),
-        policies: Iterable[Any] = (),
-        contexts: Iterable[Any] = (),
+        observers: Iterable[ConversationObserver] = (),
+        policies: Iterable[PolicySource] = (),
+        contexts: Iterable[ContextProvider] = (),
         generate_greeting: bool = False,
-        **params: Any,
+        **params: Unpack[ModelParams],
     ) -> ConversationSession:
         """Return a conversation that runs turns on a branch, by default "main", created if needed.
 

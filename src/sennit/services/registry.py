@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sennit.services.models.protocol import Model
 
 Service: TypeAlias = "Model | Tool"
+ToolSource: TypeAlias = "str | Tool | Callable[..., object]"
+"""A registered name, a tool, or a typed function."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _M = TypeVar("_M", bound="Model")

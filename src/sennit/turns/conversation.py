@@ -27,10 +27,10 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
-from sennit.turns.observers import Observers, observer_warning
+from sennit.turns.observers import ConversationObserver, Observers, observer_warning
 from sennit.turns.options import Budget, Check, RunInput, SessionOptions, StreamingOptions
 from sennit.turns.output import RunOutput, with_schema
-from sennit.turns.policies import checked_policies
+from sennit.turns.policies import PolicySource, checked_policies
 from sennit.turns.recovery import UnfinishedRun, find_unfinished_run, replay, shown_after
 from sennit.turns.request import Request
 from sennit.turns.result import NOTHING_TO_RESUME, Notice, Return
@@ -66,8 +66,8 @@ class ConversationSession:
         self,
         request: Request,
         *,
-        observers: Iterable[Any] = (),
-        policies: Iterable[Any] = (),
+        observers: Iterable[ConversationObserver] = (),
+        policies: Iterable[PolicySource] = (),
         generate_greeting: bool = False,
     ) -> None:
         """`policies` come after those of the request.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, PolicyError, short_repr
 from sennit.services.models.reply import Reply
@@ -41,6 +41,25 @@ class Policy:
 
     def on_response(self, request: ModelRequest, reply: Reply) -> Any:
         """Handle a reply: return another Reply, a Refusal, or None."""
+
+
+class RequestPolicy(Protocol):
+    """Any object with the `on_request` of a Policy."""
+
+    def on_request(self, request: ModelRequest, /) -> Any:
+        """Handle a request before it is sent."""
+        ...
+
+
+class ReplyPolicy(Protocol):
+    """Any object with the `on_response` of a Policy."""
+
+    def on_response(self, request: ModelRequest, reply: Reply, /) -> Any:
+        """Handle a reply."""
+        ...
+
+
+PolicySource: TypeAlias = Policy | RequestPolicy | ReplyPolicy
 
 
 def checked_policies(policies: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
@@ -19,22 +19,22 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import MaybeUnset, Unset
-from sennit.services.models.params import check_params
+from sennit.services.models.params import ModelParams, check_params
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.models.reply import Reply
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.traced_call import ask
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
-from sennit.turns.context import checked_contexts
-from sennit.turns.policies import checked_policies, pass_reply, pass_request
+from sennit.turns.context import ContextProvider, checked_contexts
+from sennit.turns.policies import PolicySource, checked_policies, pass_reply, pass_request
 from sennit.turns.prompt_history import check_answerable, nothing_to_answer, prompt_ids
 from sennit.turns.reply_builder import MessageCollector, ReplyBuilder
 from sennit.turns.result import SPECIAL_TURN_KEY, Body, Metrics, Return
 from sennit.turns.tools.pending_calls import messages_from_end, pending_calls
 
 if TYPE_CHECKING:
-    from sennit.services.registry import ServiceRegistry
+    from sennit.services.registry import ServiceRegistry, ToolSource
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import SessionCore
 
@@ -74,10 +74,10 @@ class Request:
         branch: Branch,
         *,
         model: str | Model,
-        tools: Iterable[Any] = (),
-        policies: Iterable[Any] = (),
-        contexts: Iterable[Any] = (),
-        **params: Any,
+        tools: Iterable[ToolSource] = (),
+        policies: Iterable[PolicySource] = (),
+        contexts: Iterable[ContextProvider] = (),
+        **params: Unpack[ModelParams],
     ) -> Request:
         """Return a request; model and tools are registered names or objects.
 
@@ -99,7 +99,7 @@ class Request:
         self,
         *,
         model: str | Model | None,
-        tools: Iterable[Any] | None,
+        tools: Iterable[ToolSource] | None,
         contexts: tuple[Any, ...] | None,
         params: Mapping[str, Any],
     ) -> Request:
@@ -241,10 +241,10 @@ class RequestDraft(msgspec.Struct, frozen=True):
         services: ServiceRegistry,
         *,
         model: str | Model,
-        tools: Iterable[Any] = (),
-        policies: Iterable[Any] = (),
-        contexts: Iterable[Any] = (),
-        **params: Any,
+        tools: Iterable[ToolSource] = (),
+        policies: Iterable[PolicySource] = (),
+        contexts: Iterable[ContextProvider] = (),
+        **params: Unpack[ModelParams],
     ) -> RequestDraft:
         """Validate everything except the branch; raises as `Request.of` does."""
         name, resolved_model = _resolve_model(services, model)

@@ -22,23 +22,36 @@ class ModelDefaults(TypedDict, total=False):
     """The parameters that a model may have defaults for, by name; None leaves one out."""
 
     temperature: float | None
+    """The randomness of the reply, 0 for the least."""
     top_p: float | None
+    """Sample from the likeliest tokens with this total probability."""
     max_tokens: int | None
+    """The maximum number of output tokens."""
     stop: str | Sequence[str] | None
+    """Texts at which to stop."""
     seed: int | None
+    """A number that makes sampling repeatable, if the provider supports it."""
     presence_penalty: float | None
+    """The penalty for tokens that have occurred."""
     frequency_penalty: float | None
+    """The penalty for tokens that have occurred often."""
     parallel_tool_calls: bool | None
+    """Whether a reply may call several tools."""
     tool_choice: Literal["required"] | list[str] | None
+    """Either "required" to require a tool call, or a list of tools to call."""
     reasoning: Reasoning | None
+    """The reasoning effort."""
     extra_body: Mapping[str, object] | None
+    """Further fields of the request body, specific to the provider."""
     extra_headers: Mapping[str, str] | None
+    """Further HTTP headers."""
 
 
 class ModelParams(ModelDefaults, total=False):
     """The parameters of a request, by name: see PARAMS."""
 
     timeout: float | None
+    """Seconds for the whole reply."""
 
 
 def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
