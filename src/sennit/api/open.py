@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from sennit.api.store_url import open_store
 
@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from sennit.api.client import Client
     from sennit.memory.retrieval.embedders import Embedder
     from sennit.messages.message import Message
+    from sennit.services.models.params import ModelParams
     from sennit.services.models.protocol import Model
-    from sennit.services.registry import ServiceRegistry
+    from sennit.services.registry import ServiceRegistry, ToolSource
     from sennit.stores.sqlite.connection import Durability
+    from sennit.turns.context import ContextProvider
     from sennit.turns.conversation import ConversationSession
+    from sennit.turns.observers import ConversationObserver
+    from sennit.turns.policies import PolicySource
 
 
 def open(
@@ -71,13 +75,13 @@ def open(
 def conversation(
     model: str | Model,
     *,
-    tools: Iterable[Any] = (),
+    tools: Iterable[ToolSource] = (),
     system: str | Message | None = None,
-    observers: Iterable[Any] = (),
-    policies: Iterable[Any] = (),
-    contexts: Iterable[Any] = (),
+    observers: Iterable[ConversationObserver] = (),
+    policies: Iterable[PolicySource] = (),
+    contexts: Iterable[ContextProvider] = (),
     generate_greeting: bool = False,
-    **params: Any,
+    **params: Unpack[ModelParams],
 ) -> ConversationSession:
     """Return a conversation that lives in memory, on a session of its own.
 

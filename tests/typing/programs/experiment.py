@@ -23,6 +23,8 @@ def answer(session: Session, prompt: str) -> None:
     branch = session.fork("main", name=prompt.split()[0].lower(), system=prompt)
     conversation = session.conversation(branch, model="openai:gpt-5")
     print(conversation.run().text)
+    verdict = conversation.say("Grade yourself.", output=Verdict).output
+    print(verdict.grade, verdict.reason.upper())
 
 
 def main() -> None:

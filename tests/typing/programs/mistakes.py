@@ -28,7 +28,8 @@ def results(message: Message) -> None:
     wrong: int = Tool(greet).invoke_sync("Ada")  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     Tool(greet).invoke_sync(nom="Ada")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     town: str = iModel("local").invoke_sync("Where?", output=City).output  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    print(wrong, town)
+    city: str = sennit.conversation(model="local").say("Where?", output=City).output  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    print(wrong, town, city)
     print(message.tetx)  # type: ignore[attr-defined]  # pyright: ignore
     print(message.content.call_id)  # type: ignore[attr-defined]  # pyright: ignore
     if isinstance(message.content, SystemContent):
