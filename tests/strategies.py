@@ -25,7 +25,6 @@ from sennit import (
     ContextPart,
     ImagePart,
     InstructionContent,
-    MaybeUnset,
     Message,
     MessageContent,
     MessageRole,
@@ -35,6 +34,7 @@ from sennit import (
     ToolPart,
     Unset,
 )
+from sennit.messages import MaybeUnset
 from sennit.messages.content_registry import CONTENT_KINDS
 
 

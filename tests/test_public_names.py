@@ -18,20 +18,19 @@ PROMISED = {
     *{"Session", "Branch", "Message", "MessageContent", "MessageRole", "SenderRecipient"},
     *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
     *{"ActionRequestContent", "ActionResponseContent", "OpaqueContent"},
-    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client"},
+    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "Client"},
     *{"Pile", "Progression", "Flow", "Element", "iModel"},
     *{
         "prepare_messages_for_chat",
         "to_model_messages",
         "Unset",
-        "MaybeUnset",
         "models_pull",
         "conversation",
     },
-    *{"ServiceRegistry", "Tool", "ToolContext"},
-    *{"OperationRegistry", "Operation", "OperationContext", "IPU"},
-    *{"ConversationSession", "ConversationObserver", "Request", "Return", "Notice", "Metrics"},
-    *{"SessionOptions", "StreamingOptions", "Budget"},
+    *{"ServiceRegistry", "Tool"},
+    *{"OperationRegistry", "Operation", "IPU"},
+    *{"ConversationSession", "Return"},
+    *{"SessionOptions", "StreamingOptions"},
     *{"Event", "RunStarted", "TurnStarted", "TextAdded", "ReasoningAdded", "DraftDropped"},
     *{
         "MessageCompleted",
@@ -43,9 +42,7 @@ PROMISED = {
     },
     *{"ApprovalRequired", "ApprovalDecided", "WarningIssued", "RunEnded"},
     *{"MessageInterjected", "HistoryReplaced", "ContextAdded", "Injection"},
-    *{"SpecialTurn", "PersistenceStrategy", "InteractionFilter", "GreetingSpecialTurn"},
-    *{"greeting", "summarize", "Policy", "Refusal"},
-    *{"ContextItem", "ContextNeed", "ContextProvider"},
+    *{"SpecialTurn", "PersistenceStrategy", "InteractionFilter"},
     *{
         name
         for name, kind in vars(errors).items()

@@ -54,23 +54,20 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.opaque_content import OpaqueContent
-from sennit.messages.unset import MaybeUnset, Unset
+from sennit.messages.unset import Unset
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
-    from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
+    from sennit.messages.parts import ContextPart, ImagePart, TextPart, ToolPart
     from sennit.messages.prompt.plain_chat import prepare_messages_for_chat
     from sennit.messages.prompt.tool_chat import to_model_messages
-    from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
     from sennit.services.models.imodel import iModel
     from sennit.services.registry import ServiceRegistry
-    from sennit.services.tools.backend import ToolContext
     from sennit.services.tools.tool import Tool
-    from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
     from sennit.turns.conversation import ConversationSession
     from sennit.turns.events import (
         ApprovalDecided,
@@ -94,18 +91,12 @@ if TYPE_CHECKING:
         TurnStarted,
         WarningIssued,
     )
-    from sennit.turns.observers import ConversationObserver
-    from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-    from sennit.turns.policies import Policy, Refusal
-    from sennit.turns.request import Request
-    from sennit.turns.result import Metrics, Notice, Return
+    from sennit.turns.options import SessionOptions, StreamingOptions
+    from sennit.turns.result import Return
     from sennit.turns.special.definition import (
-        GreetingSpecialTurn,
         InteractionFilter,
         PersistenceStrategy,
         SpecialTurn,
-        greeting,
-        summarize,
     )
 
 __all__ = [
@@ -118,57 +109,43 @@ __all__ = [
     "ArchiveError",
     "AssistantResponseContent",
     "Branch",
-    "Budget",
     "Client",
     "CodecError",
     "ConflictError",
     "ContextAdded",
-    "ContextItem",
-    "ContextNeed",
     "ContextPart",
-    "ContextProvider",
-    "ConversationObserver",
     "ConversationSession",
     "DraftDropped",
     "Element",
     "Event",
     "ExistsError",
     "Flow",
-    "GreetingSpecialTurn",
     "HistoryReplaced",
     "ImagePart",
     "Injection",
     "InstructionContent",
     "InteractionFilter",
     "InvalidTypeError",
-    "MaybeUnset",
     "Message",
     "MessageCompleted",
     "MessageContent",
-    "MessageGroup",
     "MessageInterjected",
     "MessageQueued",
     "MessageRole",
-    "Metrics",
     "MissingExtraError",
     "ModelError",
     "NotFoundError",
     "NothingToAskError",
-    "Notice",
     "OpaqueContent",
     "Operation",
-    "OperationContext",
     "OperationRegistry",
     "OutOfRangeError",
     "OutputError",
     "PersistenceStrategy",
     "Pile",
-    "Policy",
     "PolicyError",
     "Progression",
     "ReasoningAdded",
-    "Refusal",
-    "Request",
     "Return",
     "RunEnded",
     "RunError",
@@ -188,7 +165,6 @@ __all__ = [
     "Tool",
     "ToolCalled",
     "ToolCompleted",
-    "ToolContext",
     "ToolError",
     "ToolPart",
     "ToolResultBuffered",
@@ -199,11 +175,9 @@ __all__ = [
     "ValidationError",
     "WarningIssued",
     "conversation",
-    "greeting",
     "iModel",
     "models_pull",
     "prepare_messages_for_chat",
-    "summarize",
     "to_model_messages",
 ]
 
@@ -213,18 +187,15 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
         __name__,
         {
             "api.client": "Client",
-            "messages.parts": "ContextPart ImagePart MessageGroup TextPart ToolPart",
+            "messages.parts": "ContextPart ImagePart TextPart ToolPart",
             "messages.prompt.plain_chat": "prepare_messages_for_chat",
             "messages.prompt.tool_chat": "to_model_messages",
-            "operations.context": "OperationContext",
             "operations.ipu": "IPU",
             "operations.operation": "Operation",
             "operations.registry": "OperationRegistry",
             "services.models.imodel": "iModel",
             "services.registry": "ServiceRegistry",
-            "services.tools.backend": "ToolContext",
             "services.tools.tool": "Tool",
-            "turns.context": "ContextItem ContextNeed ContextProvider",
             "turns.conversation": "ConversationSession",
             "turns.events": (
                 "ApprovalDecided ApprovalRequired ContextAdded DraftDropped Event HistoryReplaced "
@@ -232,14 +203,8 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
                 "RunEnded RunStarted TextAdded ToolCalled ToolCompleted ToolResultBuffered "
                 "ToolStarted TurnStarted WarningIssued"
             ),
-            "turns.observers": "ConversationObserver",
-            "turns.options": "Budget SessionOptions StreamingOptions",
-            "turns.policies": "Policy Refusal",
-            "turns.request": "Request",
-            "turns.result": "Metrics Notice Return",
-            "turns.special.definition": (
-                "GreetingSpecialTurn InteractionFilter PersistenceStrategy SpecialTurn greeting "
-                "summarize"
-            ),
+            "turns.options": "SessionOptions StreamingOptions",
+            "turns.result": "Return",
+            "turns.special.definition": ("InteractionFilter PersistenceStrategy SpecialTurn"),
         },
     )

@@ -29,7 +29,6 @@ from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
-    MaybeUnset,
     Message,
     MessageContent,
     MessageRole,
@@ -39,6 +38,7 @@ from sennit import (
     iModel,
     prepare_messages_for_chat,
 )
+from sennit.messages import MaybeUnset
 from sennit.testing import ScriptedModel
 
 SECTIONS = (

@@ -15,8 +15,9 @@ from datetime import datetime
 import pytest
 
 import sennit
-from sennit import Client, ContextPart, MessageGroup, TextPart, ToolPart
+from sennit import Client, ContextPart, TextPart, ToolPart
 from sennit.memory.extraction.values import Action, Category
+from sennit.messages import MessageGroup
 
 SECTIONS = (
     "Overview",

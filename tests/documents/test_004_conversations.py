@@ -20,17 +20,13 @@ from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
     Branch,
-    ConversationObserver,
     ConversationSession,
-    GreetingSpecialTurn,
     InstructionContent,
     InteractionFilter,
     Message,
     ModelError,
     NotFoundError,
     PersistenceStrategy,
-    Policy,
-    Request,
     Return,
     RunError,
     Session,
@@ -43,6 +39,7 @@ from sennit import (
 from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns import ConversationObserver, GreetingSpecialTurn, Policy, Request
 from tests.conversation_fixtures import in_short
 
 SECTIONS = (

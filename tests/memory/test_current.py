@@ -23,13 +23,13 @@ from sennit import (
     SystemContent,
     TextPart,
     ToolPart,
-    summarize,
 )
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns import summarize
 from tests.conversation_fixtures import Talk, in_short
 from tests.memory.remembering import client, store, talk
 

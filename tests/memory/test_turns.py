@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from sennit import Client, ContextAdded, Session, StoreError, summarize
+from sennit import Client, ContextAdded, Session, StoreError
 from sennit.memory.retrieval.prompt_context import MemoryContext
+from sennit.turns import summarize
 from sennit.turns.events import WarningIssued
 from tests.conversation_fixtures import Talk
 from tests.memory.remembering import client, memories, store, talk

@@ -24,7 +24,6 @@ from sennit import (
     ExistsError,
     InstructionContent,
     InvalidTypeError,
-    MaybeUnset,
     Message,
     MessageContent,
     MessageRole,
@@ -36,6 +35,7 @@ from sennit import (
     to_model_messages,
 )
 from sennit.learning.export import ExportOptions
+from sennit.messages import MaybeUnset
 from sennit.messages.content_registry import CONTENT_KINDS
 from sennit.testing import ScriptedModel
 from tests import strategies as some

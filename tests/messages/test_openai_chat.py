@@ -15,12 +15,12 @@ from sennit import (
     InstructionContent,
     InvalidTypeError,
     Message,
-    MessageGroup,
     Session,
     TextPart,
     ToolPart,
 )
 from sennit.errors import ValidationError
+from sennit.messages import MessageGroup
 
 CALL = {
     "id": "c1",

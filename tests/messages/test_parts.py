@@ -24,7 +24,6 @@ from sennit import (
     InstructionContent,
     Message,
     MessageContent,
-    MessageGroup,
     MessageRole,
     SennitError,
     SystemContent,
@@ -36,6 +35,7 @@ from sennit import (
     prepare_messages_for_chat,
     to_model_messages,
 )
+from sennit.messages import MessageGroup
 from sennit.messages.parts import part_from_dict, part_to_dict, split
 from tests.strategies import (
     junk,

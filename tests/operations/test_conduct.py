@@ -15,13 +15,13 @@ from sennit import (
     Message,
     NotFoundError,
     Operation,
-    OperationContext,
     Session,
     Tool,
     ValidationError,
     iModel,
 )
 from sennit.messages.output_schema import ModelSchema
+from sennit.operations import OperationContext
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, result_of, session_with
 

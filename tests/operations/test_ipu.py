@@ -11,15 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from sennit import (
-    IPU,
-    NotFoundError,
-    Operation,
-    OperationContext,
-    OutputError,
-    Session,
-    ValidationError,
-)
+from sennit import IPU, NotFoundError, Operation, OutputError, Session, ValidationError
+from sennit.operations import OperationContext
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, said, session_with
 from tests.threads import in_threads

@@ -11,7 +11,6 @@ import pytest
 import sennit
 from sennit import (
     AccessError,
-    Budget,
     ConflictError,
     InstructionContent,
     Message,
@@ -26,6 +25,7 @@ from sennit import (
 from sennit.services.models.reply import Reply, ReplyCall, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns import Budget
 from tests.conducting import Answer, invoked, result_of, session_with
 from tests.conversation_fixtures import add, in_short
 from tests.models import failure

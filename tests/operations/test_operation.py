@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sennit import Element, ModelError, Operation, OperationContext, Session
+from sennit import Element, ModelError, Operation, Session
+from sennit.operations import OperationContext
 from sennit.testing import ScriptedModel
 from tests.conducting import said, session_with
 from tests.models import failure

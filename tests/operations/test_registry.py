@@ -12,11 +12,11 @@ from sennit import (
     ExistsError,
     InvalidTypeError,
     NotFoundError,
-    OperationContext,
     OperationRegistry,
     Session,
     ValidationError,
 )
+from sennit.operations import OperationContext
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, result_of, said, session_with
 

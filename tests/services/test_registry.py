@@ -24,12 +24,12 @@ from sennit import (
     Session,
     SystemContent,
     Tool,
-    ToolContext,
     ToolError,
     ValidationError,
 )
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
+from sennit.services import ToolContext
 from sennit.services.models.reply import Delta, Reply, ReplyText
 from sennit.services.models.request import ModelRequest, model_request
 

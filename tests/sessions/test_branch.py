@@ -17,7 +17,6 @@ from sennit import (
     InstructionContent,
     InvalidTypeError,
     Message,
-    MessageGroup,
     NotFoundError,
     Progression,
     Session,
@@ -25,6 +24,7 @@ from sennit import (
     TextPart,
     ValidationError,
 )
+from sennit.messages import MessageGroup
 from tests.sessions.test_session import assistant, filled, said, system, user
 
 

@@ -24,7 +24,6 @@ from sennit import (
     Client,
     InstructionContent,
     Message,
-    MessageGroup,
     NotFoundError,
     SennitError,
     Session,
@@ -33,6 +32,7 @@ from sennit import (
     ToolPart,
     clock,
 )
+from sennit.messages import MessageGroup
 from sennit.sessions.records import message_record
 from sennit.stores.base import Store
 from sennit.stores.doctor.checks import examine

@@ -9,8 +9,6 @@ import pytest
 
 from sennit import (
     ContextAdded,
-    ContextItem,
-    ContextNeed,
     HistoryReplaced,
     ImagePart,
     Injection,
@@ -18,13 +16,12 @@ from sennit import (
     Session,
     SessionOptions,
     TextPart,
-    summarize,
 )
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.services.models.reply import Reply, ReplyCall, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
-from sennit.turns import context
+from sennit.turns import ContextItem, ContextNeed, context, summarize
 from sennit.turns.context import tokens_of
 from sennit.turns.result import Return
 from tests.conversation_fixtures import Talk, ending, in_short, kinds

@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
-from sennit import (
-    DraftDropped,
-    Policy,
-    PolicyError,
-    Refusal,
-    RunError,
-    SpecialTurn,
-    TextAdded,
-)
+from sennit import DraftDropped, PolicyError, RunError, SpecialTurn, TextAdded
 from sennit.errors import InvalidTypeError
 from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
+from sennit.turns import Policy, Refusal
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.result import Return
 from tests.conversation_fixtures import Talk, ending, in_short, kinds

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import PersistenceStrategy, Session, SessionOptions, SpecialTurn, summarize
+from sennit import PersistenceStrategy, Session, SessionOptions, SpecialTurn
 from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
+from sennit.turns import summarize
 from sennit.turns.result import Return
 from tests.conversation_fixtures import in_short, kinds
 from tests.torture.fork_server import ForkServer, Job, Say

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sennit.services.models.reply import Finished, Reply, TextDelta
     from sennit.services.models.request import ModelRequest
     from sennit.services.models.usage import Meter, UsageRecord
+    from sennit.services.tools.backend import ToolContext
     from sennit.services.tools.mcp import MCPServer
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Retry",
     "TextDelta",
     "Timeout",
+    "ToolContext",
     "UsageRecord",
     "connect",
 ]
@@ -42,6 +44,7 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
             "models.reply": "Finished Reply TextDelta",
             "models.request": "ModelRequest",
             "models.usage": "Meter UsageRecord",
+            "tools.backend": "ToolContext",
             "tools.mcp": "MCPServer",
         },
     )

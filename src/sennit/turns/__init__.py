@@ -1,1 +1,44 @@
 """Turns: the loop, its events, streams, tool calls and special turns."""
+
+from typing import TYPE_CHECKING
+
+from sennit.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
+    from sennit.turns.observers import ConversationObserver
+    from sennit.turns.options import Budget
+    from sennit.turns.policies import Policy, Refusal
+    from sennit.turns.request import Request
+    from sennit.turns.result import Metrics, Notice
+    from sennit.turns.special.definition import GreetingSpecialTurn, greeting, summarize
+
+__all__ = [
+    "Budget",
+    "ContextItem",
+    "ContextNeed",
+    "ContextProvider",
+    "ConversationObserver",
+    "GreetingSpecialTurn",
+    "Metrics",
+    "Notice",
+    "Policy",
+    "Refusal",
+    "Request",
+    "greeting",
+    "summarize",
+]
+
+if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "context": "ContextItem ContextNeed ContextProvider",
+            "observers": "ConversationObserver",
+            "options": "Budget",
+            "policies": "Policy Refusal",
+            "request": "Request",
+            "result": "Metrics Notice",
+            "special.definition": "GreetingSpecialTurn greeting summarize",
+        },
+    )

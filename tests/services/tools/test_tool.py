@@ -24,9 +24,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from sennit import Tool, ToolContext, ToolError
+from sennit import Tool, ToolError
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import ActionResponseContent
+from sennit.services import ToolContext
 from sennit.services.tools.docstring import parse
 from sennit.services.tools.tool import ToolOutcome
 

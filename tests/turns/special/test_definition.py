@@ -12,7 +12,6 @@ import pytest
 import sennit
 from sennit import (
     Client,
-    GreetingSpecialTurn,
     HistoryReplaced,
     InteractionFilter,
     Message,
@@ -23,8 +22,6 @@ from sennit import (
     SpecialTurn,
     SystemContent,
     Tool,
-    greeting,
-    summarize,
 )
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
@@ -32,6 +29,7 @@ from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns import GreetingSpecialTurn, greeting, summarize
 from sennit.turns.result import Return
 from sennit.turns.tools.pending_calls import call_id_of
 from tests.conversation_fixtures import PLAIN, Talk, in_short, kinds, rest_of

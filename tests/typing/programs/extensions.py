@@ -8,22 +8,19 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from sennit import (
-    ConversationObserver,
     Message,
     MessageContent,
     MessageRole,
-    OperationContext,
     OperationRegistry,
-    Policy,
-    Refusal,
     Return,
     ServiceRegistry,
     Session,
     Tool,
-    ToolContext,
 )
-from sennit.services import ModelRequest, Reply
+from sennit.operations import OperationContext
+from sennit.services import ModelRequest, Reply, ToolContext
 from sennit.services.models.reply import Delta
+from sennit.turns import ConversationObserver, Policy, Refusal
 
 
 @dataclass(frozen=True, slots=True)
