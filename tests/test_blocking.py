@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 import sennit
-<<<<<<< HEAD
 from sennit import (
     IPU,
     ActionResponseContent,
@@ -26,7 +25,6 @@ from sennit import (
     Client,
     ConversationSession,
     Operation,
-    Request,
     Session,
     UsageError,
     iModel,
@@ -34,10 +32,7 @@ from sennit import (
 from sennit.blocking import run_blocking
 from sennit.services import MCPServer
 from sennit.testing import ScriptedModel, ToolCall
-=======
-from sennit import IPU, Branch, Client, ConversationSession, Operation, Session, UsageError, iModel
 from sennit.turns import Request
->>>>>>> f3c9b511 (sennit: move names that few programs type to subpackages)
 from tests.services import wire_server
 from tests.services.wire_server import STALL, WireServer
 
