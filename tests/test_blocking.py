@@ -33,6 +33,8 @@ from sennit.blocking import run_blocking
 from sennit.services import MCPServer
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns import Request
+from sennit.turns.result import Return
+from sennit.turns.stream import RunStream
 from tests.services import wire_server
 from tests.services.wire_server import STALL, WireServer
 
@@ -174,6 +176,61 @@ def failing() -> None:
     raise ValueError("no rope")
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exit_raised_by_a_model_ends_its_call_and_no_later_one(
+    kind: type[BaseException],
+) -> None:
+    for stop in (
+        lambda chat: chat.say("One?"),
+        lambda chat: list(chat.stream("One?")),
+    ):
+        with pytest.raises(kind):
+            stop(sennit.conversation(model=ScriptedModel([kind()])))
+        assert sennit.conversation(model=ScriptedModel(["Yes."])).say("Two?").text == "Yes."
+
+
+def test_a_call_while_python_shuts_down_is_refused_and_does_not_hang() -> None:
+    program = """
+import builtins
+import sennit
+from sennit.testing import ScriptedModel
+
+class Late:
+    def __init__(self, chat):
+        self.chat = chat
+
+    def __del__(self):
+        try:
+            self.chat.say("Two?")
+        except sennit.UsageError as error:
+            print(error)
+
+builtins.late = Late(sennit.conversation(model=ScriptedModel(["Yes.", "No."])))
+builtins.late.chat.say("One?")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.startswith("Python is shutting down"), ended.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_cannot_read_the_stream_of_its_parent() -> None:
+    stream = sennit.conversation(model=ScriptedModel(["One two three."], chunk=2)).stream("One?")
+    pieces = iter(stream)
+    next(pieces)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that hangs
+        try:
+            next(pieces)
+        except UsageError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert list(pieces)[-1].text == "One two three."
+
+
 def test_a_blocking_call_on_an_event_loop_names_its_async_twin(server: WireServer) -> None:
     conversation = sennit.conversation(model=model(server))
     calls: dict[str, Callable[[], Any]] = {
@@ -207,6 +264,47 @@ def test_a_loop_that_is_left_early_cancels_its_run(server: WireServer) -> None:
     assert server.hung_up.wait(10)
     words = [message.content.words for message in conversation.request.branch.messages]
     assert words == ["One?", "Hel" * 40]
+
+
+def test_a_loop_that_is_dropped_on_an_event_loop_cancels_its_run(server: WireServer) -> None:
+    server.says(wire_server.chunks(wire_server.piece(content="Hel" * 40), STALL))
+    stream = sennit.conversation(model=model(server)).stream("One?")
+    pieces = iter(stream)
+    assert not next(pieces).is_delta
+
+    async def drop() -> None:
+        pieces.close()
+
+    asyncio.run(drop())
+    assert list(stream)[-1].stop_reason == "cancelled"
+
+
+def test_all_readers_of_one_stream_see_its_end() -> None:
+    def read(pieces: RunStream[Return[None], None]) -> int:
+        return len(list(pieces))
+
+    pieces = sennit.conversation(model=ScriptedModel(["One two."], chunk=1)).stream("One?")
+    with ThreadPoolExecutor(5) as threads:
+        readers = [threads.submit(read, pieces) for _ in range(5)]
+        try:
+            assert sum(reader.result(10) for reader in readers) > 0
+        finally:
+            for _ in readers:  # lets those go that hang
+                pieces._blocking_events.put(None)  # pyright: ignore
+
+
+def test_all_async_readers_of_one_stream_see_its_end() -> None:
+    async def read_all() -> None:
+        pieces = sennit.conversation(model=ScriptedModel(["One two."], chunk=1)).stream("One?")
+
+        async def read() -> None:
+            async for _ in pieces:
+                pass
+
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(read() for _ in range(5)))
+
+    asyncio.run(read_all())
 
 
 def test_an_async_loop_that_is_left_early_cancels_its_run(server: WireServer) -> None:

@@ -1,6 +1,7 @@
 """Blocking calls of coroutines, on one background event loop per process.
 
 The loop runs in a thread of its own from the first blocking call to the end of the process.
+A SystemExit or KeyboardInterrupt that is raised on it ends the call, not the loop.
 Provider clients, connection pools and MCP connections belong to an event loop, so they survive from
 one blocking call to the next. A forked child has a loop of its own.
 """
@@ -14,6 +15,7 @@ import sys
 from asyncio import AbstractEventLoop, CancelledError, Task
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
@@ -43,11 +45,17 @@ def run_blocking(work: Coroutine[Any, Any, _T], alternative: str) -> _T:
 
 def refuse_running_loop(alternative: str) -> None:
     """Raise UsageError on a running event loop, which a blocking call would stop."""
+    if is_loop_running():
+        raise UsageError(f"An event loop is running here; use {alternative} instead.")
+
+
+def is_loop_running() -> bool:
+    """Return whether an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise UsageError(f"An event loop is running here; use {alternative} instead.")
+        return False
+    return True
 
 
 class _Call(Generic[_T]):
@@ -103,34 +111,46 @@ class _Background:
     lock: Lock = field(default_factory=Lock)
     thread: Thread | None = None
     running: AbstractEventLoop | None = None
-    stop: asyncio.Event | None = None
 
     def loop(self) -> AbstractEventLoop:
-        """Return the loop, started on first use."""
+        """Return the loop, started on first use; raises UsageError when Python shuts down."""
         with self.lock:
             if self.running is None:
-                started: Future[tuple[AbstractEventLoop, asyncio.Event]] = Future()
+                started: Future[AbstractEventLoop] = Future()
                 self.thread = Thread(
-                    target=lambda: asyncio.run(_serve(started)), name="sennit-blocking", daemon=True
+                    target=_serve, args=(started,), name="sennit-blocking", daemon=True
                 )
-                self.thread.start()
-                self.running, self.stop = started.result()
+                _start(self.thread)
+                self.running = started.result()
             return self.running
 
     def close(self) -> None:
         """Cancel what still runs, and close the connections that belong to the loop."""
         with self.lock:
-            if self.running is None or self.stop is None or self.thread is None:
+            if self.running is None or self.thread is None:
                 return
-            self.running.call_soon_threadsafe(self.stop.set)
+            self.running.call_soon_threadsafe(self.running.stop)
             self.thread.join(_STOP_SECONDS)
             self.running = None
 
 
-async def _serve(started: Future[tuple[AbstractEventLoop, asyncio.Event]]) -> None:
-    stop = asyncio.Event()
-    started.set_result((asyncio.get_running_loop(), stop))
-    await stop.wait()
+def _start(thread: Thread) -> None:
+    if not sys.is_finalizing():  # else the thread would never run, nor this one go on
+        with suppress(RuntimeError):  # Python 3.12 and later start no thread even before that
+            return thread.start()
+    raise UsageError("Python is shutting down; make blocking calls before the program ends.")
+
+
+def _serve(started: Future[AbstractEventLoop]) -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        loop.call_soon(started.set_result, loop)
+        stopped = False
+        while not stopped:
+            # These two leave the loop as well as the task that raised them, whose caller gets them.
+            with suppress(KeyboardInterrupt, SystemExit):
+                loop.run_forever()
+                stopped = True
 
 
 _background = _Background()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 import sennit
 from sennit import (
     AccessError,
+    InvalidTypeError,
     ModelError,
     OutputError,
     Return,
@@ -169,3 +171,22 @@ def test_a_resumed_run_has_the_output(tmp_path: Path) -> None:
             _ = waiting.output
         conversation.approve("c1", resume=False)
         assert conversation.resume(output=City).output == City(name="Ghent", size=3)
+
+
+class Unwritable(BaseModel):
+    call: Callable[[int], int]
+
+
+@pytest.mark.parametrize("kind", [Unwritable, BaseModel])
+def test_a_class_without_a_schema_is_refused_before_anything_is_said(
+    kind: type[BaseModel],
+) -> None:
+    chat, model = talk("Hello.")
+    with pytest.raises(InvalidTypeError, match=f"needs a JSON schema, which {kind.__name__} lacks"):
+        chat.say("Where?", output=kind)
+    assert chat.say("And now?").text == "Hello."
+    assert [message.content.words for message in chat.request.branch.messages] == [
+        "And now?",
+        "Hello.",
+    ]
+    assert len(model.requests) == 1

@@ -228,3 +228,13 @@ def test_events_are_joined_without_a_loop() -> None:
     assert list(conversation.events(after=0)) == whole
     with conversation.events(after=2) as events:
         assert [event.seq for event in events] == [event.seq for event in whole[2:]]
+
+
+def test_a_blocking_reader_that_stops_and_goes_on_misses_nothing() -> None:
+    talk = Talk("one two three", chunk=3)
+    talk.run()
+    joined = talk.conversation().events(after=0)
+    heard = [next(iter(joined)).seq]
+    heard += [event.seq for event in joined]
+    assert len(heard) > 2
+    assert heard == list(range(1, len(heard) + 1))

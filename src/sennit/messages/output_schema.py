@@ -51,8 +51,18 @@ def is_model(value: Any) -> bool:
 
 
 def as_model(value: Any, name: str) -> Model:
-    """Return a pydantic class, ModelSchema or JSON schema as a model; or InvalidTypeError."""
+    """Return a pydantic class, ModelSchema or JSON schema as a model; or InvalidTypeError.
+
+    The error is raised too for a class without a JSON schema, which could not be rendered.
+    """
     if is_model(value):
+        try:
+            model_schema(value)
+        except Exception as error:  # of pydantic, or of code in the class
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise InvalidTypeError(
+                f"{name} needs a JSON schema, which {model_name(value)} lacks: {reason}"
+            ) from error
         return value
     if isinstance(value, Mapping):
         schema = cast("Mapping[str, Any]", value)

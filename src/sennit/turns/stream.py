@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from asyncio import Queue, Task, wait
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
@@ -10,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic
 
-from sennit.blocking import run_blocking
+from sennit.blocking import is_loop_running, run_blocking
 from sennit.errors import UsageError
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.turns.events import (
@@ -43,7 +44,8 @@ class RunStream(Generic[_T, _O]):
     """A run as a stream, for `for` and `with`, or on an event loop `async for` and `async with`.
 
     The run starts with the block, or with the first step of a plain loop. Leaving the block or a
-    plain loop early cancels the run; its messages are durable after the block, or a plain `for`.
+    plain `for` early cancels the run, and its messages are durable then. A plain `async for` cannot
+    see that it was left: the run is cancelled when the stream is no longer referenced.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class RunStream(Generic[_T, _O]):
         self._task: Task[Return[_O]] | None = None
         self._in_block = False
         self._finished = False
+        self._process = os.getpid()
 
     @property
     def result(self) -> Return[_O]:
@@ -83,6 +86,7 @@ class RunStream(Generic[_T, _O]):
             event = await events.get()
             if event is None:
                 self._finished = True
+                events.put_nowait(None)  # for another reader of this stream
                 await task  # raises what the run raised, if anything
                 break
             if isinstance(event, RunEnded):
@@ -98,16 +102,27 @@ class RunStream(Generic[_T, _O]):
 
     def __exit__(self, *_: object) -> None:
         self._in_block = False
-        _block(self._leave())
+        self._leave_blocking()
 
     def __iter__(self) -> Generator[_T]:
         try:
             yield from self._iterate()
         finally:
-            if not self._in_block and self._task is not None and not self._task.done():
-                _block(self._leave())
+            if not self._in_block:
+                self._leave_blocking()
 
     def __del__(self) -> None:
+        self._cancel()
+
+    def _leave_blocking(self) -> None:
+        if self._task is not None and not self._task.done():
+            if is_loop_running():  # such as a generator that is collected there
+                self._cancel()
+            else:
+                _block(self._leave())
+
+    def _cancel(self) -> None:
+        """Cancel the run without waiting for its end."""
         if self._task is not None and not self._task.done():
             with suppress(RuntimeError):  # its loop has ended, and the run with it
                 self._task.get_loop().call_soon_threadsafe(self._stop, self._task)
@@ -115,9 +130,11 @@ class RunStream(Generic[_T, _O]):
     def _iterate(self) -> Generator[_T]:
         task, events = self._start_blocking()
         while not self._finished:
+            self._check_process()
             event = events.get()
             if event is None:
                 self._finished = True
+                events.put_nowait(None)  # for another reader of this stream
                 _block(_result_of(task))  # raises what the run raised, if anything
                 return
             if isinstance(event, RunEnded):
@@ -125,7 +142,12 @@ class RunStream(Generic[_T, _O]):
             if (item := self._show(event)) is not None:
                 yield item
 
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise UsageError("This stream was made before a fork; only the parent can read it.")
+
     def _start_blocking(self) -> tuple[Task[Return[_O]], SimpleQueue[AnyEvent | None]]:
+        self._check_process()
         if self._blocking_events is None:
             if self._task is not None:
                 raise UsageError(f"This stream is read on an event loop; use {_ALTERNATIVE}.")

@@ -175,13 +175,20 @@ class Subscription:
         self._close()
 
     def __iter__(self) -> Generator[AnyEvent]:
-        while events := run_blocking(self.batch(), _ALTERNATIVE):
-            yield from events
+        while self._ready or run_blocking(self._has_more(), _ALTERNATIVE):
+            yield self._next_ready()
 
     async def __anext__(self) -> AnyEvent:
         await self._wait()
         if not self._ready:
             raise StopAsyncIteration
+        return self._next_ready()
+
+    async def _has_more(self) -> bool:
+        await self._wait()
+        return bool(self._ready)
+
+    def _next_ready(self) -> AnyEvent:
         event = self._ready.popleft()
         self._after = event.seq
         return event
