@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import WhenBusy
+from sennit.turns.request import Request
 from sennit.turns.result import Return
 from tests.conversation_fixtures import in_short
 from tests.torture.fork_server import ForkServer, Job, Say
@@ -166,3 +170,38 @@ def test_the_notice_of_a_busy_branch_names_it_and_who_is_answering() -> None:
     for same, who in ((True, "this conversation"), (False, "this program")):
         text = asyncio.run(go(same))
         assert text.startswith(f"Branch 'main' is busy: {who} is answering on it. {way_out}")
+
+
+def test_runs_that_wait_on_several_event_loops_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = sennit.conversation(model=ScriptedModel([f"{n}." for n in range(60)]))
+
+    def ask(_: int) -> list[str | None]:
+        return [asyncio.run(chat.asay("Next?", WAIT)).stop_reason for _ in range(10)]
+
+    together = Barrier(6)
+    check = Request.check
+
+    def check_together(request: Request) -> None:  # all have waited, and none is active
+        with suppress(BrokenBarrierError):
+            together.wait(0.2)
+        check(request)
+
+    monkeypatch.setattr(Request, "check", check_together)
+    with ThreadPoolExecutor(6) as threads:
+        reasons = [reason for asked in threads.map(ask, range(6)) for reason in asked]
+    assert reasons == ["stable"] * 60
+    assert len(chat.request.branch) == 120
+
+
+def test_a_stream_that_is_left_while_it_waits_is_cancelled() -> None:
+    async def go() -> list[Return]:
+        gate = Gate()
+        chat = sennit.conversation(model=gate.model)
+        first = asyncio.create_task(chat.asay("One?"))
+        await gate.asked.wait()
+        async with chat.stream("Two?", WAIT) as waiting:
+            await asyncio.sleep(0)
+        gate.open.set()
+        return [await first, waiting.result]
+
+    assert [result.stop_reason for result in asyncio.run(go())] == ["stable", "cancelled"]

@@ -38,6 +38,7 @@ from sennit.turns.subscription import publish_to_subscribers
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02  # between two checks whether the active run has ended
+_CANCELLED_EARLY = Notice("info", "early", "Cancelled immediately.")
 
 
 @dataclass(slots=True)
@@ -161,10 +162,14 @@ class Runner:
         observers = Observers(self._observers, self._request, _warner(run, late_notices))
         publishers += [observers.notify, partial(_tell_joined, run)]
         try:
-            if (problem := self._problem(run, resume)) is not None:
-                result = run.refuse("invalid", problem)
-            else:
+            while _is_busy(problem := self._problem(run, resume)) and self._waits(options):
+                await self._wait_until_idle(options.when_busy)  # one on another loop was faster
+            if problem is None:
                 result = await self._run_in_task(run, resume)
+            elif _is_busy(problem) and self._is_cancelled_early():
+                result = run.refuse("cancelled", _CANCELLED_EARLY)
+            else:
+                result = run.refuse("invalid", problem)
         finally:
             if self._current is not None and self._current.run is run:
                 self._current = None
@@ -174,13 +179,21 @@ class Runner:
 
     async def _wait_until_idle(self, when_busy: WhenBusy) -> None:
         """Wait for the end of the active run, or interrupt it, unless being busy is an error."""
-        waiting = current_task()
         while when_busy != "error" and (current := self._current) is not None:
-            if waiting is not None and self._early_cancels.get(waiting):
-                return  # cancelled in the meantime
+            if self._is_cancelled_early():
+                return
             if when_busy == "interrupt":
                 current.cancel("now")
             await sleep(_POLL_SECONDS)
+
+    def _waits(self, options: SessionOptions) -> bool:
+        """Return whether a run with these options still waits for the active one."""
+        return options.when_busy != "error" and not self._is_cancelled_early()
+
+    def _is_cancelled_early(self) -> bool:
+        """Return whether the run of this task was cancelled before it was active."""
+        task = current_task()
+        return task is not None and bool(self._early_cancels.get(task))
 
     async def _run_in_task(self, run: Run, resume: UnfinishedRun | None) -> Return:
         caller = current_task()
@@ -194,7 +207,7 @@ class Runner:
         except CancelledError:
             if run.ended:
                 raise
-            result = run.refuse("cancelled", Notice("info", "early", "Cancelled immediately."))
+            result = run.refuse("cancelled", _CANCELLED_EARLY)
             if run.cancel_requested:
                 return result
             raise
@@ -229,6 +242,10 @@ class Runner:
             reason = "Tool calls are pending; set process_tools=True, or run them first."
             return Notice("error", "pending_tools", reason)
         return None
+
+
+def _is_busy(problem: Notice | None) -> bool:
+    return problem is not None and problem.code == "busy"
 
 
 def _check_type(options: Any, kind: type) -> None:
