@@ -83,7 +83,8 @@ class DetachedRepository:
             self._apply(changes)
 
     def _apply(self, changes: Sequence[Change]) -> list[BranchHead]:
-        self._log.check(change for change in changes if isinstance(change, PutRun | AddEvents))
+        if len(changes) > 1:  # all of them, or none
+            self._log.check(change for change in changes if isinstance(change, PutRun | AddEvents))
         heads: list[BranchHead] = []
         for change in changes:
             match change:

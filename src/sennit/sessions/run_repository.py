@@ -99,7 +99,11 @@ class RunRepository:
         self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]
     ) -> None:
         """Append messages and write runs and events in one transaction."""
-        plan = AppendPlan(self._session, None, messages, [self.branch], changes)
+        plan: Plan[None]
+        if messages:
+            plan = AppendPlan(self._session, None, messages, [self.branch], changes)
+        else:
+            plan = Plan(self._session, None, *changes)
         await self._repository.submit(plan)
 
     def rewrite(self, plan: Rewrite, changes: Sequence[PutRun | AddEvents]) -> None:

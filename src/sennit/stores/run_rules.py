@@ -17,7 +17,8 @@ def new_events(
     `read_stored` returns the stored events from the first of them on. An earlier event must equal
     the stored one, or was erased and stays so. Raises ConflictError if it differs.
     """
-    if all(event.seq == seq for seq, event in enumerate(change.events, last + 1)):
+    numbers = [event.seq for event in change.events]
+    if numbers == list(range(last + 1, last + 1 + len(numbers))):
         return list(change.events)  # the usual case
     if any(event.seq <= last for event in change.events):
         stored = {event.seq: event for event in read_stored()}

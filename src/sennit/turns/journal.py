@@ -150,7 +150,7 @@ class Journal:
             self._idle.set()
 
     async def _write(self, batch: _Batch) -> None:
-        if not telemetry.on() or not self._runs.is_stored:
+        if not self._runs.is_stored or not telemetry.on():
             await self._write_batch(batch)
             return
         notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}

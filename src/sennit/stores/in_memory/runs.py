@@ -7,7 +7,7 @@ change nothing, and events about an erased message are erased with it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from uuid import UUID
@@ -65,32 +65,41 @@ class RunLog:
         """Raise ConflictError or NotFoundError unless all of these can be applied."""
         new_runs: set[tuple[UUID, UUID]] = set()
         for change in changes:
-            branch = change.run.branch if isinstance(change, PutRun) else change.branch
-            last = self.leases.get(branch)
-            if last is None or last.token != change.token:
-                raise lost_lease(branch)
+            self._check(change, new_runs)
             if isinstance(change, PutRun):
-                new_runs.add((branch, change.run.id))
-                continue
-            new = self._new(change)
-            for start in change.starts if new else ():
-                if start.known not in (None, self.starts.get(start.message, 0)):
-                    raise started_elsewhere(start.message)
-            for event in new:
-                is_known = event.run in self.runs.get(branch, {}) or (branch, event.run) in new_runs
-                if not is_known:
-                    raise no_run(event.run)
+                new_runs.add((change.run.branch, change.run.id))
 
     def apply(self, change: PutRun | AddEvents) -> None:
-        """Apply a change that was checked."""
+        """Apply a change; raises as `check` does, and applies nothing then."""
+        new = self._check(change)
         if isinstance(change, PutRun):
             self.runs.setdefault(change.run.branch, {})[change.run.id] = change.run
             if change.release:
                 self.release(self.leases[change.run.branch])
-        elif new := self._new(change):
+        elif new:
             self.events.setdefault(change.branch, []).extend(new)
             for start in change.starts:
                 self.starts[start.message] = self.starts.get(start.message, 0) + 1
+
+    def _check(
+        self, change: PutRun | AddEvents, new_runs: Collection[tuple[UUID, UUID]] = ()
+    ) -> list[EventRecord]:
+        """Return the new events of a change; `new_runs` are applied before it."""
+        branch = change.run.branch if isinstance(change, PutRun) else change.branch
+        last = self.leases.get(branch)
+        if last is None or last.token != change.token:
+            raise lost_lease(branch)
+        if isinstance(change, PutRun):
+            return []
+        new = self._new(change)
+        for start in change.starts if new else ():
+            if start.known not in (None, self.starts.get(start.message, 0)):
+                raise started_elsewhere(start.message)
+        runs = self.runs.get(branch, {})
+        for event in new:
+            if event.run not in runs and (branch, event.run) not in new_runs:
+                raise no_run(event.run)
+        return new
 
     def _new(self, change: AddEvents) -> list[EventRecord]:
         events, branch = change.events, change.branch

@@ -492,7 +492,6 @@ class InMemorySession:
     def _add_events(self, change: AddEvents) -> None:
         starts = tuple(start for start in change.starts if start.message in self.messages)
         change = msgspec.structs.replace(change, starts=starts)
-        self.log.check([change])
         events = self.log.events.setdefault(change.branch, [])
         length = len(events)
         self._undo.append(lambda: events.__delitem__(slice(length, None)))
