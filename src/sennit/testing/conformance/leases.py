@@ -22,10 +22,10 @@ def _free(s: Scenario) -> LeaseFixture:
 
 
 def _held(door: LeaseFixture, holder: str) -> None:
-    """Assert that a holder has the lease, and that the refusal of others names it."""
+    """Assert that a holder has the lease, and that others are refused in words for people."""
     error = raises(ConflictError, lambda: door.acquire("eve"), "Acquiring a held branch")
     same(error.holder, holder, "Who holds the branch")
-    assert holder in str(error), f"It does not say who holds the branch: {error}"
+    assert "is busy" in str(error), f"It does not say that the branch is busy: {error}"
     same(door.store.is_leased(*door.key), True, "Whether it is leased")
 
 
