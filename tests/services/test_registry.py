@@ -409,5 +409,8 @@ def test_tools_may_be_given_in_every_form() -> None:
 def test_a_parameter_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(InvalidTypeError, match=r"'temprature'.*Did you mean 'temperature'"):
         model_request("Hi", temprature=1)  # pyright: ignore[reportCallIssue]
-    with pytest.raises(InvalidTypeError, match="no parameter 'xyz'; there are temperature"):
+    for typed, meant in (("sytem", "system"), ("tool", "tools"), ("max_token", "max_tokens")):
+        with pytest.raises(InvalidTypeError, match=f"'{typed}'. Did you mean '{meant}'"):
+            sennit.Session().conversation(model="local", **{typed: "x"})  # pyright: ignore
+    with pytest.raises(InvalidTypeError, match="no parameter 'xyz'. The model parameters are temperature"):
         model_request("Hi", xyz=1)  # pyright: ignore[reportCallIssue]

@@ -8,8 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sennit
+from sennit import ModelError
 from sennit.services.models.reply import Finished, ReasoningDelta, ReplyReasoning, TextDelta
-from sennit.testing import ToolCall
+from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import StreamingOptions
 from sennit.turns.result import Return
 from tests.conversation_fixtures import Talk
@@ -94,3 +96,11 @@ def test_a_refused_run_streams_its_result_alone() -> None:
     assert [(piece.is_final, piece.stop_reason, str(piece)) for piece in pieces] == [
         (True, "invalid", "")
     ]
+
+
+def test_a_result_prints_its_answer_or_its_error_and_nothing_at_the_end_of_a_stream() -> None:
+    chat = sennit.conversation(ScriptedModel(["A bowline.", "A reef knot.", ModelError("No key.")]))
+    assert str(chat.say("Name a knot")) == "A bowline."
+    *_, last = chat.stream("Another one")
+    assert (last.is_final, last.text, str(last)) == (True, "A reef knot.", "")
+    assert "No key." in str(chat.say("And one more"))

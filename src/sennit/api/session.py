@@ -50,6 +50,17 @@ if TYPE_CHECKING:
     from sennit.turns.policies import PolicySource
     from sennit.turns.request import RequestDraft
 
+_CONVERSATION_ARGUMENTS = (
+    "branch",
+    "model",
+    "tools",
+    "system",
+    "observers",
+    "policies",
+    "contexts",
+    "generate_greeting",
+)
+
 
 class Session(SessionCore, Closing, AsyncClosing):
     """A conversation with many branches: typed messages, stored once, shared by all of them.
@@ -198,9 +209,11 @@ class Session(SessionCore, Closing, AsyncClosing):
         model speaks first. `params` are model parameters. Raises NotFoundError for an unknown name,
         ExistsError for a duplicate tool name, AccessError for a service that was not granted.
         """
+        from sennit.services.models.params import check_params
         from sennit.turns.conversation import ConversationSession
         from sennit.turns.request import RequestDraft
 
+        check_params(params, _CONVERSATION_ARGUMENTS)
         if isinstance(model, str) and model not in self.services:
             model = self.services.provider_model(model)
         draft = RequestDraft.of(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from os import PathLike
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -105,6 +106,11 @@ class ClientCore(Generic[_S]):
         group: GroupCommitter | None = None,
     ) -> None:
         """Open a store for one owner; with a shared `group`, `close` leaves the store open."""
+        if isinstance(store, str | PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(
+                f"A client needs a Store, got {short_repr(store)}; sennit.open(…) takes a file "
+                f"or a URL."
+            )
         self._store = store
         self._shares = group is not None
         self._group = GroupCommitter(store) if group is None else group

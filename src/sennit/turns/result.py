@@ -105,7 +105,8 @@ class Return(Generic[_T_co]):
     Exactly one of three flags is set. An increment (`is_delta`) has more of a text in its body, a
     finished message (`is_message`) has that message, and the final result (`is_final`), which comes
     last, has all messages that the run added to the branch. `str()` of an increment is its text and
-    "" of the others, so the joined items of a stream are the model's answer.
+    "" of the other items, so the joined items of a stream are the model's answer. `str()` of the
+    result of `say` or `run` is the answer, or the error if there is none.
     """
 
     stop_reason: StopReason | None = None
@@ -124,6 +125,8 @@ class Return(Generic[_T_co]):
     """True for an increment of an unfinished message."""
     error: Exception | None = field(default=None, compare=False, repr=False)
     """The exception that the run failed with; only in the process that ran it."""
+    is_streamed: bool = field(default=False, compare=False, repr=False)
+    """True for the final item of a stream, whose text the increments before it have shown."""
     _output: Any = field(default=None, compare=False, repr=False)
     """The output; Unset if one was asked for and there is none."""
 
@@ -154,7 +157,9 @@ class Return(Generic[_T_co]):
         return self.stop_reason is not None
 
     def __str__(self) -> str:
-        return self.text if self.is_delta else ""
+        if self.is_message or self.is_streamed:
+            return ""
+        return self.text or self._errors()
 
     @property
     def success(self) -> bool:
@@ -202,6 +207,8 @@ class Return(Generic[_T_co]):
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
             return self
-        errors = "; ".join(notice.text for notice in self.notices if notice.severity == "error")
-        text = errors or f"The run ended with {self.stop_reason!r}."
+        text = self._errors() or f"The run ended with {self.stop_reason!r}."
         raise RunError(text, self) from self.error
+
+    def _errors(self) -> str:
+        return "; ".join(notice.text for notice in self.notices if notice.severity == "error")

@@ -211,7 +211,7 @@ def as_event(event: AnyEvent) -> AnyEvent | None:
 def as_return(event: AnyEvent) -> Return[Any] | None:
     """Return the stream item of an event."""
     if isinstance(event, RunEnded):
-        return event.result
+        return replace(event.result, is_streamed=True)
     if isinstance(event, TextAdded | ReasoningAdded):
         body = Body((delta_message(event),))
         return Return(body=body, run_id=event.run_id, seq=event.seq, is_delta=True)

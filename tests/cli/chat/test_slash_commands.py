@@ -291,6 +291,14 @@ def test_a_desktop_has_a_program_for_its_clipboard(
     assert (tmp_path / "copied").read_text() == "A bowline."
 
 
+def test_a_command_refuses_words_that_it_does_not_take() -> None:
+    desk = Desk(["A bowline."])
+    desk.type("Name a knot")
+    for line in ("/undo please", "/tree extra", "/retry now"):
+        assert "takes nothing after it" in desk.type(line)
+    assert len(desk.said("main")) == 2
+
+
 def test_discard_without_an_interrupted_answer_changes_nothing() -> None:
     desk = Desk(["A bowline."])
     desk.type("Name a knot")

@@ -116,6 +116,9 @@ def _run_command(chat: ChatSession, output: ChatOutput, text: str) -> Next:
             f"to send a message that begins with a slash, type two slashes."
         )
         return Prompt()
+    if rest.strip() and " " not in command.usage:
+        output.error(f"{command.usage} takes nothing after it; got {rest.strip()!r}.")
+        return Prompt(text)
     chat.session.refresh()
     return command.run(chat, output, rest.strip()) or Prompt()
 

@@ -7,12 +7,11 @@ parameter is checked by its adapter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import float_info
 from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, short_repr
 
 Reasoning: TypeAlias = Literal["off", "low", "medium", "high"]
 REASONING: tuple[str, ...] = get_args(Reasoning)
@@ -54,18 +53,18 @@ class ModelParams(ModelDefaults, total=False):
     """Seconds for the whole reply."""
 
 
-def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
+def check_params(params: Mapping[str, Any], arguments: Iterable[str] = ()) -> dict[str, Any]:
     """Return the params that are set (not None), with `stop` as a list.
 
-    Raises InvalidTypeError for a name that is not in PARAMS, ValidationError for an invalid value.
+    Raises InvalidTypeError for a name that is not in PARAMS, with the nearest of these and of the
+    other `arguments` of the caller; ValidationError for an invalid value.
     """
     for name in params:
         if name not in PARAMS:
-            matches = get_close_matches(name, PARAMS, n=1)
-            hint = f" Did you mean {matches[0]!r}?" if matches else ""
             raise InvalidTypeError(
-                f"There is no parameter {name!r}; there are {', '.join(PARAMS)}.{hint} Pass "
-                f"provider-specific fields in extra_body."
+                f"There is no parameter {name!r}.{did_you_mean(name, (*arguments, *PARAMS))} The "
+                f"model parameters are {', '.join(PARAMS)}; extra_body takes provider-specific "
+                f"fields."
             )
     return {
         name: _SPECS[name][0](name, value) for name, value in params.items() if value is not None

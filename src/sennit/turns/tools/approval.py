@@ -59,4 +59,5 @@ def _not_waiting_text(
             f"Tool call {short_repr(call_id)} was started before, so nobody is asked about it "
             f"now; resume() goes on, and asks again if its tool has replay='ask'."
         )
-    return f"No tool call {short_repr(call_id)} waits; there are {others}."
+    waiting = f"These do: {', '.join(map(repr, others))}." if others else "None does now."
+    return f"No tool call {short_repr(call_id)} waits for a decision. {waiting}"
