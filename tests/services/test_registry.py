@@ -412,5 +412,7 @@ def test_a_parameter_nobody_knows_is_refused_with_the_one_that_was_meant() -> No
     for typed, meant in (("sytem", "system"), ("tool", "tools"), ("max_token", "max_tokens")):
         with pytest.raises(InvalidTypeError, match=f"'{typed}'. Did you mean '{meant}'"):
             sennit.Session().conversation(model="local", **{typed: "x"})  # pyright: ignore
-    with pytest.raises(InvalidTypeError, match="no parameter 'xyz'. The model parameters are temperature"):
+    with pytest.raises(
+        InvalidTypeError, match=r"no parameter 'xyz'\. The model parameters are temperature"
+    ):
         model_request("Hi", xyz=1)  # pyright: ignore[reportCallIssue]
