@@ -108,6 +108,15 @@ def test_a_session_is_deleted_once_it_is_confirmed(store: str) -> None:
     assert told("ls") == []
 
 
+def test_a_title_cannot_write_to_the_terminal_when_its_session_is_deleted(store: str) -> None:
+    with sennit.open(store) as client:
+        client.session("rope").set_title("a\n\x1b]0;b\x07\rc")
+    asked = CliRunner().invoke(app, ["rm", "rope", "--store", store], input="n\n", color=True)
+    assert "\x1b" not in asked.stderr
+    assert "\r" not in asked.stderr
+    assert "rope (3 messages): a" in asked.stderr
+
+
 def test_memories_of_a_deleted_session_stay_unless_they_are_named(store: str) -> None:
     for name in ("one", "two"):
         with sennit.open(store) as client:

@@ -38,7 +38,8 @@ def rm(
         if not yes:
             for name, session in found.items():
                 messages = pluralize(len(session.messages), "message")
-                typer.echo(f"{one_line(name)} ({messages}): {session.title or 'empty'}", err=True)
+                title = one_line(session.title or "empty")
+                typer.echo(f"{one_line(name)} ({messages}): {title}", err=True)
             question = f"Delete {pluralize(len(found), 'session')}? This cannot be undone."
             typer.confirm(question, abort=True, err=True)
         with working("Deleting…"):

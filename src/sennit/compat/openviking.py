@@ -27,7 +27,7 @@ from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shor
 from sennit.ids import new_id
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.files.entry import FileEntry
-from sennit.memory.uri import SCHEME
+from sennit.memory.uri import SCHEME, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import ActionResponseContent
 from sennit.messages.message import Message
@@ -134,7 +134,7 @@ class Session(_Session):
     @property
     def uri(self) -> str:
         """The URI of its folder."""
-        return f"{SCHEME}session/{self.session_id}"
+        return f"{SCHEME}session/{session_name(self.key, self.id)}"
 
     @property
     def usage_records(self) -> list[Usage]:
@@ -171,9 +171,11 @@ class Session(_Session):
         output: str,
         status: ToolStatus = "completed",
     ) -> None:
-        """Store the outcome of a tool call that was added without one; raises NotFoundError."""
-        group = UUID(message_id.removeprefix("msg_"))
-        branch = next((one for one in self.branches if group in one), None)
+        """Store the outcome of a tool call that was added without one.
+
+        Raises NotFoundError if there is no such call, ExistsError if it has an outcome.
+        """
+        branch = next((one for one in self.branches if _group_id(message_id) in one), None)
         if branch is None:
             raise NotFoundError(f"No branch of session {self.session_id!r} has {message_id!r}.")
         outcome = {"result": output} if status == "completed" else {"error": output}
@@ -289,7 +291,11 @@ class SyncOpenViking(Client):
 
     def session_exists(self, session_id: str) -> bool:
         """Return whether there is a session with this id."""
-        return self.fs.exists(f"{SCHEME}session/{session_id}")
+        try:
+            self.session_info(session_id)
+        except NotFoundError:
+            return False
+        return True
 
     def create_session(self, session_id: str | None = None) -> dict[str, Any]:
         """Create a session and return its entry."""
@@ -517,6 +523,13 @@ class AsyncOpenViking:
         if not callable(method):
             raise AttributeError(f"AsyncOpenViking has no method {name!r}.")
         return partial(to_thread, method)
+
+
+def _group_id(message_id: str) -> UUID:
+    try:
+        return UUID(message_id.removeprefix("msg_"))
+    except ValueError:
+        raise NotFoundError(f"{short_repr(message_id)} is not the id of a message.") from None
 
 
 def _session_dict(info: SessionInfo) -> dict[str, Any]:

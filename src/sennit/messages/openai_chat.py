@@ -67,7 +67,10 @@ def from_chat(chat: Mapping[str, Any], *, sender: SenderRecipient | None = None)
             f"{short_repr(chat['refusal'])}."
         )
     texts = _content_parts(chat["refusal"] if "refusal" in present else chat.get("content"))
-    parts = [*texts, *map(_tool_call_part, chat.get("tool_calls") or ())]
+    calls: Any = chat.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise ValidationError(f"tool_calls is a list of tool calls, got {short_repr(calls)}.")
+    parts = [*texts, *map(_tool_call_part, cast("list[Any]", calls))]
     return split(_ROLES[role], parts, sender=chat.get("name") or sender)
 
 

@@ -579,6 +579,10 @@ BAD: dict[str, tuple[Any, str]] = {
         {"messages": [{"role": "assistant", "function_call": {"name": "a", "arguments": "{"}}]},
         "not JSON",
     ),
+    "calls that are no list": (
+        {"messages": [{"role": "assistant", "tool_calls": 5}]},
+        "tool_calls is a list",
+    ),
 }
 
 
@@ -700,6 +704,59 @@ def test_logs_with_damaged_rows_are_imported_without_them(client: Client, tmp_pa
     assert "'gone' is missing" in result.problems[0]
     assert "in a cycle" in result.problems[1]
     assert "lone surrogate" in result.problems[2]
+
+
+def test_logs_with_values_of_other_types_are_imported_without_them(
+    client: Client, tmp_path: Path
+) -> None:
+    bad = """
+    INSERT INTO responses (id, prompt, conversation_id) VALUES
+        (x'00', 'Hi', '01x'), ('r5', 'Ho', '01x'), ('r6', 'Ho', CAST(x'ff' AS TEXT)),
+        ('r7', 'Ho', '01y'), ('r8', 'Ho', '01z'), ('r9', 'Ho', '01z');
+    INSERT INTO fragments VALUES (2, 'h', x'00', NULL, NULL), (3, 'h', 'A', NULL, NULL);
+    INSERT INTO prompt_fragments VALUES ('r7', 2, 0), ('r8', 3, 'x'), ('r8', 3, 1);
+    INSERT INTO threads VALUES ('01t', 'Wide', 'w', NULL, NULL), ('01u', 'List', 'l', NULL, NULL);
+    INSERT INTO messages VALUES ('w', NULL, 'user', NULL), ('l', NULL, 'user', NULL);
+    INSERT INTO parts (message_hash, position, type, payload) VALUES
+        ('w', 'x', 'text', '{"text_ref": [{"fragment": 99999999999999999999}]}'), ('w', 1, 'x', ''),
+        ('l', 0, 'attachment', '{"attachment": {"id": []}}');
+    """
+    path = logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, NEW_ROWS, bad)
+    result = client.import_(path)
+    assert [problem.partition(":")[0] for problem in result.problems] == [
+        "thread '01t'",
+        "thread '01u'",
+        "conversation '01y'",
+        "conversation '\\udcff'",
+    ]
+    assert (result.sessions, result.skipped) == (3, 4)
+    assert client.import_(path).new_messages == 0
+
+
+def test_logs_without_a_column_are_imported(client: Client, tmp_path: Path) -> None:
+    columns = "ALTER TABLE responses DROP COLUMN system; ALTER TABLE parts DROP COLUMN position;"
+    path = logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, NEW_ROWS, columns)
+    assert (client.import_(path).sessions, client.import_(path).skipped) == (1, 0)
+
+
+def test_imports_beside_each_other_bring_in_all_that_both_have(
+    client: Client, tmp_path: Path
+) -> None:
+    turns = [turn(str(n), "human", f"Message {n}") for n in range(6)]
+    old, new = (
+        saved(tmp_path, [claude(*turns[:length])], name) for name, length in ((("a", 3), ("b", 6)))
+    )
+    pending = [old]
+
+    def import_meanwhile(_done: int, _total: int) -> None:
+        if pending:
+            with sennit.open(tmp_path / "store.db") as other:
+                other.import_(pending.pop())
+
+    result = client.import_(new, import_meanwhile)
+    assert (result.sessions, result.new_sessions, result.problems) == (1, 0, ())
+    assert result.new_messages == 3
+    assert histories(client) == {"main": [f"Message {n}" for n in range(6)]}
 
 
 def test_the_format_can_be_named_and_typos_get_the_nearest(client: Client, tmp_path: Path) -> None:

@@ -79,7 +79,10 @@ _MAX_PROBLEMS = 100
 _MAX_CACHED_SESSIONS = 16
 _BATCH_WRITES = 100
 _BATCH_BYTES = 8 << 20
-_SKIPPED_ERRORS = (ValidationError, ExistsError, NotFoundError, ConflictError)
+_MAX_ATTEMPTS = 5
+_CONCURRENT_ERRORS = (ExistsError, NotFoundError, ConflictError)
+"""Refusals of a write because the session was created, changed or deleted in the meantime."""
+_SKIPPED_ERRORS = (ValidationError, *_CONCURRENT_ERRORS)
 _SENDERS = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant"}
 _CONVERTERS: dict[str, Callable[[dict[str, Any]], Chat]] = {
     "chatgpt": chatgpt.chat_of,
@@ -187,6 +190,8 @@ class _PendingWrite(NamedTuple):
     """A conversation to write with the current batch."""
 
     position: str
+    chat: Chat
+    format: str
     write: Write
 
     @property
@@ -261,6 +266,12 @@ class _Importer:
             self._problems.append(f"{position}: {error}")
 
     def _plan(self, position: str, chat: Chat, format: str) -> None:
+        """Add the changes that a conversation makes to the batch, and write it once it is full."""
+        self._add_changes(position, chat, format)
+        if len(self._batch) >= _BATCH_WRITES or self._batch_bytes >= _BATCH_BYTES:
+            self._flush()
+
+    def _add_changes(self, position: str, chat: Chat, format: str) -> None:
         """Add the changes that a conversation makes to the batch."""
         key = session_key(f"{format}-{_identifier(chat.id)}")
         stored = self._stored(session_id(self._owner, key))
@@ -277,29 +288,49 @@ class _Importer:
             self._seen += 1
             return
         new = create if stored.is_new else None
-        pending = _PendingWrite(position, Write(self._owner, stored.id, tuple(changes), new))
+        pending = _PendingWrite(
+            position, chat, format, Write(self._owner, stored.id, tuple(changes), new)
+        )
         stored.is_new = False
         self._batch.append(pending)
-        self._batch_bytes += sum(len(message.body) for message in pending.messages)
-        if len(self._batch) >= _BATCH_WRITES or self._batch_bytes >= _BATCH_BYTES:
-            self._flush()
+        self._batch_bytes += plan.size
 
     def _flush(self) -> None:
-        """Write the batch; raises the error of a store that fails."""
+        """Write the batch; raises the error of a store that fails.
+
+        A conversation that another import wrote in the meantime is compared with what it wrote.
+        """
+        for attempt in range(_MAX_ATTEMPTS):
+            refused = self._write_batch(is_last=attempt == _MAX_ATTEMPTS - 1)
+            for pending in refused:
+                try:
+                    self._add_changes(pending.position, pending.chat, pending.format)
+                except _SKIPPED_ERRORS as error:
+                    self._skip(pending.position, error)
+            if not refused:
+                return
+
+    def _write_batch(self, *, is_last: bool) -> list[_PendingWrite]:
+        """Write the batch once; return the conversations to try again, none at the last time."""
         batch, self._batch, self._batch_bytes = self._batch, [], 0
+        refused: list[_PendingWrite] = []
         results = self._store.write_many([pending.write for pending in batch]) if batch else []
         for pending, result in zip(batch, results, strict=True):
             if isinstance(result, SennitError):
                 self._sessions.pop(pending.write.session, None)
                 if not isinstance(result, _SKIPPED_ERRORS):
                     raise result
-                self._skip(pending.position, result)
+                if is_last or not isinstance(result, _CONCURRENT_ERRORS):
+                    self._skip(pending.position, result)
+                else:
+                    refused.append(pending)
                 continue
             self._seen += 1
             self._new_sessions += pending.write.create is not None
             self._new_messages += len(pending.messages)
             changes = pending.write.changes
             self._new_branches += sum(isinstance(change, AddBranch) for change in changes)
+        return refused
 
     def _stored(self, uid: UUID) -> _Stored:
         """Return the stored tree of a session."""
@@ -404,6 +435,8 @@ class _Plan:
         self._chat = chat
         self._stored = stored
         self._format = format
+        self.size = 0
+        """The bytes of its contents."""
         times = [node.created for node in chat.nodes.values() if node.created is not None]
         self.created = min(times, default=clock.now_us()) if chat.created is None else chat.created
         self._children = _children(chat.nodes)
@@ -420,7 +453,9 @@ class _Plan:
             if isinstance(content, SystemContent) and history == self._stored.id:
                 system.append(content.rendered)
                 continue
-            digest = sha256(dumps([content.kind, content.record()])).hexdigest()
+            encoded = dumps([content.kind, content.record()])
+            self.size += len(encoded)
+            digest = sha256(encoded).hexdigest()
             if self._chat.has_own_ids:
                 message = uuid5(self._stored.id, f"{key}\0{index}\0{digest}")
             else:

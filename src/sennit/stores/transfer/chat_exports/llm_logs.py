@@ -87,7 +87,7 @@ def reading_logs(path: Path) -> Generator[LogFile]:
             # Invalid UTF-8 becomes lone surrogates, which the message that holds them refuses.
             connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             yield LogFile(connection)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a damaged schema
         raise ArchiveError(
             f"{str(path)!r} could not be read as llm's logs.db ({error}); copy it again while llm "
             f"is not running."
@@ -134,13 +134,26 @@ class LogFile:
         if not columns:
             return []
         names = ", ".join(f't."{name}"' for name in columns)
-        found = self._connection.execute(
+        query = (
             f"SELECT {names} FROM temp.{table}_rows i JOIN main.{table} t ON t.rowid = i.number "
-            f"WHERE i.owner = ? ORDER BY i.number",
-            (owner,),
+            f"WHERE i.owner = ? ORDER BY i.number"
         )
-        rows = [dict(zip(columns, row, strict=True)) for row in found]
-        return sorted(rows, key=lambda row: row["order"] or 0) if "order" in columns else rows
+        try:
+            found = self._connection.execute(query, (owner,))
+        except (
+            OverflowError,
+            UnicodeEncodeError,
+            sqlite3.InterfaceError,
+            sqlite3.ProgrammingError,
+        ):
+            raise ValidationError(f"{short_repr(owner)} is not an id of {table}.") from None
+        rows = [self._row(table, row) for row in found]
+        return _sorted(rows, "order") if "order" in columns else rows
+
+    def _row(self, table: str, values: tuple[Any, ...]) -> _Row:
+        """Return a row by column, with None for columns that the table does not have."""
+        known = dict(zip(self._columns[table], values, strict=True))
+        return dict.fromkeys(_COLUMNS[table].split()) | known
 
     def entries(self) -> Iterator[tuple[str, Callable[[], Chat]]]:
         """Yield the conversations: their description, and a function that reads them."""
@@ -174,7 +187,7 @@ class LogFile:
             return
         names = ", ".join(f'"{name}"' for name in columns)
         found = self._connection.execute(f"SELECT {names} FROM main.threads ORDER BY id")
-        rows = [dict(zip(columns, row, strict=True)) for row in found]
+        rows = [self._row("threads", row) for row in found]
         threads = {str(row["id"]): row for row in rows}
         roots: dict[str, str] = {}
         for uid, thread in threads.items():
@@ -233,7 +246,7 @@ class LogFile:
 
     def _parts(self, message: str) -> list[_Row]:
         parts: list[_Row] = []
-        for row in sorted(self._rows("parts", message), key=lambda row: row["position"] or 0):
+        for row in _sorted(self._rows("parts", message), "position"):
             payload = dict_of(loads(row["payload"]), "payload") if row["payload"] else {}
             text = text_of(row["text"], "text") or payload.get("text")
             if references := payload.get("text_ref"):
@@ -245,7 +258,10 @@ class LogFile:
     def _piece(self, piece: _Row) -> str:
         if "literal" in piece:
             return text_of(piece["literal"], "literal") or ""
-        return "".join(row["content"] or "" for row in self._rows("fragments", piece["fragment"]))
+        return "".join(
+            text_of(row["content"], "content") or ""
+            for row in self._rows("fragments", piece["fragment"])
+        )
 
     def _contents(self, role: Any, parts: list[_Row]) -> Iterator[MessageContent]:
         """Convert the parts of a message of the newer tables."""
@@ -271,7 +287,7 @@ class LogFile:
         parent: str | None = None
         system: str | None = None
         created: list[int | None] = []
-        for row in sorted(self._rows("responses", name), key=lambda row: row["id"]):
+        for row in _sorted(self._rows("responses", name), "id"):
             created.append(iso_time(row.get("datetime_utc")))
             question = [*self._question(row)]
             instructions = text_of(row.get("system"), "system")
@@ -297,7 +313,7 @@ class LogFile:
     def _question(self, row: _Row) -> Iterator[MessageContent]:
         yield from map(_result, self._rows("tool_results", row["id"]))
         fragments = [
-            fragment["content"]
+            text_of(fragment["content"], "content")
             for used in self._rows("prompt_fragments", row["id"])
             for fragment in self._rows("fragments", used["fragment_id"])
         ]
@@ -316,6 +332,16 @@ class LogFile:
         if text or thoughts:
             yield _text_content("assistant", text, thoughts)
         yield from map(_call, self._rows("tool_calls", row["id"]))
+
+
+def _sorted(rows: list[_Row], column: str) -> list[_Row]:
+    """Sort rows by a column of numbers or texts; SQLite lets a column hold both."""
+
+    def key(row: _Row) -> tuple[bool, float, str]:
+        value = row[column] or 0
+        return (False, value, "") if isinstance(value, (int, float)) else (True, 0, str(value))
+
+    return sorted(rows, key=key)
 
 
 def _text_content(role: Any, text: str, thoughts: str) -> MessageContent:
