@@ -386,3 +386,22 @@ def test_senders_and_recipients_have_public_helpers(
 
 def test_roles_list_their_values() -> None:
     assert set(MessageRole.allowed()) >= {"system", "user", "assistant", "tool"}
+
+
+@pytest.mark.parametrize("kind", [Session, Flow, Pile, Progression, Element])
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"id": "x"},
+        {"items": 5},
+        {"items": [5]},
+        {"order": 5},
+        {"id": "x", "conversations": []},
+        {"items": {}, "progressions": {}},
+        {"items": {"items": []}, "progressions": {"items": 5}},
+    ],
+)
+def test_a_dict_that_nothing_wrote_is_refused(kind: type[Element], data: object) -> None:
+    with pytest.raises(ValidationError):
+        kind.from_dict(data)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

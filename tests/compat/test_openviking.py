@@ -17,7 +17,7 @@ from sennit.compat.openviking import (
     TextPart,
     ToolPart,
 )
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError
+from sennit.errors import CodecError, ExistsError, InvalidTypeError, NotFoundError, ValidationError
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +120,45 @@ def test_a_running_tool_call_gets_its_outcome_later(
     assert "the outcome" in stored
     with pytest.raises(NotFoundError):
         session.update_tool_part("msg_00000000-0000-0000-0000-000000000000", "call_1", "x")
+    with pytest.raises(NotFoundError):
+        session.update_tool_part("msg_1", "call_1", "x")
+    with pytest.raises(NotFoundError, match="call_2"):
+        session.update_tool_part(message.id, "call_2", "x")
+    count = len(session.messages)
+    with pytest.raises(ExistsError):
+        session.update_tool_part(message.id, "call_1", "another outcome")
+    assert len(session.messages) == count
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "chat/messages.jsonl", "%20"])
+async def test_a_session_has_a_folder_whatever_its_id(client: OpenViking, name: str) -> None:
+    assert not client.session_exists(name)
+    session = client.session(name)
+    session.add_message("user", "My name is Ada.")
+    assert client.session_exists(name)
+    assert client.fs.exists(session.uri)
+    session.commit()
+    context = await session.get_context_for_search("name")
+    assert "Ada" in context["latest_archive_overview"]
+
+
+def test_the_path_of_a_file_is_not_a_session(client: OpenViking) -> None:
+    client.session("chat").add_message("user", "Hello")
+    assert not client.session_exists("chat/messages.jsonl")
+
+
+def test_wrong_skills_and_links_are_refused_with_errors_of_sennit(
+    client: OpenViking, tmp_path: Path
+) -> None:
+    with pytest.raises(ValidationError, match="name"):
+        client.add_skill({"content": "x"})
+    with pytest.raises(NotFoundError):
+        client.add_skill(tmp_path / "none")
+    with pytest.raises(InvalidTypeError, match="dict"):
+        client.session("chat").used(skill="viking://agent/skills/x")  # pyright: ignore[reportArgumentType]
+    client.fs.write("viking://resources/docs/.relations.json", "[5]")
+    with pytest.raises(CodecError, match="list of links"):
+        client.relations("viking://resources/docs")
 
 
 def test_uses_are_recorded_and_counted_and_using_nothing_does_nothing(client: OpenViking) -> None:

@@ -23,13 +23,20 @@ from sennit import clock
 from sennit.api.client import Client
 from sennit.api.session import Session as _Session
 from sennit.api.store_url import open_store
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    CodecError,
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    short_repr,
+)
 from sennit.ids import new_id
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.uri import SCHEME, session_name
 from sennit.messages.codec import dumps, loads
-from sennit.messages.content import ActionResponseContent
+from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.messages.parts import ContextPart as _ContextPart
 from sennit.messages.parts import ImagePart, MessageGroup, Part, TextPart
@@ -156,6 +163,8 @@ class Session(_Session):
         A skill may have a `name`, which its URI says, too, and is not stored.
         """
         uris = [contexts] if isinstance(contexts, str) else list(contexts or ())
+        if not isinstance(skill, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"A skill is a dict with a uri, got {short_repr(skill)}.")
         fields = {name: value for name, value in (skill or {}).items() if name != "name"}
         if not uris and not fields:
             return
@@ -175,9 +184,19 @@ class Session(_Session):
 
         Raises NotFoundError if there is no such call, ExistsError if it has an outcome.
         """
-        branch = next((one for one in self.branches if _group_id(message_id) in one), None)
+        group = _group_id(message_id)
+        branch = next((one for one in self.branches if group in one), None)
         if branch is None:
             raise NotFoundError(f"No branch of session {self.session_id!r} has {message_id!r}.")
+        contents = [message.content for message in branch.messages[branch.index(group) :]]
+        if not any(
+            isinstance(one, ActionRequestContent) and one.call_id == tool_id for one in contents
+        ):
+            raise NotFoundError(f"Message {message_id!r} has no tool call {short_repr(tool_id)}.")
+        if any(
+            isinstance(one, ActionResponseContent) and one.request_id == tool_id for one in contents
+        ):
+            raise ExistsError(f"Tool call {tool_id!r} has an outcome already.")
         outcome = {"result": output} if status == "completed" else {"error": output}
         content = ActionResponseContent(request_id=tool_id, **outcome)
         self.add_message(Message(content, sender="tool"), branches=branch)
@@ -362,25 +381,19 @@ class SyncOpenViking(Client):
             self.fs.mkdir(uri)
             self.fs.import_(source, uri)
         else:
-            try:
-                text = source.read_text(encoding="utf-8")
-            except FileNotFoundError:
-                raise NotFoundError(f"There is no file or folder {str(source)!r}.") from None
-            except UnicodeDecodeError:
-                raise ValidationError(
-                    f"{str(source)!r} is not a text file; convert it to text or Markdown first."
-                ) from None
-            self.fs.write(uri, text)
+            self.fs.write(uri, _text_of(source))
         return {"status": "success", "root_uri": uri, "source_path": str(source)}
 
     def add_skill(self, data: Mapping[str, Any] | str | PathLike[str]) -> dict[str, Any]:
         """Store a skill: a dict with `name`, `description` and `content`, or a SKILL.md."""
         if isinstance(data, Mapping):
+            if not data.get("name"):
+                raise ValidationError(f"A skill has a name, got {short_repr(data)}.")
             name, text = str(data["name"]), _skill_text(data)
         else:
             file = Path(data).expanduser()
             file = file / "SKILL.md" if file.is_dir() else file
-            name, text = file.parent.name, file.read_text(encoding="utf-8")
+            name, text = file.resolve().parent.name, _text_of(file)
         uri = f"{SCHEME}agent/skills/{name}"
         self.fs.write(f"{uri}/SKILL.md", text)
         return {"status": "success", "uri": uri, "name": name}
@@ -489,7 +502,12 @@ class SyncOpenViking(Client):
         """Return the links of a folder, each with its `uri` and `reason`."""
         file = f"{uri.rstrip('/')}/{_RELATIONS}"
         text = self.fs.read(file) if self.fs.exists(file) else "[]"
-        return cast("list[dict[str, Any]]", loads(text))
+        found = loads(text)
+        match found:
+            case [*links] if all(isinstance(one, dict) and "uri" in one for one in links):
+                return cast("list[dict[str, Any]]", links)
+            case _:
+                raise CodecError(f"{file!r} is not a list of links, got {short_repr(found)}.")
 
     def _write_relations(self, uri: str, relations: list[dict[str, Any]]) -> None:
         self.fs.write(f"{uri.rstrip('/')}/{_RELATIONS}", dumps(relations).decode())
@@ -530,6 +548,17 @@ def _group_id(message_id: str) -> UUID:
         return UUID(message_id.removeprefix("msg_"))
     except ValueError:
         raise NotFoundError(f"{short_repr(message_id)} is not the id of a message.") from None
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFoundError(f"There is no file or folder {str(file)!r}.") from None
+    except UnicodeDecodeError:
+        raise ValidationError(
+            f"{str(file)!r} is not a text file; convert it to text or Markdown first."
+        ) from None
 
 
 def _session_dict(info: SessionInfo) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from sennit.containers.element import Element
 from sennit.containers.flow import Flow as _Flow
 from sennit.containers.pile import Pile as _Pile
 from sennit.containers.progression import Progression as _Progression
+from sennit.errors import CodecError, short_repr
 
 __all__ = ["Element", "Flow", "Pile", "Progression"]
 
@@ -30,6 +31,18 @@ def element_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: data.get(key) for key in ("id", "created_at", "metadata")}
 
 
+def field_of(data: Mapping[str, Any], key: str, kind: type[object]) -> Any:
+    """Return a field of a dict; raises CodecError if it is missing or of another type."""
+    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CodecError(f"A stored element is a dict, got {short_repr(data)}.")
+    value = data.get(key)
+    if not isinstance(value, kind):
+        raise CodecError(
+            f"{key!r} of a stored element is a {kind.__name__}, got {short_repr(value)}."
+        )
+    return value
+
+
 def _dict_of(element: Element) -> dict[str, Any]:
     to_dict = getattr(element, "to_dict", None)
     return element_dict(element) if to_dict is None else to_dict()
@@ -45,12 +58,14 @@ class Flow(_Flow[E, P], key="progressions"):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the flow that `to_dict` wrote; its items are of types already imported."""
+        items = cast("Iterable[E]", Pile[Element].from_dict(field_of(data, "items", dict)))
+        parts = field_of(data, "progressions", dict)
+        progressions = [
+            cast("P", Progression.from_dict(part)) for part in field_of(parts, "items", list)
+        ]
         return cls(
-            cast("Iterable[E]", Pile[Element].from_dict(data["items"])),
-            Pile(
-                [cast("P", Progression.from_dict(part)) for part in data["progressions"]["items"]],
-                **element_fields(data["progressions"]),
-            ),
+            items,
+            Pile(progressions, **element_fields(parts)),
             data.get("name"),
             **element_fields(data),
         )
@@ -103,7 +118,9 @@ class Pile(PileNames[E], key="items"):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the pile that `to_dict` wrote; its items are of types already imported."""
-        items = cast("Iterable[E]", [Element.from_dict(item) for item in data["items"]])
+        items = cast(
+            "Iterable[E]", [Element.from_dict(item) for item in field_of(data, "items", list)]
+        )
         return cls(items, **element_fields(data))
 
 
@@ -128,7 +145,7 @@ class Progression(_Progression, key="order"):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the progression that `to_dict` wrote."""
-        return cls(data["order"], data.get("name"), **element_fields(data))
+        return cls(field_of(data, "order", list), data.get("name"), **element_fields(data))
 
 
 def progression_dict(progression: _Progression) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sennit.compat.lionpride.core import (
     Progression,
     element_dict,
     element_fields,
+    field_of,
     flow_dict,
     progression_dict,
 )
@@ -122,8 +123,9 @@ class Branch(_Branch):
                 "A branch belongs to a session: pass it, Branch.from_dict(data, session), or load "
                 "the whole session with Session.from_dict."
             )
+        order = field_of(data, "order", list)
         return session.create_branch(
-            data["name"], messages=data["order"], resources=(), capabilities=()
+            data.get("name"), messages=order, resources=(), capabilities=()
         )
 
 
@@ -307,9 +309,10 @@ class Session(_Session, key="conversations"):
 
         Data grant nothing: its branches are fenced until the program grants their services again.
         """
-        if missing := {"id", "conversations"} - data.keys():
-            raise CodecError(f"A stored session lacks the keys {sorted(missing)}.")
-        flow = Flow[Message, Progression].from_dict(data["conversations"])
+        stored = field_of(data, "conversations", dict)
+        if "id" not in data:
+            raise CodecError("A stored session lacks the key 'id'.")
+        flow = Flow[Message, Progression].from_dict(stored)
         session = cls(data.get("user"), flow, **element_fields(data), **options)
         for branch in session.branches:
             branch.grant(resources=(), capabilities=())
