@@ -64,4 +64,4 @@ def test_the_time_is_that_of_the_clock() -> None:
 
 def test_they_can_be_offered_to_a_model() -> None:
     assert [Tool(one).name for one in BUILT_IN.values()] == ["current_time", "calculate"]
-    assert asyncio.run(Tool(calculate).run({"expression": "6 * 7"})).value == 42
+    assert asyncio.run(Tool(calculate).arun({"expression": "6 * 7"})).value == 42
