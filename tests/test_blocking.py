@@ -25,6 +25,7 @@ from sennit import (
     Client,
     ConversationSession,
     Operation,
+    Request,
     Session,
     UsageError,
     iModel,
@@ -32,7 +33,6 @@ from sennit import (
 from sennit.blocking import run_blocking
 from sennit.services import MCPServer
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import Request
 from sennit.turns.result import Return
 from sennit.turns.stream import RunStream
 from tests.services import wire_server

@@ -43,6 +43,7 @@ PROMISED = {
     *{"ApprovalRequired", "ApprovalDecided", "WarningIssued", "RunEnded"},
     *{"MessageInterjected", "HistoryReplaced", "ContextAdded", "Injection"},
     *{"SpecialTurn", "PersistenceStrategy", "InteractionFilter"},
+    *{"ConversationObserver", "GreetingSpecialTurn", "Request"},
     *{
         name
         for name, kind in vars(errors).items()

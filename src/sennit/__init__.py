@@ -91,9 +91,12 @@ if TYPE_CHECKING:
         TurnStarted,
         WarningIssued,
     )
+    from sennit.turns.observers import ConversationObserver
     from sennit.turns.options import SessionOptions, StreamingOptions
+    from sennit.turns.request import Request
     from sennit.turns.result import Return
     from sennit.turns.special.definition import (
+        GreetingSpecialTurn,
         InteractionFilter,
         PersistenceStrategy,
         SpecialTurn,
@@ -114,12 +117,14 @@ __all__ = [
     "ConflictError",
     "ContextAdded",
     "ContextPart",
+    "ConversationObserver",
     "ConversationSession",
     "DraftDropped",
     "Element",
     "Event",
     "ExistsError",
     "Flow",
+    "GreetingSpecialTurn",
     "HistoryReplaced",
     "ImagePart",
     "Injection",
@@ -146,6 +151,7 @@ __all__ = [
     "PolicyError",
     "Progression",
     "ReasoningAdded",
+    "Request",
     "Return",
     "RunEnded",
     "RunError",
@@ -203,8 +209,12 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
                 "RunEnded RunStarted TextAdded ToolCalled ToolCompleted ToolResultBuffered "
                 "ToolStarted TurnStarted WarningIssued"
             ),
+            "turns.observers": "ConversationObserver",
             "turns.options": "SessionOptions StreamingOptions",
+            "turns.request": "Request",
             "turns.result": "Return",
-            "turns.special.definition": ("InteractionFilter PersistenceStrategy SpecialTurn"),
+            "turns.special.definition": (
+                "GreetingSpecialTurn InteractionFilter PersistenceStrategy SpecialTurn"
+            ),
         },
     )

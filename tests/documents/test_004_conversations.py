@@ -20,13 +20,16 @@ from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
     Branch,
+    ConversationObserver,
     ConversationSession,
+    GreetingSpecialTurn,
     InstructionContent,
     InteractionFilter,
     Message,
     ModelError,
     NotFoundError,
     PersistenceStrategy,
+    Request,
     Return,
     RunError,
     Session,
@@ -39,7 +42,7 @@ from sennit import (
 from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import ConversationObserver, GreetingSpecialTurn, Policy, Request
+from sennit.turns import Policy
 from tests.conversation_fixtures import in_short
 
 SECTIONS = (

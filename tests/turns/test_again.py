@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import ConversationSession, Session
+from sennit import ConversationObserver, ConversationSession, Session
 from sennit.errors import NotFoundError, ValidationError
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import ConversationObserver
 
 pytest_plugins = ("tests.on_loop",)
 

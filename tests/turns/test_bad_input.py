@@ -12,6 +12,7 @@ import pytest
 import sennit
 from sennit import (
     AccessError,
+    ConversationObserver,
     ExistsError,
     InvalidTypeError,
     NotFoundError,
@@ -21,7 +22,6 @@ from sennit import (
 )
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import ConversationObserver
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.result import Return
 from tests.conversation_fixtures import PLAIN, Talk, add, fail, rest_of

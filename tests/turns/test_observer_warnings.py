@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from sennit import Session, Tool
+from sennit import ConversationObserver, Session, Tool
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import ConversationObserver
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import RunEnded, WarningIssued
 from sennit.turns.result import Return

@@ -6,25 +6,20 @@ from sennit.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
-    from sennit.turns.observers import ConversationObserver
     from sennit.turns.options import Budget
     from sennit.turns.policies import Policy, Refusal
-    from sennit.turns.request import Request
     from sennit.turns.result import Metrics, Notice
-    from sennit.turns.special.definition import GreetingSpecialTurn, greeting, summarize
+    from sennit.turns.special.definition import greeting, summarize
 
 __all__ = [
     "Budget",
     "ContextItem",
     "ContextNeed",
     "ContextProvider",
-    "ConversationObserver",
-    "GreetingSpecialTurn",
     "Metrics",
     "Notice",
     "Policy",
     "Refusal",
-    "Request",
     "greeting",
     "summarize",
 ]
@@ -34,11 +29,9 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
         __name__,
         {
             "context": "ContextItem ContextNeed ContextProvider",
-            "observers": "ConversationObserver",
             "options": "Budget",
             "policies": "Policy Refusal",
-            "request": "Request",
             "result": "Metrics Notice",
-            "special.definition": "GreetingSpecialTurn greeting summarize",
+            "special.definition": "greeting summarize",
         },
     )

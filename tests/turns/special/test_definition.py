@@ -12,6 +12,7 @@ import pytest
 import sennit
 from sennit import (
     Client,
+    GreetingSpecialTurn,
     HistoryReplaced,
     InteractionFilter,
     Message,
@@ -29,7 +30,7 @@ from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns import GreetingSpecialTurn, greeting, summarize
+from sennit.turns import greeting, summarize
 from sennit.turns.result import Return
 from sennit.turns.tools.pending_calls import call_id_of
 from tests.conversation_fixtures import PLAIN, Talk, in_short, kinds, rest_of

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from sennit import (
+    ConversationObserver,
     Message,
     MessageContent,
     MessageRole,
@@ -20,7 +21,7 @@ from sennit import (
 from sennit.operations import OperationContext
 from sennit.services import ModelRequest, Reply, ToolContext
 from sennit.services.models.reply import Delta
-from sennit.turns import ConversationObserver, Policy, Refusal
+from sennit.turns import Policy, Refusal
 
 
 @dataclass(frozen=True, slots=True)
