@@ -59,7 +59,10 @@ def tool_schemas(value: Any, name: str) -> Any:
 
 def response_model(value: Any, name: str) -> Any:
     """Validate a pydantic model class or a JSON schema."""
-    return Unset if value is None else as_model(value, name)
+    if value is None:
+        return Unset
+    # A class without a JSON schema raises when the message is rendered.
+    return value if is_model(value) else as_model(value, name)
 
 
 def images(value: Any, name: str) -> Any:
