@@ -641,9 +641,10 @@ class _RemovalPlan(Plan[None]):
 
     def apply(self, heads: Sequence[BranchHead]) -> bool:  # noqa: ARG002
         is_stale = len(self._removed) > 1
-        for message in self._removed:
+        systems = {branch.system_id for branch in self.session.branches}
+        for message in self._removed:  # their contents may be damaged, so they are not read
             branches = self.session.forget_message(message)
-            if isinstance(message.content, SystemContent):
+            if message.id in systems:
                 is_stale = is_stale or bool(branches)  # only the store knows the new versions
             else:
                 for branch in branches:

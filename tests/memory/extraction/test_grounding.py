@@ -107,7 +107,7 @@ def test_words_from_all_over_a_conversation_prove_nothing_together() -> None:
         user("My cousin moved. They live well."),
     ]
     found = grounded(("profile", "The user slept in Rome on television well.", [1]), *said)
-    assert isinstance(found, str) or found.text in said[0].content.text  # type: ignore[union-attr]
+    assert isinstance(found, str) or found.text in said[0].content.rendered_text  # type: ignore[union-attr]
 
 
 def test_a_wrong_number_is_put_right() -> None:
@@ -298,7 +298,7 @@ def test_whatever_is_claimed_a_candidate_says_only_what_was_said(
 ) -> None:
     found = grounded((category, content, numbers), *messages)
     if isinstance(found, Candidate):
-        by_id = {message.id: message.content.text for message in messages}  # type: ignore[attr-defined]
+        by_id = {message.id: message.content.rendered_text for message in messages}  # type: ignore[attr-defined]
         said = " ".join(by_id[one.message_id] for one in found.evidence)
         frame = {"lik", "liv", "us", "nam"}
         assert set(terms(found.text)) - frame <= set(terms(said))
