@@ -42,12 +42,17 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}… ({type(value).__name__})"
 
 
+_MAX_TYPED = 200  # characters of a name that a person may have typed
+
+
 def did_you_mean(name: object, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'main'?" with the names nearest to a wrong one, or an empty string."""
     from difflib import get_close_matches  # late: slow to import, and only errors need it
 
-    wrong, by_folded_name = str(name), {known.casefold(): known for known in candidates}
-    matches = get_close_matches(wrong.casefold(), by_folded_name, n=3)
+    if not isinstance(name, str) or len(name) > _MAX_TYPED:
+        return ""
+    by_folded_name = {known.casefold(): known for known in candidates}
+    matches = get_close_matches(name.casefold(), by_folded_name, n=3)
     nearest = [repr(by_folded_name[match]) for match in matches]
     return f" Did you mean {' or '.join(nearest)}?" if nearest else ""
 
