@@ -391,8 +391,9 @@ def test_a_call_that_two_branches_start_at_the_same_moment_is_made_once(
         other, ends = on_fork(till, fork), list[str]()
 
         def run_the_other(_: str) -> None:
+            # Blocking calls share the loop that waits here, so this one has a loop of its own.
             with ThreadPoolExecutor() as pool:
-                ends.append(str(pool.submit(other.run).result().stop_reason))
+                ends.append(str(pool.submit(asyncio.run, other.arun()).result().stop_reason))
 
         with faults.arm("journal.before: tool.started", run_the_other, at=1):
             assert till.conversation.run().success
