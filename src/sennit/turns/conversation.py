@@ -51,8 +51,8 @@ from sennit.turns.tools.pending_calls import (
 
 _T = TypeVar("_T")
 
-Said: TypeAlias = str | Message | Sequence[Message]
-"""What is said to a conversation: a text, a Message, or several, such as tool results."""
+NewMessages: TypeAlias = str | Message | Sequence[Message]
+"""Messages to add: a text, a Message, or several, such as tool results."""
 
 
 class ConversationSession:
@@ -94,7 +94,7 @@ class ConversationSession:
     @overload
     def say(
         self,
-        message: Said,
+        message: NewMessages,
         options: SessionOptions | None = None,
         *,
         output: None = None,
@@ -105,7 +105,7 @@ class ConversationSession:
     @overload
     def say(
         self,
-        message: Said,
+        message: NewMessages,
         options: SessionOptions | None = None,
         *,
         output: type[_T],
@@ -115,7 +115,7 @@ class ConversationSession:
     ) -> Return[_T]: ...
     def say(
         self,
-        message: Said,
+        message: NewMessages,
         options: SessionOptions | None = None,
         *,
         output: type[Any] | None = None,
@@ -143,7 +143,7 @@ class ConversationSession:
     @overload
     async def asay(
         self,
-        message: Said,
+        message: NewMessages,
         options: SessionOptions | None = None,
         *,
         output: None = None,
@@ -154,7 +154,7 @@ class ConversationSession:
     @overload
     async def asay(
         self,
-        message: Said,
+        message: NewMessages,
         options: SessionOptions | None = None,
         *,
         output: type[_T],
@@ -164,7 +164,7 @@ class ConversationSession:
     ) -> Return[_T]: ...
     async def asay(
         self,
-        message: Said,
+        message: NewMessages,
         options: SessionOptions | None = None,
         *,
         output: type[Any] | None = None,
@@ -215,7 +215,7 @@ class ConversationSession:
     @overload
     def stream(
         self,
-        message: Said | SessionOptions | None = None,
+        message: NewMessages | SessionOptions | None = None,
         options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
@@ -226,7 +226,7 @@ class ConversationSession:
     @overload
     def stream(
         self,
-        message: Said | SessionOptions | None = None,
+        message: NewMessages | SessionOptions | None = None,
         options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
@@ -236,7 +236,7 @@ class ConversationSession:
     ) -> RunStream[Return[_T], _T]: ...
     def stream(
         self,
-        message: Said | SessionOptions | None = None,
+        message: NewMessages | SessionOptions | None = None,
         options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
@@ -252,14 +252,14 @@ class ConversationSession:
         block around it, early cancels the run. With `resume` the last run is continued. `output` is
         as in `say`, and the final result has it.
         """
-        said, options, streaming_options = _sort_arguments(message, options, streaming_options)
-        run_input = self._input(said, output, at=at)
+        new, options, streaming_options = _sort_arguments(message, options, streaming_options)
+        run_input = self._input(new, output, at=at)
         return self._stream(options, streaming_options, as_return, resume, run_input)
 
     @overload
     def events(
         self,
-        message: Said | SessionOptions | None = None,
+        message: NewMessages | SessionOptions | None = None,
         options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
@@ -272,7 +272,7 @@ class ConversationSession:
     def events(self, *, after: int) -> Subscription: ...
     def events(
         self,
-        message: Said | SessionOptions | None = None,
+        message: NewMessages | SessionOptions | None = None,
         options: SessionOptions | StreamingOptions | None = None,
         streaming_options: StreamingOptions | None = None,
         *,
@@ -291,8 +291,8 @@ class ConversationSession:
         of this process or another, and yields the events past that number; see Subscription.
         """
         if after is None:
-            said, options, streaming_options = _sort_arguments(message, options, streaming_options)
-            run_input = self._input(said, None, at=at, last=last)
+            new, options, streaming_options = _sort_arguments(message, options, streaming_options)
+            run_input = self._input(new, None, at=at, last=last)
             return self._stream(
                 options, streaming_options, as_event, resume, run_input, pieces=pieces
             )
@@ -353,12 +353,12 @@ class ConversationSession:
             self._request.session.add_message(message, branches=self._request.branch)
         return message
 
-    def steer_run(self, said: str | Message) -> Message | None:
+    def steer_run(self, message: str | Message) -> Message | None:
         """Do as `steer`, but only with an active run: otherwise return None and add nothing.
 
         Raises ExistsError if the run or the session already has a message with this id.
         """
-        message = self._instruction(said)
+        message = self._instruction(message)
         return message if self._runner.steer(message) else None
 
     asteer = async_method(steer)
@@ -404,7 +404,7 @@ class ConversationSession:
 
     def _input(
         self,
-        said: Said | None,
+        new: NewMessages | None,
         output: type[Any] | None,
         *,
         at: int | None = None,
@@ -412,10 +412,10 @@ class ConversationSession:
         check: Check | None = None,
     ) -> RunInput:
         wanted = RunOutput.of(output)
-        messages = with_schema(self._input_messages(said), wanted)
+        messages = with_schema(self._input_messages(new), wanted)
         return RunInput(say=messages, at=at, last=last, check=check, output=wanted)
 
-    def _input_messages(self, say: Said | None) -> tuple[Message, ...]:
+    def _input_messages(self, say: NewMessages | None) -> tuple[Message, ...]:
         if isinstance(say, str | Message):
             return (self._instruction(say),)
         messages = () if say is None else say
@@ -621,16 +621,16 @@ class ConversationSession:
 
 
 def _sort_arguments(
-    message: Said | SessionOptions | None,
+    message: NewMessages | SessionOptions | None,
     options: SessionOptions | StreamingOptions | None,
     streaming_options: StreamingOptions | None,
-) -> tuple[Said | None, SessionOptions | None, StreamingOptions | None]:
+) -> tuple[NewMessages | None, SessionOptions | None, StreamingOptions | None]:
     """Return the message, the options and the streaming options of a stream.
 
     Without a message the options come first, as in `stream(SessionOptions(), StreamingOptions())`.
     """
-    said = None if isinstance(message, SessionOptions) else message
-    given = [entry for entry in (message, options, streaming_options) if entry is not said]
+    new = None if isinstance(message, SessionOptions) else message
+    given = [entry for entry in (message, options, streaming_options) if entry is not new]
     run_options = [entry for entry in given if isinstance(entry, SessionOptions)]
     streaming = [entry for entry in given if isinstance(entry, StreamingOptions)]
     others = [entry for entry in given if not isinstance(entry, SessionOptions | StreamingOptions)]
@@ -640,7 +640,7 @@ def _sort_arguments(
         )
     if len(run_options) > 1 or len(streaming) > 1:
         raise ValidationError("SessionOptions and StreamingOptions are passed once each.")
-    return said, next(iter(run_options), None), next(iter(streaming), None)
+    return new, next(iter(run_options), None), next(iter(streaming), None)
 
 
 async def _load_unfinished(runs: RunRepository) -> UnfinishedRun | None:
