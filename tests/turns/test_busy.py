@@ -16,8 +16,9 @@ import pytest
 import sennit
 from sennit import Session, SessionOptions, ValidationError
 from sennit.services.models.request import ModelRequest
-from sennit.testing import ScriptedModel
+from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
+from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import WhenBusy
 from sennit.turns.request import Request
 from sennit.turns.result import Return
@@ -205,3 +206,79 @@ def test_a_stream_that_is_left_while_it_waits_is_cancelled() -> None:
         return [await first, waiting.result]
 
     assert [result.stop_reason for result in asyncio.run(go())] == ["stable", "cancelled"]
+
+
+def tool_script(answer: str) -> list[Any]:
+    return [[ToolCall("ask")], answer]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one conversation", "two conversations"])
+@pytest.mark.parametrize("blocking", [True, False], ids=["sync tool", "async tool"])
+def test_a_tool_that_would_wait_for_its_own_run_is_refused_at_once(
+    session: Session, same: bool, blocking: bool
+) -> None:
+    heard: list[Return] = []
+
+    def ask() -> str:
+        heard.append(inner().say("And you?", WAIT))
+        return "done"
+
+    async def ask_async() -> str:
+        heard.append(await inner().asay("And you?", WAIT))
+        return "done"
+
+    ask_async.__name__ = "ask"
+    model = ScriptedModel(tool_script("First."))
+    chat = session.conversation(model=model, tools=[ask if blocking else ask_async])
+
+    def inner() -> ConversationSession:
+        return chat if same else session.conversation(model=ScriptedModel(["Never."]))
+
+    assert chat.say("Hello?").answer == "First."
+    notice = heard[0].notices[0]
+    assert (heard[0].stop_reason, notice.code) == ("invalid", "busy")
+    assert notice.text == (
+        "Branch 'main' is busy with a run that waits for this code, so this code cannot wait for "
+        "it. Use a fork of the branch, or steer() to send that run a message."
+    )
+
+
+def test_of_two_runs_whose_tools_wait_for_each_other_one_is_refused(session: Session) -> None:
+    async def go() -> list[Return]:
+        both_run = asyncio.Barrier(2)
+        heard: list[Return] = []
+        chats: list[ConversationSession] = []
+
+        def tool_for(other: int) -> Any:
+            async def ask() -> str:
+                await both_run.wait()
+                answer = await chats[other].asay("And you?", WAIT)
+                heard.append(answer)
+                return "done"
+
+            return ask
+
+        for n in range(2):
+            branch = session.create_branch(f"b{n}")
+            model = ScriptedModel([*tool_script("First."), "Second."])
+            chats.append(session.conversation(branch, model=model, tools=[tool_for(1 - n)]))
+        ends = await asyncio.gather(*(chat.asay("Hello?") for chat in chats))
+        assert [end.answer for end in ends] == ["First.", "First."]
+        return heard
+
+    refused, answered = asyncio.run(go())
+    assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "busy")
+    assert answered.answer == "Second."
+
+
+def test_an_observer_can_start_a_run_that_waits_for_the_one_it_observes() -> None:
+    class FollowUp(ConversationObserver):
+        async def on_final(self, result: Return) -> None:
+            if result.answer == "First.":
+                answers.append((await chat.asay("Two?", WAIT)).answer)
+
+    answers: list[str | None] = []
+    model = ScriptedModel(["First.", "Second."])
+    chat = sennit.conversation(model=model, observers=[FollowUp()])
+    chat.say("One?")
+    assert answers == ["Second."]

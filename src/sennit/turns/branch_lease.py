@@ -34,12 +34,11 @@ from sennit.turns.recovery import UnfinishedRun, find_unfinished_run
 _LEASE_TTL_US = 30_000_000  # without a heartbeat
 _HEARTBEAT_SECONDS = 10.0  # between two renewals
 _BRIEF_RETRIES, _BRIEF_RETRY_SECONDS = 100, 0.02
-_BUSY_POLL_SECONDS = 0.1  # while a run holds the branch
 _BRIEF_SUFFIX = "/brief"
 _T = TypeVar("_T")
 
 BusyHandler = Callable[[str], Awaitable[None]]
-"""Called with the holder of a branch that another run waits for."""
+"""Called with the holder of a busy branch; returns when the lease should be tried again."""
 
 
 @dataclass(slots=True)
@@ -95,10 +94,11 @@ async def _acquire_with_retries(
             brief = error.holder.endswith(_BRIEF_SUFFIX) and retries < _BRIEF_RETRIES
             if not brief and (on_busy is None or not error.holder):
                 raise
-            if not brief and on_busy is not None:
+            if brief or on_busy is None:
+                await sleep(_BRIEF_RETRY_SECONDS)
+            else:
                 await on_busy(error.holder)
         retries += 1
-        await sleep(_BRIEF_RETRY_SECONDS if brief else _BUSY_POLL_SECONDS)
 
 
 async def revoke_lease(runs: RunRepository, holder: str) -> None:

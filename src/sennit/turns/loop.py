@@ -31,6 +31,7 @@ from sennit.turns.step import CallModel, Greet, MakeRoom, RunTools, Stop
 from sennit.turns.subscription import busy_handler, mark_running
 from sennit.turns.tools.run_calls import run_pending_calls
 from sennit.turns.tracing import trace_run
+from sennit.turns.wait_graph import called_by
 
 
 async def turns(run: Run) -> Stop:
@@ -98,7 +99,8 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
         async with hold_lease(run.runs, run.holder, on_busy) as branch_lease:
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
-            with mark_running(run.runs, branch_lease.lease.holder, run.stop):
+            holder = branch_lease.lease.holder
+            with mark_running(run.runs, holder, run.stop), called_by(holder):
                 if (notice := _refusal_notice(run, branch_lease, resume)) is not None:
                     return run.refuse("invalid", notice)
                 await set_system(run.request)

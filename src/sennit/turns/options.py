@@ -65,8 +65,8 @@ class SessionOptions:
     """How often the model is told what is wrong with an answer that does not fit `output`."""
     when_busy: WhenBusy = "error"
     """What happens if another run is active on the branch: this one is refused ("error"), waits for
-    its end as long as that takes ("wait"), or ends it first ("interrupt"). A tool must not wait on
-    the branch of the run that called it: neither would ever end.
+    its end as long as that takes ("wait"), or ends it first ("interrupt"). A tool that would wait
+    for the run that called it is refused.
     """
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.services.models.reply import NO_USAGE, Usage
+from sennit.turns.wait_graph import would_deadlock
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -58,11 +59,18 @@ BRANCH_MOVED = Notice(
 """The notice of a run that expected another end of the branch."""
 
 
-def busy_notice(branch: Branch, holder: str = "") -> Notice:
-    """Return the notice that another run holds the branch: of this program, or another holder."""
-    who = process.in_words(holder.partition("/")[0]) if holder else "this conversation"
+def busy_notice(branch: Branch, holder: str, *, same_conversation: bool = False) -> Notice:
+    """Return the notice that another run, with this lease holder, holds the branch."""
+    if would_deadlock(holder):
+        text = (
+            f"Branch {branch.name!r} is busy with a run that waits for this code, so this code "
+            f"cannot wait for it. Use a fork of the branch, or steer() to send that run a message."
+        )
+        return Notice("error", "busy", text)
+    process_name = process.in_words(holder.partition("/")[0])
+    by = "this conversation" if same_conversation else process_name
     text = (
-        f"Branch {branch.name!r} is busy: {who} is answering on it. Wait for that with "
+        f"Branch {branch.name!r} is busy: {by} is answering on it. Wait for that with "
         f"SessionOptions(when_busy='wait'), or end it with when_busy='interrupt'."
     )
     return Notice("error", "busy", text)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
+from sennit.errors import AccessError, ConflictError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.message import Message
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
@@ -35,6 +35,7 @@ from sennit.turns.request import Request
 from sennit.turns.result import Notice, Return, busy_notice
 from sennit.turns.run import CancelMode, Run, stop_nothing
 from sennit.turns.subscription import publish_to_subscribers
+from sennit.turns.wait_graph import waiting_for, would_deadlock
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02  # between two checks whether the active run has ended
@@ -162,7 +163,9 @@ class Runner:
         observers = Observers(self._observers, self._request, _warner(run, late_notices))
         publishers += [observers.notify, partial(_tell_joined, run)]
         try:
-            while _is_busy(problem := self._problem(run, resume)) and self._waits(options):
+            while _is_busy(problem := self._problem(run, resume)) and self._waits(
+                options.when_busy
+            ):
                 await self._wait_until_idle(options.when_busy)  # one on another loop was faster
             if problem is None:
                 result = await self._run_in_task(run, resume)
@@ -179,16 +182,20 @@ class Runner:
 
     async def _wait_until_idle(self, when_busy: WhenBusy) -> None:
         """Wait for the end of the active run, or interrupt it, unless being busy is an error."""
-        while when_busy != "error" and (current := self._current) is not None:
-            if self._is_cancelled_early():
-                return
+        while self._waits(when_busy) and (current := self._current) is not None:
             if when_busy == "interrupt":
                 current.cancel("now")
-            await sleep(_POLL_SECONDS)
+                await sleep(_POLL_SECONDS)
+                continue
+            with suppress(ConflictError), waiting_for(current.run.holder):
+                await sleep(_POLL_SECONDS)
 
-    def _waits(self, options: SessionOptions) -> bool:
-        """Return whether a run with these options still waits for the active one."""
-        return options.when_busy != "error" and not self._is_cancelled_early()
+    def _waits(self, when_busy: WhenBusy) -> bool:
+        """Return whether a run still waits for the active one."""
+        if when_busy == "error" or self._is_cancelled_early():
+            return False
+        current = self._current
+        return when_busy == "interrupt" or current is None or not would_deadlock(current.run.holder)
 
     def _is_cancelled_early(self) -> bool:
         """Return whether the run of this task was cancelled before it was active."""
@@ -231,8 +238,8 @@ class Runner:
         except AccessError as error:
             run.error = error
             return Notice("error", "access", str(error))
-        if self._current is not None:
-            return busy_notice(request.branch)
+        if (current := self._current) is not None:
+            return busy_notice(request.branch, current.run.holder, same_conversation=True)
         if resume is None and (reason := run.nothing_to_answer()) is not None:
             return Notice("error", "empty", reason)
         if run.streaming is not None and not request.model.streams:

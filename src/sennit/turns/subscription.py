@@ -6,7 +6,7 @@ from the store. Either way there are no gaps: missing sequence numbers are read 
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Queue, get_running_loop, timeout
+from asyncio import AbstractEventLoop, Queue, get_running_loop, sleep, timeout
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager, suppress
@@ -22,8 +22,10 @@ from sennit.turns.branch_lease import BusyHandler, is_dead, is_own, revoke_lease
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import WhenBusy
 from sennit.turns.recovery import shown_after
+from sennit.turns.wait_graph import waiting_for
 
 _POLL_SECONDS = 0.1  # while a run of another process is active
+_BUSY_POLL_SECONDS = 0.1  # until a branch is free
 _IDLE_POLL_SECONDS = 2.0  # while no run is active
 _ALTERNATIVE = "'async for' or 'async with'"
 _MAX_QUEUED_BATCHES = 256  # older ones are read from the store
@@ -79,16 +81,18 @@ def mark_running(runs: RunRepository, holder: str, stop: Callable[[], None]) -> 
 
 
 def busy_handler(runs: RunRepository, when_busy: WhenBusy) -> BusyHandler | None:
-    """Return the handler for a busy branch; None if the run is refused."""
+    """Return the handler for a busy branch, which pauses; None if the run is refused."""
+
+    async def wait(holder: str) -> None:
+        with waiting_for(holder):
+            await sleep(_BUSY_POLL_SECONDS)
 
     async def interrupt(holder: str) -> None:
         if not is_own(holder):
             await revoke_lease(runs, holder)
         elif (stop := _running.get(holder)) is not None:
             stop()
-
-    async def wait(_: str) -> None:
-        """Leave the other run alone."""
+        await sleep(_BUSY_POLL_SECONDS)
 
     return {"error": None, "wait": wait, "interrupt": interrupt}[when_busy]
 
