@@ -5,10 +5,10 @@ Every store guarantees:
 1. Durability. When `write` returns, its changes survive a crash of the process and, on stores with
    a disk, of the machine.
 2. Atomicity. The changes of one `write` become visible together or not at all.
-3. Appends never conflict. Concurrent appends to one branch, from any number of processes, all
-   succeed, and each writer's order is kept. Other changes of a branch raise ConflictError if
-   another writer changed it since it was read. Renaming is independent: the last name wins, and a
-   writer that has read the old name is not refused.
+3. Appends never conflict, unless they name the end that they expect. Concurrent appends to one
+   branch, from any number of processes, all succeed, and each writer's order is kept. Other
+   changes of a branch raise ConflictError if another writer changed it since it was read. Renaming
+   is independent: the last name wins, and a writer that has read the old name is not refused.
 4. Idempotency. Ids are chosen by the writer, so repeating a write whose acknowledgement was lost
    changes nothing.
 5. Isolation. The owner is part of every key; another owner's data does not exist.
@@ -39,6 +39,7 @@ from sennit.errors import (
 from sennit.stores.records.files import FileStore
 from sennit.stores.records.search import TextSearchStore
 from sennit.stores.records.sessions import (
+    Append,
     BranchHead,
     BranchRecord,
     Change,
@@ -305,6 +306,14 @@ def branch_conflict(branch: BranchRecord) -> ConflictError:
     return ConflictError(
         f"Branch {branch.name!r} was changed by another writer; refresh it and try again."
     )
+
+
+def check_append(branch: str, change: Append, segment: UUID, length: int) -> None:
+    """Raise ConflictError unless the branch ends where the append expects it to."""
+    if change.at not in (None, (segment, length)):
+        raise ConflictError(
+            f"Another writer has added messages to branch {branch!r}; refresh it and try again."
+        )
 
 
 def check_source(branch: BranchRecord, expected: int, version: int) -> None:

@@ -759,6 +759,23 @@ def test_imports_beside_each_other_bring_in_all_that_both_have(
     assert histories(client) == {"main": [f"Message {n}" for n in range(6)]}
 
 
+def test_an_import_beside_a_user_who_goes_on_leaves_their_branch_alone(
+    client: Client, tmp_path: Path
+) -> None:
+    turns = [turn(str(n), "human", f"Message {n}") for n in range(4)]
+    client.import_(saved(tmp_path, [claude(*turns[:2])], "a"))
+    pending = ["Mine"]
+
+    def go_on(_done: int, _total: int) -> None:
+        if pending:
+            only(client).add_message("user", pending.pop())
+
+    result = client.import_(saved(tmp_path, [claude(*turns)], "b"), go_on)
+    assert (result.new_messages, result.new_branches, result.problems) == (2, 1, ())
+    first, whole = ["Message 0", "Message 1"], [f"Message {n}" for n in range(4)]
+    assert histories(client) == {"main": [*first, "Mine"], "main_fork_1": whole}
+
+
 def test_the_format_can_be_named_and_typos_get_the_nearest(client: Client, tmp_path: Path) -> None:
     path = saved(tmp_path, [chatgpt(*knots())])
     with pytest.raises(ValidationError, match=r"Did you mean 'chatgpt'"):

@@ -1359,3 +1359,30 @@ def test_async_callers_have_the_same_doors(opened: Opened, target: Path) -> None
     asyncio.run(move())
     assert reopened(new) == reopened(old)
     assert target.with_name("b.db").exists()
+
+
+def test_an_import_compares_again_what_a_user_adds_meanwhile(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = opened("sqlite"), opened("sqlite")
+    session = source.session("chat")
+    session.add_message("user", "one")
+    source.export(tmp_path / "one.zip")
+    session.add_message("user", "two")
+    source.export(tmp_path / "two.zip")
+    target.import_(tmp_path / "one.zip")
+    store, pending = target._store, ["mine"]
+    write = store.write
+
+    def write_after_a_user(*arguments: Any) -> Any:
+        if pending:
+            target.session("chat").add_message("user", pending.pop())
+        return write(*arguments)
+
+    monkeypatch.setattr(store, "write", write_after_a_user)
+    with pytest.raises(ExistsError, match="another history"):
+        target.import_(tmp_path / "two.zip")
+    assert [message.text for message in target.session("chat").default_branch.messages] == [
+        "one",
+        "mine",
+    ]

@@ -31,6 +31,7 @@ from sennit.stores import leases
 from sennit.stores.base import (
     branch_conflict,
     branch_taken,
+    check_append,
     check_fit,
     check_source,
     misplaced,
@@ -309,6 +310,7 @@ class InMemorySession:
             # An entry below the own segment has no position in it.
             positions = [segment.where.get(entry, -1) for entry in change.entries[:1]]
             return msgspec.structs.replace(head, length=positions[0]) if positions else head
+        check_append(branch.name, change, segment.id, head.length)
         if present or len(set(change.entries)) < len(change.entries):
             raise ExistsError(f"Branch {branch.name!r} would contain a message twice.")
         self._undo.append(lambda: segment.cut(head.length))

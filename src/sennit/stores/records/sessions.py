@@ -178,10 +178,14 @@ class AddMessages(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """Append messages to a branch, after those of concurrent writers."""
+    """Append messages to a branch."""
 
     branch: UUID
     entries: tuple[UUID, ...]
+    at: tuple[UUID, int] | None = None
+    """The expected tail segment of the branch and its length, else the append is refused; None
+    appends after concurrent writers.
+    """
 
 
 class AddBranch(msgspec.Struct, frozen=True, gc=False):
@@ -376,7 +380,7 @@ def single_append(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | Non
     added, appended = changes
     if type(added) is not AddMessages or type(appended) is not Append:
         return None
-    if len(added.messages) != 1 or appended.entries != (added.messages[0].id,):
+    if len(added.messages) != 1 or appended != Append(appended.branch, (added.messages[0].id,)):
         return None
     return added.messages[0], appended.branch
 

@@ -16,6 +16,7 @@ from sennit.errors import ExistsError
 from sennit.stores.base import (
     branch_conflict,
     branch_taken,
+    check_append,
     check_fit,
     check_source,
     misplaced,
@@ -289,6 +290,7 @@ class SessionWriter(ABC):
             position = self._find_repeated(tail, numbers)
         self._heads.append(BranchHead(change.branch, tail.id, position, tail.version))
         if position == tail.length and numbers:
+            check_append(tail.name, change, tail.id, position)
             if len(set(numbers)) < len(numbers):
                 raise ExistsError(f"Branch {tail.name!r} would contain a message twice.")
             if not (is_new or self._new.keys() >= set(change.entries)):

@@ -26,6 +26,7 @@ from sennit import clock
 from sennit.atomic_file import atomic_write
 from sennit.closing import Closing
 from sennit.errors import (
+    ConflictError,
     NotFoundError,
     SennitError,
     StoreError,
@@ -446,7 +447,7 @@ class SQLiteStore(SQLiteSearch, Closing):
                         with self._without_sync():
                             return self._commit_writes(writes, check_existing=False)
                     return self._commit_writes(writes, check_existing=False)
-                except sqlite3.IntegrityError:  # an id exists: check whether it is a retry
+                except (sqlite3.IntegrityError, ConflictError):  # perhaps it is a retry
                     return self._commit_writes(writes, check_existing=True)
             except SennitError:
                 raise

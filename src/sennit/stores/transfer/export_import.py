@@ -22,7 +22,7 @@ from uuid import UUID
 from msgspec import structs
 
 from sennit import clock
-from sennit.errors import ArchiveError, ExistsError, NotFoundError, SennitError
+from sennit.errors import ArchiveError, ConflictError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.stores.base import FIRST_PAGE, Store, segment_cycle
@@ -72,6 +72,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of sessions done, and of all; for JSON of other programs, of bytes."""
 
 _PAGE = 500
+_MAX_ATTEMPTS = 5  # to import a session that others change
 _NO_LIMIT = 2**31 - 1
 
 
@@ -335,6 +336,15 @@ def _import_session(
     store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
 ) -> tuple[bool, int]:
     """Write missing content; return whether the session is new, and the number of messages."""
+    for _ in range(_MAX_ATTEMPTS - 1):
+        with suppress(ConflictError):  # it has changed since it was compared
+            return _import_session_once(store, owner, loaded)
+    return _import_session_once(store, owner, loaded)
+
+
+def _import_session_once(
+    store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
+) -> tuple[bool, int]:
     uid = loaded.snapshot.session.id
     is_stored, changes = _missing_changes(store, owner, loaded)
     if not is_stored:
@@ -436,7 +446,7 @@ def _new_entries(
     same = (segment.base, segment.offset, segment.entries[:both])
     if same != (stored.base, stored.offset, stored.entries[:both]) or (rest and branch is None):
         raise _differs(snapshot, f"segment {segment.id} has another history")
-    return [Append(branch.id, rest)] if rest and branch is not None else []
+    return [Append(branch.id, rest, (segment.id, both))] if rest and branch is not None else []
 
 
 def _temporary_branch(segment: SegmentRecord) -> BranchRecord:

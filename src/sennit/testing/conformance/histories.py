@@ -88,6 +88,16 @@ def an_append_lands_although_the_branch_was_changed_meanwhile(s: Scenario) -> No
     same(s.heads, [BranchHead(main.id, main.segment, 1, 1)], "The head, with the new version")
 
 
+def an_append_that_expects_another_end_is_refused(s: Scenario) -> None:
+    main = s.branch("main", "a").stored()
+    expected = (s.adding("b"), Append(main.id, s.ids("b"), (main.segment, 1)))
+    s.append("main", "x").refuses(ConflictError, *expected).shows(main="ax")
+    landed = (s.adding("c"), Append(main.id, s.ids("c"), (main.segment, 2)))
+    s.write(*landed).append("main", "d").write(*landed).shows(main="axcd")
+    late = (s.adding("e"), Append(main.id, s.ids("e"), (main.segment, 4)))
+    s.rewrite("main", "axcd").refuses(ConflictError, *late).shows(main="axcd")
+
+
 def an_append_after_a_rewrite_goes_to_the_new_history(s: Scenario) -> None:
     s.branch("main", "ab").rewrite("main", "b").append("main", "c").shows(main="bc")
     same(s.heads, [BranchHead(s.stored().id, s.stored().segment, 1, 1)], "The head")

@@ -179,8 +179,10 @@ class _Stored:
     branch_names: set[str] = field(default_factory=set[str])
     places: dict[UUID, _Head] = field(default_factory=dict[UUID, _Head])
     """The place of the last message of each history."""
-    ends: dict[UUID, tuple[UUID, UUID]] = field(default_factory=dict[UUID, tuple[UUID, UUID]])
-    """The imported branch, and its segment, that has exactly this history."""
+    ends: dict[UUID, tuple[UUID, UUID, int]] = field(
+        default_factory=dict[UUID, tuple[UUID, UUID, int]]
+    )
+    """The imported branch that has exactly this history, its segment and the length of that."""
     branches: dict[UUID, BranchRecord] = field(default_factory=dict[UUID, BranchRecord])
     """A branch that uses each segment."""
     forks: int = 0
@@ -369,7 +371,7 @@ class _Importer:
                 stored.places.setdefault(at, _Head(segment.id, count))
             digests[segment.id], offsets[segment.id] = chain, segment.offset
             if branch := imported.get(segment.id):
-                stored.ends[at] = branch.id, segment.id
+                stored.ends[at] = branch.id, segment.id, len(segment.entries)
         return stored
 
 
@@ -512,12 +514,12 @@ class _Plan:
         branch = stored.ends.pop(before, None)
         place = stored.places.get(before)
         start = 0 if place is None else place.length
-        uid, segment = branch or (new_id(), new_id())
-        stored.ends[items[-1].history] = uid, segment
+        uid, segment, length = branch or (new_id(), new_id(), 0)
+        stored.ends[items[-1].history] = uid, segment, length + len(entries)
         for count, item in enumerate(items, start + 1):
             stored.places[item.history] = _Head(segment, count)
         if branch is not None:
-            return Append(uid, entries)
+            return Append(uid, entries, (segment, length))
         record = BranchRecord(
             id=uid,
             name=self._new_name(),
