@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Message, SessionOptions, ToolCompleted
+from sennit import Message, ModelError, SessionOptions, ToolCompleted
+from sennit.errors import RunError
 from sennit.messages.content import ActionResponseContent, InstructionContent
 from sennit.testing import ScriptedModel, ToolCall
 
@@ -93,3 +94,24 @@ def test_what_is_gone_on_with_says_nothing_new(tmp_path: Path) -> None:
     conversation = talk(tmp_path, "One.")
     with pytest.raises(sennit.ValidationError, match="steer"):
         conversation.events([asked("1?")], resume=True)
+
+
+def test_the_text_of_a_request_that_failed_raises_and_the_question_can_be_asked_again() -> None:
+    model = ScriptedModel([ModelError("the provider is down", kind="network"), "A bowline."])
+    chat = sennit.conversation(model=model)
+    failed = chat.say("Which knot?")
+    assert (failed.answer, str(failed)) == ("", "the provider is down")
+    with pytest.raises(
+        RunError, match=r"the provider is down; the message is kept, run\(\) asks again"
+    ):
+        _ = failed.text
+    assert chat.run().text == "A bowline."
+    assert [message.role.value for message in chat.request.branch.messages] == ["user", "assistant"]
+
+
+def test_the_text_of_a_request_that_failed_after_some_words_is_these() -> None:
+    model = ScriptedModel([["A bow", ModelError("gone", kind="network")]])
+    stream = sennit.conversation(model=model).stream("Which knot?")
+    assert "".join(str(piece) for piece in stream) == "A bow" == stream.result.text
+    with pytest.raises(RunError, match="gone"):
+        stream.result.raise_for_error()

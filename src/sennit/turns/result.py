@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sennit import process
 from sennit.errors import OutputError, RunError, UsageError
-from sennit.messages.content import AssistantResponseContent
+from sennit.messages.content import AssistantResponseContent, MessageRole
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.services.models.reply import NO_USAGE, Usage
@@ -167,7 +167,7 @@ class Return(Generic[_T_co]):
     def __str__(self) -> str:
         if self.is_message or self.is_streamed:
             return ""
-        return self.text or self._errors()
+        return self._text() or self.error_text
 
     @property
     def success(self) -> bool:
@@ -176,7 +176,16 @@ class Return(Generic[_T_co]):
 
     @property
     def text(self) -> str:
-        """The text of the assistant in the body."""
+        """The text of the assistant in the body.
+
+        Raises RunError if the run failed before there was any.
+        """
+        text = self._text()
+        if not text:
+            self.raise_for_error()
+        return text
+
+    def _text(self) -> str:
         contents = (message.content for message in self.body.interactions)
         return "".join(
             content.assistant_response or ""
@@ -187,7 +196,7 @@ class Return(Generic[_T_co]):
     @property
     def answer(self) -> str:
         """The assistant's final text, after the last tool call or user message; "" if there is
-        none.
+        none, also if the run failed.
 
         A greeting is not part of an answer.
         """
@@ -215,8 +224,13 @@ class Return(Generic[_T_co]):
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
             return self
-        text = self._errors() or f"The run ended with {self.stop_reason!r}."
+        text = self.error_text or f"The run ended with {self.stop_reason!r}."
+        added = self.body.interactions
+        if added and added[-1].role is MessageRole.USER:
+            text = f"{text.rstrip('.')}; the message is kept, run() asks again."
         raise RunError(text, self) from self.error
 
-    def _errors(self) -> str:
+    @property
+    def error_text(self) -> str:
+        """The texts of its errors; "" if there are none."""
         return "; ".join(notice.text for notice in self.notices if notice.severity == "error")

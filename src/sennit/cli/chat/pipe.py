@@ -138,7 +138,7 @@ class JsonAnswers(TextAnswers):
         """Write the answer, its stop reason, notices and token counts."""
         usage = result.metrics.usage
         record: dict[str, Any] = {
-            "answer": result.text,
+            "answer": result.answer,
             "stop_reason": result.stop_reason,
             "session": chat.session.key,
             "branch": chat.branch.name,

@@ -253,7 +253,8 @@ class ProviderModel(AsyncClosing):
         except Exception as error:
             secrets = _secret_values(self._key, {})
             model_error = _setup_error(self.name, failure_of(error).message, secrets)
-            model_error.__cause__ = None if _quotes_secret(error, secrets) else error
+            is_told = model_error.kind == "auth" or _quotes_secret(error, secrets)
+            model_error.__cause__ = None if is_told else error
         raise model_error
 
 
