@@ -12,7 +12,14 @@ import sennit
 from sennit.cli.chat.background_commits import BackgroundCommits
 from sennit.cli.chat.conversation import ChatOptions, ChatSession
 from sennit.cli.chat.output import ChatOutput
-from sennit.cli.chat.slash_commands import AskModel, Commit, Next, handle_line
+from sennit.cli.chat.slash_commands import (
+    AskModel,
+    Commit,
+    Connect,
+    Next,
+    handle_line,
+    show_model,
+)
 from sennit.testing import ScriptedModel
 
 
@@ -40,9 +47,14 @@ class Desk:
         following = handle_line(self.talk, self.screen, line)
         if isinstance(following, AskModel):
             asyncio.run(self.talk.answer(self.screen.event, following.say))
+        if isinstance(following, Connect):
+            asyncio.run(self._connect())
         if isinstance(following, Commit):
             asyncio.run(self._remember())
         return following
+
+    async def _connect(self) -> None:
+        show_model(self.talk, self.screen, await self.talk.connect())
 
     async def _remember(self) -> None:
         await BackgroundCommits(self.talk, self.screen).run(asyncio.Event())

@@ -219,13 +219,26 @@ def test_quit_has_two_names_in_any_case(typed: str) -> None:
     assert Desk([]).step(typed) == Quit()
 
 
-def test_model_says_who_answers_and_takes_another() -> None:
+@pytest.mark.parametrize("typed", ["help", "Help", "?", "quit", "EXIT"])
+def test_help_and_quit_need_no_slash(typed: str) -> None:
+    desk = Desk([])
+    step = desk.step(typed)
+    assert step == Quit() or "/help" in desk.shown()
+
+
+def test_model_says_who_answers_and_takes_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-for-the-test")
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     desk = Desk([])
     shown = desk.type("/model")
     assert shown.startswith("scripted\n")
     assert "/model NAME uses another one" in shown
-    assert desk.type("/model openai:gpt-5") == "Now answering: openai:gpt-5.\n"
+    assert desk.type("/model openai:gpt-5") == "The next answers come from openai:gpt-5.\n"
     assert desk.type("/model").startswith("openai:gpt-5\n")
+    shown = desk.type("/model anthropic:claude-sonnet-4-5")
+    assert "needs an API key: set ANTHROPIC_API_KEY" in shown
+    shown = desk.type("/model claude-sonnet-4-5")
+    assert "Did you mean 'anthropic:claude-sonnet-4-5'?" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("name", ["gpt5", "nobody:gpt-5", "local:/nope.gguf"])

@@ -26,7 +26,13 @@ from sennit.cli.chat.interrupted import (
 )
 from sennit.cli.targets import find_branch, find_session, latest_branch
 from sennit.cli.text import message_text
-from sennit.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
+from sennit.errors import (
+    ExistsError,
+    NotFoundError,
+    OutOfRangeError,
+    SennitError,
+    UsageError,
+)
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.content import AssistantResponseContent, SystemContent
@@ -96,7 +102,7 @@ class ChatSession:
         self.listed_sessions: list[UUID] = []
         """The sessions that /sessions has shown, in order: /open takes their numbers."""
         self._former_models: list[Model] = []
-        self._connecting: Future[None] | None = None
+        self._connecting: Future[SennitError | None] | None = None
         self.removed_committed: list[Message] = []
         """The messages removed by the last `undo` that had been committed before."""
         self.branch = self._find_branch(branch)
@@ -265,22 +271,26 @@ class ChatSession:
         self.options = replace(self.options, model=model, base_url=base_url)
         self._connecting = None
 
-    def connect(self) -> Future[None]:
+    def connect(self) -> Future[SennitError | None]:
         """Start to connect to the model, unless it has been started; return a future of the end.
 
-        Importing a provider may take seconds. The thread is a daemon, so that the end of the
-        program does not wait for it, and the answer waits for it, since imports in two threads may
-        collide. Errors are left to the answer.
+        Its result is the error that an answer would raise, if any. Importing a provider may take
+        seconds. The thread is a daemon, so that the end of the program does not wait for it, and
+        the answer waits for it, since imports in two threads may collide.
         """
         if self._connecting is None:
             loop, model = get_running_loop(), self.options.model
             self._connecting = future = loop.create_future()
 
             def connect() -> None:
+                error: SennitError | None = None
                 with suppress(Exception):
-                    _ = model.window
+                    if isinstance(model, iModel):
+                        error = model.ready()
+                    else:
+                        _ = model.window  # connects
                 with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(_finish, future)
+                    loop.call_soon_threadsafe(_finish, future, error)
 
             Thread(target=connect, daemon=True).start()
         return self._connecting
@@ -401,9 +411,9 @@ class _Running:
         self.cancelled = True
 
 
-def _finish(future: Future[None]) -> None:
+def _finish(future: Future[SennitError | None], error: SennitError | None) -> None:
     if not future.done():
-        future.set_result(None)
+        future.set_result(error)
 
 
 def _show_result(result: Return, known_ids: set[UUID], show: Show) -> Return:

@@ -64,7 +64,12 @@ class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | AskModel | Resume | Discard | Decide | Commit | Quit
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Connect to the model, and say what is missing."""
+
+
+Next: TypeAlias = Prompt | Connect | AskModel | Resume | Discard | Decide | Commit | Quit
 _Run: TypeAlias = Callable[[ChatSession, ChatOutput, str], Next | None]
 
 
@@ -79,6 +84,8 @@ class Command:
 
 COMMANDS: dict[str, Command] = {}
 _ALIASES = {"/exit": "/quit"}
+_WORDS = {"help": "/help", "quit": "/quit", "exit": "/quit", "?": "/help"}
+"""Lines that are commands without a slash, too."""
 _MAX_SESSIONS = 20
 _MAX_NUMBER_DIGITS = 9  # of a message number; a longer one is text
 
@@ -96,6 +103,7 @@ def handle_line(chat: ChatSession, output: ChatOutput, line: str) -> Next:
     text = line.strip()
     if not text:
         return Prompt()
+    text = _WORDS.get(text.lower(), text)
     if not text.startswith("/") or text.startswith("//"):
         return AskModel(text.removeprefix("/") if text.startswith("//") else text)
     try:
@@ -245,13 +253,20 @@ def _forget(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
 
 
 @_command("/model [NAME]", "show the model, or use another one")
-def _model(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+def _model(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
     if rest:
         chat.use_model(rest)
-        output.note(f"Now answering: {chat.options.model.name}.")
-        return
+        return Connect()
     output.line(chat.options.model.name)
     output.note("/model NAME uses another one, such as openai:gpt-5, ollama:llama3.2 or local.")
+    return Prompt()
+
+
+def show_model(chat: ChatSession, output: ChatOutput, error: SennitError | None) -> None:
+    """Show the model that answers from now on, and what it lacks."""
+    output.note(f"The next answers come from {chat.options.model.name}.")
+    if error is not None:
+        output.error(str(error))
 
 
 @_command("/sessions [TEXT]", "list the sessions, or those that contain a text")

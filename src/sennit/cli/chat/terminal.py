@@ -34,12 +34,14 @@ from sennit.cli.chat.slash_commands import (
     COMMANDS,
     AskModel,
     Commit,
+    Connect,
     Decide,
     Discard,
     Prompt,
     Quit,
     Resume,
     handle_line,
+    show_model,
 )
 from sennit.cli.text import LINE_WIDTH, call_text, clean, full_call_text
 from sennit.errors import SennitError
@@ -65,6 +67,11 @@ async def run(chat: ChatSession, output: ChatOutput) -> int:
             match handle_line(chat, output, line):
                 case Prompt(fill):
                     continue
+                case Connect():
+                    with output.working():
+                        connected = await _is_connected(chat)
+                    if connected:
+                        show_model(chat, output, chat.connect().result())
                 case Commit():
                     await run_commit(commits)
                 case AskModel(say):

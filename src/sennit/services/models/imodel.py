@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar, Unpac
 
 from sennit import clock
 from sennit.closing import AsyncClosing, Closing
-from sennit.errors import InvalidTypeError, ModelError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ModelError, SennitError, ValidationError, short_repr
 from sennit.messages.output_schema import ModelSchema, as_model
 from sennit.numbers import count
 from sennit.services.models.lazy import lazy_model
@@ -322,15 +322,19 @@ class iModel(BlockingModel, Closing, AsyncClosing):
             error.add_note(f"Raised by the {when} hook {_name(hook)} of model {self.name!r}.")
             raise
 
-    def ready(self) -> None:
+    def ready(self) -> SennitError | None:
         """`aready` for programs without an event loop."""
-        from sennit.blocking import run_blocking  # late: slow to import
+        from sennit.blocking import refuse_running_loop  # late: slow to import
 
-        run_blocking(self.aready(), "await aready()")
+        refuse_running_loop("await aready()")
+        return self._connection.connect()
 
-    async def aready(self) -> None:
-        """Connect now rather than on the first call; connection errors are raised by that call."""
-        await self._connection.aready()
+    async def aready(self) -> SennitError | None:
+        """Connect now rather than on the first call.
+
+        Return the error that the call would raise, such as a missing API key, or None.
+        """
+        return await self._connection.aready()
 
     def close(self) -> None:
         """`aclose` for programs without an event loop."""

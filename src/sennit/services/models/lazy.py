@@ -24,6 +24,19 @@ _NAME_FORMS = (
     "'provider:model', such as 'openai:gpt-5', or 'local', or 'local:/path/to/weights.gguf'"
 )
 
+_PROVIDER_BY_FAMILY = {
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "google",
+    "deepseek": "deepseek",
+    "llama": "ollama",
+    "qwen": "ollama",
+}
+"""The provider to suggest for a model's name without one, by how the name begins."""
+
 
 class LazyModel:
     """A model that is connected on first use."""
@@ -72,10 +85,17 @@ class LazyModel:
         async with model.stream(request) as deltas:
             yield deltas
 
-    async def aready(self) -> None:
-        """Connect now if possible; errors are raised by the first call."""
-        if self._model is None:
-            await _to_thread(self._connect_or_none)
+    def connect(self) -> SennitError | None:
+        """Connect now; return the error that the first call would raise, if any."""
+        try:
+            self._connect_once()
+        except SennitError as error:
+            return error
+        return None
+
+    async def aready(self) -> SennitError | None:
+        """`connect` for async callers."""
+        return None if self._model is not None else await _to_thread(self.connect)
 
     async def aclose(self) -> None:
         """Close the model's connections, if it was ever connected."""
@@ -155,7 +175,7 @@ def _checked_spec(spec: str) -> str:
     names: list[str] = ["local", *PROVIDERS]
     match = _MODEL_NAME.fullmatch(spec)
     if match is None:
-        hint = _did_you_mean(spec, names)
+        hint = _full_name_hint(spec, names) or _did_you_mean(spec, names)
         raise ValidationError(f"{short_repr(spec)} is not a model name; use {_NAME_FORMS}.{hint}")
     if match[1] not in names:
         hint = _did_you_mean(match[1], names, spec[match.end(1) :])
@@ -164,6 +184,15 @@ def _checked_spec(spec: str) -> str:
             f"{short_repr(spec)} has an unknown provider; there are {providers}.{hint}"
         )
     return spec
+
+
+def _full_name_hint(name: str, providers: Sequence[str]) -> str:
+    """Return a hint at a model's name with its provider; "" if that is not known."""
+    provider, slash, model = name.partition("/")
+    if not (slash and model and provider in providers):
+        families = [family for family in _PROVIDER_BY_FAMILY if name.lower().startswith(family)]
+        provider, model = _PROVIDER_BY_FAMILY[families[0]] if families else "", name
+    return f" Did you mean '{provider}:{model}'?" if provider and " " not in model else ""
 
 
 def _did_you_mean(name: str, names: Sequence[str], rest: str = "") -> str:
