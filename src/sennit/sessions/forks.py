@@ -16,6 +16,7 @@ from sennit import clock
 from sennit.errors import ValidationError
 from sennit.messages.content import MessageContent, MessageRole, SystemContent
 from sennit.messages.message import Message
+from sennit.messages.provider_state import STATE_KEY
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
@@ -66,11 +67,13 @@ def edit_start(
     """Return the start of a fork with an edited message; raises ValidationError."""
     from sennit.messages.parts import regroup_metadata  # slow to import
 
+    metadata = regroup_metadata(old.metadata)
+    metadata.pop(STATE_KEY, None)  # it belongs to the old content
     new = Message(
         old.content.with_text(content) if isinstance(content, str) else content,
         sender=old.sender,
         recipient=old.recipient,
-        metadata={**regroup_metadata(old.metadata), "edited_from": str(old.id)},
+        metadata={**metadata, "edited_from": str(old.id)},
     )
     if isinstance(new.content, SystemContent) != isinstance(old.content, SystemContent):
         raise ValidationError(

@@ -25,6 +25,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
 from sennit.messages.prompt.tool_chat import unread_messages
+from sennit.messages.provider_state import without_state
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import count_chars, tokens_of_chars, tool_char_count
@@ -121,6 +122,8 @@ async def build_prompt(run: Run) -> ModelRequest:
         request = await to_thread(run.request.model_request)
     else:
         request = run.request.model_request()
+    if not run.sends_state:
+        request = replace(request, messages=without_state(request.messages))
     if run.progress.turns > 1:
         request = _without_tool_choice(request)
     if run.output is not None:

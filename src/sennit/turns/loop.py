@@ -63,7 +63,7 @@ async def run_model_turn(run: Run) -> None:
             await apply_reply_policies(run, request, draft)
         run.finish_turn(draft)
     except ModelError as error:
-        if not (run.handle_window_exceeded(error) or run.handle_schema_refused(error)):
+        if not run.can_ask_again(error):
             raise
 
 

@@ -12,7 +12,7 @@ problem of the call that the model is told about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from sennit.messages.content import ActionRequestContent, AssistantResponseConte
 from sennit.messages.json_values import plain_dict, replace_invalid
 from sennit.messages.message import Message
 from sennit.messages.prompt.repair import is_valid_call_id
+from sennit.messages.provider_state import STATE_KEY, ProviderState, StatePart, state_shares
 from sennit.messages.unset import Unset
 from sennit.services.models.reply import (
     CallDelta,
@@ -128,7 +129,7 @@ class ReplyBuilder:
         """Return the whole reply."""
         items = [part for item in self._items for part in self._reply_items(item)]
         end = self.finished or Finished("error")
-        return Reply(tuple(items), end.reason, end.usage, end.model)
+        return Reply(tuple(items), end.reason, end.usage, end.model, end.state)
 
     def _reply_items(self, item: _TextItem | _CallItem) -> Iterator[Item]:
         if isinstance(item, _CallItem):
@@ -194,8 +195,11 @@ class ReplyBuilder:
     def _complete(self, end: Finished) -> None:
         items, self._items = self._items, []
         used_ids = set(self._used_ids()) if self._calls else set[str]()
-        for item in items:
+        shares = [] if end.state is None else _state_shares(end.state, items)
+        for index, item in enumerate(items):
             metadata = _finish_metadata(end) if item is items[-1] else {}
+            if shares:
+                metadata[STATE_KEY] = shares[index]
             if isinstance(item, _TextItem):
                 self._complete_text(item, metadata)
             else:
@@ -262,6 +266,48 @@ class MessageCollector:
 
     def on_dropped(self, message_id: UUID) -> None:
         """Do nothing: an unfinished message was never collected."""
+
+
+def _state_shares(
+    state: ProviderState, items: Sequence[_TextItem | _CallItem]
+) -> list[dict[str, Any]]:
+    """Return the share of each item in the state; none if it does not match the items.
+
+    A part without text goes to the next item, or after the last one to that.
+    """
+    parts: list[list[StatePart]] = [[] for _ in items]
+    at, answered = -1, False
+    waiting: list[StatePart] = []
+    for part in state.parts:
+        waiting.append(part)
+        if part.kind == "other" or not part.text:
+            continue
+        item = items[at] if at >= 0 else None
+        thinking = part.kind == "reasoning"
+        if part.kind == "call" or not isinstance(item, _TextItem) or (thinking and answered):
+            at, answered = at + 1, False
+        answered = answered or part.kind == "text"
+        if at == len(items):
+            return []
+        parts[at] += waiting
+        waiting = []
+    if at + 1 < len(items) or not items:
+        return []
+    parts[-1] += waiting
+    if not all(map(_matches, items, parts)):
+        return []
+    return state_shares(state, items[0].id.hex, parts)
+
+
+def _matches(item: _TextItem | _CallItem, parts: Sequence[StatePart]) -> bool:
+    """Return whether parts of a provider's state are those of an item; a policy may change that."""
+    text, call = (
+        replace_invalid("".join(part.text for part in parts if part.kind == kind))
+        for kind in ("text", "call")
+    )
+    if isinstance(item, _CallItem):
+        return (text, call) == ("", item.call_id)
+    return (text, call) == ("".join(item.text), "")
 
 
 def _finish_metadata(end: Finished) -> dict[str, Any]:

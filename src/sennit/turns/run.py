@@ -28,6 +28,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import call_ids
+from sennit.messages.provider_state import STATE_KEY
 from sennit.messages.unset import Unset
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.rewrite import Rewrite
@@ -108,6 +109,8 @@ class Run:
         """The context window of the model in tokens; None if unknown or not needed."""
         self.context: tuple[UUID, list[ContextItem]] | None = None
         """The id of the newest instruction, and the context items added to its prompt."""
+        self.sends_state = True
+        """Whether replies go back to their provider as it sent them."""
         self.error: Exception | None = None
         """The exception that ended the run."""
         self.draft: ReplyBuilder | None = None
@@ -135,6 +138,7 @@ class Run:
         self.started = False
         """True once the run has held the branch."""
         self._resumed = False
+        self._model_request: ModelRequest | None = None  # the last one
         self._earlier_passes = 0  # before the run was resumed
         self._needs_review = has_reply_policies(request.policies)
         self._changed_options = _non_default_options(options)
@@ -371,6 +375,7 @@ class Run:
 
     def begin_draft(self, request: ModelRequest) -> ReplyBuilder:
         """Return the builder for the reply to a model request."""
+        self._model_request = request
 
         def used_call_ids() -> list[str]:
             # A policy may have removed calls from the request that are on the branch.
@@ -382,21 +387,31 @@ class Run:
         )
         return self.draft
 
-    def handle_window_exceeded(self, error: ModelError) -> bool:
-        """Return whether a model error is a full context window that a summary may relieve.
+    def can_ask_again(self, error: ModelError) -> bool:
+        """Return whether the model can be asked again after an error, in another way.
 
-        If so, the reply is dropped and the turn does not count: the model is called again.
+        If so, its reply is dropped and the turn does not count.
         """
+        can = (
+            self._window_exceeded(error)
+            or self._state_refused(error)
+            or self._schema_refused(error)
+        )
+        if can:
+            self.interrupt_reply(keep=False)
+            self.progress.turns -= 1
+        return can
+
+    def _window_exceeded(self, error: ModelError) -> bool:
+        """Return whether a model error is a full context window that a summary may relieve."""
         progress = self.progress
         tried = progress.summary_failed or self.options.summarize_at is None
         if error.kind != "context" or tried:
             return False
-        self.interrupt_reply(keep=False)
         progress.window_error = error
-        progress.turns -= 1
         return True
 
-    def handle_schema_refused(self, error: ModelError) -> bool:
+    def _schema_refused(self, error: ModelError) -> bool:
         """Return whether a model error may be about the output schema, which is then left out.
 
         Providers reject different schemas, such as recursive ones. The instruction describes the
@@ -405,9 +420,22 @@ class Run:
         output = self.output
         if error.kind != "bad_request" or output is None or not output.is_native:
             return False
-        self.interrupt_reply(keep=False)
         output.is_native = False
-        self.progress.turns -= 1
+        return True
+
+    def _state_refused(self, error: ModelError) -> bool:
+        """Return whether a provider may have refused the state of its earlier replies.
+
+        Such as a signature of another model. The texts and calls of the replies are sent then.
+        """
+        request = self._model_request
+        if error.kind != "bad_request" or request is None:
+            return False
+        if not any(STATE_KEY in message for message in request.messages):
+            return False
+        self.sends_state = False
+        text = "The provider refused its earlier replies as it sent them; they are sent as text."
+        self.warn("provider_state", f"{text} {error}")
         return True
 
     def finish_turn(self, draft: ReplyBuilder) -> None:

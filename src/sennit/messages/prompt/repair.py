@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,7 @@ from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.message import Message
+from sennit.messages.provider_state import STATE_KEY
 
 INTERRUPTED = "interrupted: the call ended without a result"
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
@@ -60,6 +62,8 @@ class AssistantTurn(msgspec.Struct, eq=False):
     """The index of its first message."""
     items: list[MessageContent] = []
     calls: list[_Call] = []
+    shares: list[Any] = []
+    """The provider state of each of its items; None for one without."""
     speaks: bool = False
     """Whether it is the assistant's."""
     open: bool = False
@@ -129,6 +133,9 @@ def _turns(
             turns[-1].items.append(content)
         else:
             turns.append(AssistantTurn(index, [content], speaks=speaks, open=speaks))
+        if speaks:
+            is_message = isinstance(message, Message)
+            turns[-1].shares.append(message.metadata.get(STATE_KEY) if is_message else None)
         if isinstance(content, ActionRequestContent):
             turns[-1].calls.append(_Call(content, _names(message, content)))
     return turns, results

@@ -37,6 +37,7 @@ from sennit.messages.prompt.plain_chat import (
     select_messages,
 )
 from sennit.messages.prompt.repair import AssistantTurn, repaired_turns
+from sennit.messages.provider_state import STATE_KEY, joined_shares
 from sennit.messages.unset import Unset
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
@@ -76,8 +77,11 @@ def unread_messages(messages: Pile[Message], progression: Progression | Sequence
 
 
 def _copy(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy without the provider state, which only its provider understands."""
     nested = isinstance(message["content"], list) or "tool_calls" in message
-    return deepcopy(message) if nested else dict(message)
+    copied = deepcopy(message) if nested else dict(message)
+    copied.pop(STATE_KEY, None)
+    return copied
 
 
 class _ToolChatReader:
@@ -211,8 +215,9 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
 
 def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
     texts = [content.words for content in turn.items if content.from_assistant]
+    state = joined_shares(turn.shares)
     if not turn.calls:
-        return assistant_messages(texts, [], [])
+        return assistant_messages(texts, [], [], state)
     contents = turn.contents
     return assistant_messages(
         texts,
@@ -222,17 +227,28 @@ def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
             for content in contents
             if isinstance(content, ActionResponseContent)
         ],
+        state,
     )
 
 
 def assistant_messages(
-    texts: Iterable[str], calls: list[dict[str, Any]], results: list[dict[str, Any]]
+    texts: Iterable[str],
+    calls: list[dict[str, Any]],
+    results: list[dict[str, Any]],
+    state: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one assistant message with texts and calls, then a tool message per call."""
+    """Return one assistant message with texts, calls and provider state, then a tool message per
+    call.
+    """
     text = "\n\n".join(filter(has_text, texts)) or None
-    if not calls:
-        return [{"role": "assistant", "content": text}] if text else []
-    return [{"role": "assistant", "content": text, "tool_calls": calls}, *results]
+    if not text and not calls:
+        return []
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls:
+        message["tool_calls"] = calls
+    if state is not None:
+        message[STATE_KEY] = state
+    return [message, *results]
 
 
 def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:

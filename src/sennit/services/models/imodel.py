@@ -416,7 +416,7 @@ class _CallDeltas:
             self._assembly.feed(delta)
         if isinstance(delta, Finished):
             self._attempt.succeed(delta.usage)
-            end = Reply((), delta.reason, delta.usage, delta.model)
+            end = Reply((), delta.reason, delta.usage, delta.model, delta.state)
             await self._finish(end if self._assembly is None else self._assembly.reply())
         return delta
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from sennit.ids import new_id
+from sennit.messages.provider_state import ProviderState
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -96,6 +97,8 @@ class Finished:
     """The tokens of the call."""
     model: str = ""
     """The provider's name for the model that replied."""
+    state: ProviderState | None = None
+    """What the provider sent besides, and wants back."""
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Finished
@@ -142,6 +145,8 @@ class Reply(Generic[T]):
     """The tokens of the call."""
     model: str = ""
     """The name of the model that answered."""
+    state: ProviderState | None = None
+    """What the provider sent besides, and wants back."""
     output: T = None  # pyright: ignore[reportAssignmentType]
     """The structured output, validated, if the request asked for one."""
 
@@ -178,7 +183,7 @@ class Reply(Generic[T]):
                 case ReplyCall():
                     yield CallDelta(calls, item.id, item.name, item.arguments)
                     calls += 1
-        yield Finished(self.finish, self.usage, self.model)
+        yield Finished(self.finish, self.usage, self.model, self.state)
 
 
 @dataclass(slots=True)
@@ -237,7 +242,7 @@ class ReplyAssembler:
         end = self.finished or Finished("error")
         used_ids: set[str] = set()
         items = tuple(item.item(_unique(item.id, used_ids)) for item in self._items)
-        return Reply(items, end.reason, end.usage, end.model)
+        return Reply(items, end.reason, end.usage, end.model, end.state)
 
 
 def _unique(id: str, used_ids: set[str]) -> str:

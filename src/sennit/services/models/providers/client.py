@@ -28,6 +28,7 @@ from sennit.services.models.providers.translate import (
     layer_parameters,
     reply,
 )
+from sennit.services.models.providers.workarounds import mend_model
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 
@@ -125,6 +126,7 @@ class ProviderClient:
         self._closer = _closing(self._http_client)
         self._model = _create_model(endpoint, api_key, self._http_client)
         self._is_chat_api = endpoint.kind not in ("anthropic", "google", "openai-responses")
+        self._provider = endpoint.kind
         self._has_base_url = endpoint.base_url is not None
         self._sends_image_urls = (
             endpoint.kind not in _IMAGES_FETCHED_LOCALLY or endpoint.fetch_images
@@ -174,7 +176,7 @@ class ProviderClient:
                 f"this model does not support the parameter {name!r}; leave it out."
             )
         try:
-            model_messages = list(layer_messages(request.messages))
+            model_messages = list(layer_messages(request.messages, self._provider))
         except (AttributeError, LookupError, TypeError) as error:
             raise ValidationError(f"a message is not a chat message: {error!r}") from error
         if not self._sends_image_urls and has_image_url(model_messages):
@@ -234,16 +236,15 @@ class ProviderClient:
 
     async def ask(self, request: ProviderRequest) -> Reply:
         """Return the whole reply."""
-        return reply(
-            await self._model.request(request.messages, request.settings, request.parameters)
-        )
+        response = await self._model.request(request.messages, request.settings, request.parameters)
+        return reply(response, self._provider)
 
     @asynccontextmanager
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Stream the reply as deltas."""
         context = self._model.request_stream(request.messages, request.settings, request.parameters)
         async with context as response:
-            yield deltas(response)
+            yield deltas(response, self._provider)
 
 
 async def _closing(client: AsyncClient) -> AsyncGenerator[None]:
@@ -264,7 +265,9 @@ def _create_model(endpoint: ModelEndpoint, api_key: str | None, client: AsyncCli
             )
         options["base_url"] = endpoint.base_url
     provider = provider_class(**options)
-    return infer_model(f"{endpoint.kind}:{endpoint.model}", provider_factory=lambda _: provider)
+    model = infer_model(f"{endpoint.kind}:{endpoint.model}", provider_factory=lambda _: provider)
+    mend_model(model)
+    return model
 
 
 def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:

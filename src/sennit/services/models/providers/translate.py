@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from json import dumps
+from json import dumps, loads
 from typing import Any, cast
 
 from sennit.errors import MissingExtraError, ModelError, ValidationError, short_repr
+from sennit.messages.provider_state import STATE_KEY, PartKind, ProviderState, StatePart
+from sennit.services.models.providers.workarounds import UNKNOWN_ITEMS, mend_stream
 from sennit.services.models.reply import (
     CallDelta,
     Delta,
@@ -72,8 +74,13 @@ def layer_parameters(request: ModelRequest) -> ModelRequestParameters:
     )
 
 
-def layer_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[layer.ModelMessage]:
-    """Translate messages; those between two replies form one request, as providers require."""
+def layer_messages(
+    messages: Sequence[Mapping[str, Any]], provider: str = ""
+) -> Iterator[layer.ModelMessage]:
+    """Translate messages; those between two replies form one request, as providers require.
+
+    A reply of this provider is sent as it came; of one of another provider, the texts and calls.
+    """
     names: dict[str, str] = {}
     request_parts: list[layer.ModelRequestPart] = []
     for message in messages:
@@ -83,7 +90,8 @@ def layer_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[layer.Mode
         if request_parts:
             yield layer.ModelRequest(parts=request_parts)
             request_parts = []
-        yield layer.ModelResponse(parts=list(_response_parts(message, names)))
+        translated = layer.ModelResponse(parts=list(_response_parts(message, names)))
+        yield _original(message.get(STATE_KEY), provider, translated) or translated
     if request_parts:
         yield layer.ModelRequest(parts=request_parts)
 
@@ -124,6 +132,70 @@ def _response_parts(
         yield layer.ToolCallPart(function["name"], function["arguments"], call["id"])
 
 
+def _original(
+    state: Any, provider: str, translated: layer.ModelResponse
+) -> layer.ModelResponse | None:
+    """Return the reply as its provider sent it, None if that is another or the calls differ."""
+    match state:
+        case {"provider": name, "response": str(response), "parts": [*parts]} if name == provider:
+            fields = f'{response[:-1]}, "parts": [{", ".join(map(str, parts))}]}}'
+        case _:
+            return None
+    try:
+        (original,) = layer.ModelMessagesTypeAdapter.validate_json(f"[{fields}]")
+    except ValueError:  # damaged, or of a pydantic-ai with other fields
+        return None
+    if isinstance(original, layer.ModelResponse) and _calls(original) == _calls(translated):
+        return original
+    return None
+
+
+def _calls(response: layer.ModelResponse) -> list[tuple[str, str]]:
+    return [
+        (part.tool_call_id, part.tool_name)
+        for part in response.parts
+        if isinstance(part, layer.ToolCallPart)
+    ]
+
+
+def _provider_state(response: layer.ModelResponse, provider: str) -> ProviderState | None:
+    """Return what the provider sent beside texts and calls; None if there is nothing."""
+    if all(map(_is_plain, response.parts)) and not (response.metadata or {}).get(UNKNOWN_ITEMS):
+        return None
+    dumped = layer.ModelMessagesTypeAdapter.dump_json([response], exclude_none=True)
+    (fields,) = loads(dumped)
+    for name in ("timestamp", "usage"):
+        fields.pop(name, None)
+    parts = [
+        StatePart(*_kind_and_text(part), dumps(data))
+        for part, data in zip(response.parts, fields.pop("parts"), strict=True)
+    ]
+    return ProviderState(provider, dumps(fields), tuple(parts))
+
+
+def _is_plain(part: layer.ModelResponsePart) -> bool:
+    """Return whether the canonical content of a part is all of it."""
+    match part:
+        case layer.TextPart(id=None, provider_details=None, citations=None):
+            return True
+        case layer.ToolCallPart(id=None, provider_details=None):
+            return True
+        case _:
+            return False
+
+
+def _kind_and_text(part: layer.ModelResponsePart) -> tuple[PartKind, str]:
+    match part:
+        case layer.TextPart(content=text):
+            return "text", text
+        case layer.ThinkingPart():
+            return "reasoning", _thinking_text(part)
+        case layer.ToolCallPart(tool_call_id=id):
+            return "call", id
+        case _:
+            return "other", ""
+
+
 def _text(content: Any) -> str:
     """Join text blocks; raises ValidationError if a block is an image."""
     if content is None or isinstance(content, str):
@@ -150,9 +222,9 @@ def _block(block: Mapping[str, Any]) -> layer.UserContent:
             )
 
 
-def reply(response: layer.ModelResponse) -> Reply:
-    """Translate a whole reply."""
-    translator, assembly = _DeltaTranslator(), ReplyAssembler()
+def reply(response: layer.ModelResponse, provider: str) -> Reply:
+    """Translate a whole reply of a provider."""
+    translator, assembly = _DeltaTranslator(provider), ReplyAssembler()
     for index, part in enumerate(response.parts):
         for delta in translator.on_part(index, part):
             assembly.feed(delta)
@@ -170,9 +242,10 @@ def _image(url: str, detail: Any) -> layer.UserContent:
         raise ValidationError(f"An image is not a base64 data URL: {short_repr(url)}.") from error
 
 
-async def deltas(response: StreamedResponse) -> AsyncIterator[Delta]:
-    """Translate a streamed reply as it arrives."""
-    translator = _DeltaTranslator()
+async def deltas(response: StreamedResponse, provider: str) -> AsyncIterator[Delta]:
+    """Translate a streamed reply of a provider as it arrives."""
+    mend_stream(response)
+    translator = _DeltaTranslator(provider)
     async for event in response:
         for delta in translator.on_event(event):
             yield delta
@@ -183,18 +256,11 @@ async def deltas(response: StreamedResponse) -> AsyncIterator[Delta]:
 
 
 def _response_end(response: StreamedResponse) -> layer.ModelResponse:
-    """Return the response without the streamed parts; raises ModelError if it is truncated."""
+    """Return the whole response; raises ModelError if it is truncated."""
     details = response.provider_details or {}
     if "finish_reason" not in details and response.finish_reason in (None, "stop"):
         raise ModelError("the reply ended before it was complete.", kind="network")
-    return layer.ModelResponse(
-        parts=[],
-        usage=response.usage,
-        model_name=response.model_name,
-        provider_url=response.provider_url,
-        provider_details=details,
-        finish_reason=response.finish_reason,
-    )
+    return response.get()
 
 
 @dataclass(slots=True)
@@ -210,6 +276,7 @@ class _OpenCall:
 class _DeltaTranslator:
     """Translates the parts and deltas of one reply."""
 
+    _provider: str
     _open_calls: dict[int, _OpenCall] = field(default_factory=dict[int, _OpenCall])
     """The current call of each part, by the part's index."""
     _call_count: int = 0
@@ -221,10 +288,12 @@ class _DeltaTranslator:
                 yield from self.on_part(event.index, event.part)
             case layer.PartDeltaEvent(delta=layer.TextPartDelta(content_delta=text)) if text:
                 yield TextDelta(text)
-            case layer.PartDeltaEvent(delta=layer.ThinkingPartDelta(content_delta=text)) if text:
-                yield ReasoningDelta(text)
+            case layer.PartDeltaEvent(delta=layer.ThinkingPartDelta() as delta):
+                if text := _thinking_delta_text(delta):
+                    yield ReasoningDelta(text)
             case layer.PartDeltaEvent(delta=layer.ToolCallPartDelta() as delta):
-                yield self._continue_call(event.index, delta)
+                if event.index in self._open_calls:  # else it is a tool that the provider runs
+                    yield self._continue_call(event.index, delta)
             case _:
                 pass
 
@@ -233,8 +302,9 @@ class _DeltaTranslator:
         match part:
             case layer.TextPart(content=text) if text:
                 yield TextDelta(text)
-            case layer.ThinkingPart(content=text) if text:
-                yield ReasoningDelta(text)
+            case layer.ThinkingPart():
+                if text := _thinking_text(part):
+                    yield ReasoningDelta(text)
             case layer.ToolCallPart():
                 yield self._start_call(index, part.tool_call_id, part.tool_name, part.args)
             case _:
@@ -265,7 +335,21 @@ class _DeltaTranslator:
         refusal = (response.provider_details or {}).get("refusal")
         if reason == "refusal" and isinstance(refusal, str):
             yield TextDelta(refusal)
-        yield Finished(reason, _usage(response), response.model_name or "")
+        state = _provider_state(response, self._provider)
+        yield Finished(reason, _usage(response), response.model_name or "", state)
+
+
+def _thinking_text(part: layer.ThinkingPart) -> str:
+    """Return the reasoning of a part, or else what the model wrote before it was summarised."""
+    return part.content or "".join((part.provider_details or {}).get("raw_content", ()))
+
+
+def _thinking_delta_text(delta: layer.ThinkingPartDelta) -> str:
+    if delta.content_delta:
+        return delta.content_delta
+    update = delta.provider_details
+    details = update(None) if callable(update) else update
+    return "".join((details or {}).get("raw_content", ()))
 
 
 def _json(arguments: str | dict[str, Any] | None) -> str:
