@@ -94,7 +94,7 @@ def _anthropic_pieces(index: int, item: Mapping[str, Any]) -> bytes:
             return anthropic_block(index, {**item, "input": {}}, *deltas)
         case "unheard_of":
             start = anthropic_event("content_block_start", index=index, content_block=item)
-            delta = {"type": "unheard_of_delta", "stuff": 1}
+            delta = {"type": "unheard_of_delta"}
             more = anthropic_event("content_block_delta", index=index, delta=delta)
             return start + more + anthropic_event("content_block_stop", index=index)
         case _:

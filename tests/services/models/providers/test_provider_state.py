@@ -97,6 +97,91 @@ KINDS: dict[str, tuple[Provider, dict[str, Any] | list[dict[str, Any]]]] = {
         RESPONSES,
         {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "sums", "tools": []},
     ),
+    "openai code interpreter": (
+        RESPONSES,
+        {
+            "type": "code_interpreter_call",
+            "id": "ci_1",
+            "status": "completed",
+            "code": "1 + 1",
+            "container_id": "c_1",
+            "outputs": [{"type": "logs", "logs": "2"}],
+        },
+    ),
+    "openai file search": (
+        RESPONSES,
+        {
+            "type": "file_search_call",
+            "id": "fs_1",
+            "status": "completed",
+            "queries": ["sums"],
+            "results": None,
+        },
+    ),
+    "openai MCP call": (
+        RESPONSES,
+        {
+            "type": "mcp_call",
+            "id": "mcp_1",
+            "server_label": "sums",
+            "name": "sum",
+            "arguments": "{}",
+            "output": "3",
+            "status": "completed",
+            "error": None,
+            "approval_request_id": None,
+        },
+    ),
+    "openai image": (
+        RESPONSES,
+        {
+            "type": "image_generation_call",
+            "id": "ig_1",
+            "status": "completed",
+            "result": "iVBORw0KGgo=",
+        },
+    ),
+    "openai shell": (
+        RESPONSES,
+        {
+            "type": "local_shell_call",
+            "id": "sh_1",
+            "call_id": "call_9",
+            "action": {"type": "exec", "command": ["ls"], "env": {}},
+            "status": "completed",
+        },
+    ),
+    "openai phase and citations": (
+        RESPONSES,
+        {
+            "type": "message",
+            "id": "msg_9",
+            "role": "assistant",
+            "status": "completed",
+            "phase": "commentary",
+            "content": [
+                {
+                    "type": "output_text",
+                    "text": "Well. ",
+                    "logprobs": [],
+                    "annotations": [
+                        {
+                            "type": "url_citation",
+                            "start_index": 0,
+                            "end_index": 4,
+                            "title": "Sums",
+                            "url": "https://sums.example",
+                        }
+                    ],
+                }
+            ],
+        },
+    ),
+    "openai item of an unknown kind": (
+        RESPONSES,
+        {"type": "unheard_of_call", "id": "xx_1", "status": "completed", "stuff": {"a": [1]}},
+    ),
+    "anthropic block of an unknown kind": (ANTHROPIC, {"type": "unheard_of", "stuff": {"a": 1}}),
     "google thought": (GOOGLE, {"text": "Add them.", "thought": True}),
     "google code execution": (
         GOOGLE,
@@ -176,90 +261,49 @@ def test_a_reply_goes_back_to_its_provider_as_it_came(
     result = say(chat, "1 + 2?", stream=stream)
     assert result.answer == "It is 3."
     for _ in range(2):
+        if provider in (ANTHROPIC, RESPONSES):
+            assert provider.sent(server.body) == items
         sent = [parsed_arguments(without_defaults(one)) for one in provider.sent(server.body)]
         expected = [parsed_arguments(without_defaults(one)) for one in items]
         assert sent == [one for one in expected if one]
         say(chat, "And again?", stream=stream)
 
 
-LOST: dict[str, tuple[Provider, dict[str, Any]]] = {
-    "openai code interpreter": (
-        RESPONSES,
-        {
-            "type": "code_interpreter_call",
-            "id": "ci_1",
-            "status": "completed",
-            "code": "1 + 1",
-            "container_id": "c_1",
-            "outputs": [{"type": "logs", "logs": "2"}],
-        },
-    ),
-    "openai file search": (
-        RESPONSES,
-        {
-            "type": "file_search_call",
-            "id": "fs_1",
-            "status": "completed",
-            "queries": ["sums"],
-            "results": None,
-        },
-    ),
-    "openai MCP call": (
-        RESPONSES,
-        {
-            "type": "mcp_call",
-            "id": "mcp_1",
-            "server_label": "sums",
-            "name": "sum",
-            "arguments": "{}",
-            "output": "3",
-            "status": "completed",
-            "error": None,
-            "approval_request_id": None,
-        },
-    ),
-    "openai image": (
-        RESPONSES,
-        {
-            "type": "image_generation_call",
-            "id": "ig_1",
-            "status": "completed",
-            "result": "iVBORw0KGgo=",
-        },
-    ),
-}
-"""Items that go back by their id, as the provider has stored their outputs."""
-
-
 @BOTH
-@pytest.mark.parametrize("kind", LOST)
-def test_the_call_of_a_tool_that_the_provider_runs_goes_back_by_its_id(
-    server: WireServer, kind: str, stream: bool
+def test_arguments_of_google_that_arrive_in_pieces_are_put_together(
+    server: WireServer, stream: bool
 ) -> None:
-    provider, item = LOST[kind]
-    replies(server, provider, item, stream=stream)
-    chat = conversation(server, provider)
-    assert say(chat, "1 + 2?", stream=stream).answer == "It is 3."
-    sent = {one["type"]: one["id"] for one in provider.sent(server.body) if "id" in one}
-    assert sent[item["type"]] == item["id"]
-    assert [one["type"] for one in provider.sent(server.body)].index(item["type"]) == 0
+    def call(**fields: Any) -> dict[str, Any]:
+        return {"functionCall": {"willContinue": True, **fields}}
 
+    def value(path: str, **fields: Any) -> dict[str, Any]:
+        return call(partialArgs=[{"jsonPath": path, **fields}])
 
-@BOTH
-@pytest.mark.parametrize(
-    ("provider", "item"),
-    [
-        (ANTHROPIC, {"type": "unheard_of", "stuff": {"a": 1}}),
-        (RESPONSES, {"type": "unheard_of_call", "id": "xx_1", "stuff": {"a": 1}}),
-        (CHAT, {"unheard_of": {"a": 1}}),
-    ],
-    ids=["anthropic", "openai", "chat"],
-)
-def test_an_item_of_an_unknown_kind_costs_no_answer(
-    server: WireServer, provider: Provider, item: dict[str, Any], stream: bool
-) -> None:
-    replies(server, provider, item, stream=stream)
-    assert say(conversation(server, provider), "1 + 2?", stream=stream).answer == "It is 3."
+    def look(where: dict[str, Any], places: list[str]) -> str:
+        """Look."""
+        return f"{where} {places}"
+
+    parts = [
+        {**call(name="look", id="c1"), "thoughtSignature": "U0lH"},
+        value("$.where.city", stringValue="Por", willContinue=True),
+        value("$.where.city", stringValue="to"),
+        value("$.where.floor", numberValue=2),
+        value("$.where.open", boolValue=True),
+        value("$.places[1]", stringValue="b"),
+        value("$.places[0]", stringValue="a"),
+        {"functionCall": {}},
+        {"unheardOf": 1},
+    ]
+    written = GOOGLE.streamed if stream else GOOGLE.whole
+    server.says(written(parts), written([GOOGLE.text("Here.")]))
+    chat = sennit.conversation(model=connected(server, GOOGLE), tools=[look])
+    assert say(chat, "Where?", stream=stream).answer == "Here."
+    (sent,) = GOOGLE.sent(server.body)
+    assert sent["functionCall"]["args"] == {
+        "where": {"city": "Porto", "floor": 2, "open": True},
+        "places": ["a", "b"],
+    }
+    assert sent["thoughtSignature"] == "U0lH"
 
 
 @BOTH

@@ -20,8 +20,10 @@ from json import dumps, loads
 from typing import Any, cast
 
 from sennit.errors import MissingExtraError, ModelError, ValidationError, short_repr
+from sennit.ids import new_id
 from sennit.messages.provider_state import STATE_KEY, PartKind, ProviderState, StatePart
-from sennit.services.models.providers.workarounds import UNKNOWN_ITEMS, mend_stream
+from sennit.services.models.providers.raw_items import RAW_ITEMS, calls_in, kind_and_text
+from sennit.services.models.providers.workarounds import mend_stream
 from sennit.services.models.reply import (
     CallDelta,
     Delta,
@@ -138,12 +140,23 @@ def _original(
     """Return the reply as its provider sent it, None if that is another or the calls differ."""
     match state:
         case {"provider": name, "response": str(response), "parts": [*parts]} if name == provider:
-            fields = f'{response[:-1]}, "parts": [{", ".join(map(str, parts))}]}}'
+            pass
         case _:
             return None
     try:
-        (original,) = layer.ModelMessagesTypeAdapter.validate_json(f"[{fields}]")
-    except ValueError:  # damaged, or of a pydantic-ai with other fields
+        fields, items = loads(response), [loads(part) for part in parts]
+        if fields.pop(RAW_ITEMS, False):
+            if calls_in(items) != _calls(translated):
+                return None
+            mark = f"items of reply {new_id().hex}"
+            return layer.ModelResponse(parts=[layer.TextPart(mark)], metadata={mark: items})
+        fields["parts"] = items
+        (original,) = layer.ModelMessagesTypeAdapter.validate_json(dumps([fields]))
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+    ):  # damaged, or of a pydantic-ai with other fields
         return None
     if isinstance(original, layer.ModelResponse) and _calls(original) == _calls(translated):
         return original
@@ -160,12 +173,17 @@ def _calls(response: layer.ModelResponse) -> list[tuple[str, str]]:
 
 def _provider_state(response: layer.ModelResponse, provider: str) -> ProviderState | None:
     """Return what the provider sent beside texts and calls; None if there is nothing."""
-    if all(map(_is_plain, response.parts)) and not (response.metadata or {}).get(UNKNOWN_ITEMS):
+    raw: list[dict[str, Any]] | None = (response.metadata or {}).get(RAW_ITEMS)
+    if raw is None and all(map(_is_plain, response.parts)):
         return None
     dumped = layer.ModelMessagesTypeAdapter.dump_json([response], exclude_none=True)
     (fields,) = loads(dumped)
-    for name in ("timestamp", "usage"):
+    for name in ("timestamp", "usage", "metadata"):
         fields.pop(name, None)
+    if raw is not None:
+        del fields["parts"]
+        parts = [StatePart(*kind_and_text(item), dumps(item)) for item in raw]
+        return ProviderState(provider, dumps({**fields, RAW_ITEMS: True}), tuple(parts))
     parts = [
         StatePart(*_kind_and_text(part), dumps(data))
         for part, data in zip(response.parts, fields.pop("parts"), strict=True)
