@@ -482,7 +482,6 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"temperature": "hot"}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"tools": [{"type": "function", "function": {"name": "no good"}}]}, "tools[0]"),
-        ({"extra_body": {"surprise": True}}, "surprise"),
         ({"metadata": {"history": "some", "session": "x"}}, "metadata.history"),
         ({"metadata": {"branch": "main"}}, "metadata.session"),
     ]

@@ -309,10 +309,67 @@ def test_an_answer_that_was_cut_off_is_incomplete() -> None:
         assert chat.model.requests[0].params["max_tokens"] == 2
 
 
+def test_what_changes_nothing_is_taken_and_noted() -> None:
+    more: dict[str, Any] = {"truncation": "auto", "text": {"verbosity": "high"}}
+    unknown = {"top_k": 40, "Gateway Ü": {"a": [1]}}
+    with served("The bowline.", "The hitch.") as chat:
+        create = chat.openai.responses.with_raw_response.create
+        raw = create(model="sage", input="Name a knot.", extra_body=unknown, **more)
+        noted = raw.headers["x-ignored-fields"]
+        assert noted == "top_k, Gateway %C3%9C, text.verbosity, truncation"
+        response = raw.parse()
+        assert response._request_id.startswith("req_")
+        assert (response.temperature, response.top_p) == (1.0, 1.0)
+        assert "x-ignored-fields" not in create(model="sage", input="Name another.").headers
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_client_may_refer_to_items_instead_of_sending_them(
+    tmp_path: Path, restarted: bool
+) -> None:
+    call = ToolCall("weather", {"city": "Porto"}, id="call_1")
+    thought = Reply((ReplyReasoning("Hm."), ReplyText("The bowline.")))
+    ask = {"role": "user", "content": "Name a knot."}
+    more = {"role": "user", "content": "And the weather?"}
+    with served(thought, [call], "Sunny.", store=tmp_path / "s.db") as chat:
+        first = respond(chat, [ask])
+        known = [{"type": "item_reference", "id": item.id} for item in first.output]
+        assert len(known) == 2
+        if not restarted:
+            second = respond(chat, [ask, *known, more], tools=[WEATHER])
+            result = {"type": "function_call_output", "call_id": "call_1", "output": "Sun."}
+            calls = [{"type": "item_reference", "id": item.id} for item in second.output]
+            third = respond(chat, [ask, *known, more, *calls, result], tools=[WEATHER])
+            assert third.output_text == "Sunny."
+            assert [one["role"] for one in chat.asked()] == [
+                "user",
+                "assistant",
+                "user",
+                "assistant",
+                "tool",
+            ]
+            assert len(chat.sessions()) == 1
+    if restarted:
+        with served("A hitch.", store=tmp_path / "s.db") as chat:
+            assert respond(chat, [ask, *known, more]).output_text == "A hitch."
+            assert [one["content"] for one in chat.asked()][:2] == ["Name a knot.", "The bowline."]
+
+
+@pytest.mark.parametrize("name", ["msg_1", "rs_" + "0" * 32, "", None, 7])
+def test_a_reference_to_an_item_that_is_not_stored_is_refused(name: Any) -> None:
+    ask = {"role": "user", "content": "Name a knot."}
+    with served("The bowline.") as chat:
+        (item,) = respond(chat, [ask], store=False).output
+        for said in ([ask, {"type": "item_reference", "id": one}] for one in (name, item.id)):
+            with pytest.raises(BadRequestError, match="not found; send the item itself") as caught:
+                respond(chat, said)
+            assert caught.value.param == "input[1]"
+        assert chat.sessions() == []
+
+
 def test_what_is_not_done_here_is_refused_by_name() -> None:
     cases: list[tuple[dict[str, Any], str | None]] = [
         ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "sun"}}, "tool_choice"),
@@ -320,9 +377,7 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"previous_response_id": "resp_none"}, "previous_response_id"),
         ({"previous_response_id": "resp_x", "conversation": "y"}, "conversation"),
         ({"temperature": "warm"}, "temperature"),
-        ({"text": {"verbosity": "high"}}, "text.verbosity"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
-        ({"extra_body": {"surprise": 1}}, "surprise"),
     ]
     with served() as chat:
         for more, param in cases:

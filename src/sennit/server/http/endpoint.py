@@ -8,12 +8,13 @@ its validated `query` and `body` if it has such parameters, and returns a value 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Literal,
     Required,
     TypeAlias,
@@ -59,6 +60,9 @@ class ResponseModel(msgspec.Struct):
 class RequestModel(msgspec.Struct, forbid_unknown_fields=True):
     """A request body or query, or a part of one; unknown fields are rejected."""
 
+    takes_unknown: ClassVar[bool] = False
+    """Whether unknown fields of a body are noted in the response instead, in `x-ignored-fields`."""
+
 
 @dataclass(slots=True)
 class HTTPRequest:
@@ -72,6 +76,8 @@ class HTTPRequest:
     receive: Receive
     headers: dict[bytes, bytes]
     """The headers by their lowercase names; the first of duplicates."""
+    ignored: Sequence[str] = ()
+    """The unknown fields of the body."""
 
     async def session(self) -> Session:
         """Return the session in the path, up to date; raise NotFoundError if there is none."""
@@ -228,10 +234,32 @@ def decode_json(data: bytes, kind: type[_T], status: int = 422) -> _T:
         raise HTTPError(400, "too_deep", "The body is nested too deeply.") from None
 
 
-def decode_large(data: bytes, kind: type[_T], status: int, max_values: int) -> _T:
-    """Decode a body of any size; raise HTTPError 413 if it has too many JSON values."""
-    check_value_count(data, max_values)
-    return decode_json(data, kind, status)
+def decode_body(
+    data: bytes, kind: type[RequestModel], status: int, max_values: int | None = None
+) -> tuple[RequestModel, list[str]]:
+    """Decode a body and return the names of its unknown fields, if its model takes any.
+
+    Raises HTTPError as `decode_json`, and 413 if it has more than `max_values` JSON values.
+    """
+    if max_values is not None:
+        check_value_count(data, max_values)
+    try:
+        return decode_json(data, kind, status), []
+    except HTTPError:
+        fields = _top_level_fields(data) if kind.takes_unknown else {}
+        known = kind.__struct_encode_fields__
+        ignored = [name for name in fields if name not in known]
+        if not ignored:
+            raise
+        rest = {name: value for name, value in fields.items() if name in known}
+        return decode_json(_encoder.encode(rest), kind, status), ignored
+
+
+def _top_level_fields(data: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
 
 
 def check_value_count(data: bytes, max_values: int) -> None:

@@ -8,16 +8,17 @@ go to the mounted apps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+from sennit.ids import new_id
 from sennit.server.http.endpoint import (
     MAX_INLINE_BYTES,
     Endpoint,
     HTTPRequest,
     RequestModel,
-    decode_json,
-    decode_large,
+    decode_body,
     decode_query,
     ok,
 )
@@ -27,6 +28,7 @@ from sennit.server.http.limits import read_body
 from sennit.server.http.starlette_imports import (
     ASGIApp,
     HttpScope,
+    Message,
     Receive,
     Response,
     Send,
@@ -63,7 +65,8 @@ class Router:
                 app = await self._respond(*match, scope, receive)
         except Exception as error:
             app = response_for(error, scope["method"])
-        await app(scope, receive, send)
+        is_api = scope["path"].startswith("/v1/")
+        await app(scope, receive, partial(_send_with_id, send) if is_api else send)
 
     def _find(self, scope: HttpScope) -> tuple[Endpoint, dict[str, str]] | None:
         """Return the endpoint and its path parameters; raise HTTPError 405 for another method."""
@@ -96,14 +99,16 @@ class Router:
         if endpoint.query is not None:
             arguments.append(decode_query(_query(scope), endpoint.query))
         headers = dict(reversed(list(scope["headers"])))
+        ignored: list[str] = []
         if endpoint.body is not None:
             data = await read_body(headers, receive, caller.limits)
             if data:
                 _check_type(headers)
             if endpoint.adds:
                 await self._server.quotas.check(caller, len(data))
-            arguments.append(await self._decode_body(data, endpoint, endpoint.body, caller))
-        request = HTTPRequest(self._server, caller, path, scope, receive, headers)
+            body, ignored = await self._decode_body(data, endpoint, endpoint.body, caller)
+            arguments.append(body)
+        request = HTTPRequest(self._server, caller, path, scope, receive, headers, ignored)
         work = self._handle(endpoint, request, arguments)
         # A GET has no side effects, so it can be cancelled.
         result = await (cancel_on_disconnect(receive, work) if endpoint.method == "GET" else work)
@@ -119,11 +124,19 @@ class Router:
 
     async def _decode_body(
         self, data: bytes, endpoint: Endpoint, kind: type[RequestModel], caller: Caller
-    ) -> RequestModel:
+    ) -> tuple[RequestModel, list[str]]:
         if len(data) <= MAX_INLINE_BYTES:
-            return decode_json(data, kind, endpoint.validation_status)
+            return decode_body(data, kind, endpoint.validation_status)
         run, values = self._server.work.run, caller.limits.values
-        return await run(caller, decode_large, data, kind, endpoint.validation_status, values)
+        return await run(caller, decode_body, data, kind, endpoint.validation_status, values)
+
+
+async def _send_with_id(send: Send, message: Message) -> None:
+    """Send a message of a response, which clients of OpenAI's API name by an id."""
+    if message["type"] == "http.response.start":
+        request_id = f"req_{new_id().hex}".encode()
+        message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+    await send(message)
 
 
 def _path(scope: HttpScope) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -177,8 +177,9 @@ EFFORTS: Mapping[str, str] = {
 
 
 class CommonRequest(RequestModel, kw_only=True):
-    """Parameters that both endpoints accept."""
+    """Parameters that both endpoints accept; gateways add fields of their own."""
 
+    takes_unknown: ClassVar[bool] = True
     model: str
     temperature: float | None = None
     top_p: float | None = None
@@ -224,8 +225,9 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     logprobs: Any = None
     modalities: Any = None
     n: Any = None
-    verbosity: Any = None
     web_search_options: Any = None
+    # Taken without effect, and noted in the response:
+    verbosity: Any = None
 
     @property
     def params(self) -> dict[str, Any]:
@@ -243,6 +245,11 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
             "tool_choice": self._choice,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        return ["verbosity"] if self.verbosity is not None else []
 
     @property
     def client_functions(self) -> list[Function]:
@@ -310,8 +317,6 @@ _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "prompt": (),
     "top_logprobs": (0,),
-    "truncation": ("disabled",),
-    "verbosity": ("medium",),
     "web_search_options": (),
 }
 """Unsupported parameters, and the values that are accepted because they change nothing."""

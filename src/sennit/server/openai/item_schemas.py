@@ -165,7 +165,15 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     image: Any = None
     max_tool_calls: Any = None
     prompt: Any = None
+    # Taken without effect, and noted in the response:
     truncation: Any = None
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        verbosity = None if self.text is None else self.text.verbosity
+        values = {"text.verbosity": verbosity, "truncation": self.truncation}
+        return [name for name, value in values.items() if value not in (None, "disabled")]
 
     @property
     def params(self) -> dict[str, Any]:

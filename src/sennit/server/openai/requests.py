@@ -9,11 +9,12 @@ process, and concurrent retries wait for each other.
 from __future__ import annotations
 
 from asyncio import Lock, sleep, to_thread
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -52,6 +53,7 @@ from sennit.turns.result import Metrics, Return
 from sennit.turns.subscription import has_active_run
 
 _METADATA_KEYS = ("session", "branch", "history", "memory")
+_MAX_HEADER_CHARS = 1000
 _POLL_SECONDS = 0.1  # between checks of a run in another process
 _BOOLEANS = {"true": True, "false": False}
 
@@ -146,6 +148,8 @@ async def respond(
         prepared = await prepare(idempotent)
         format, location, answer = prepared.format, prepared.location, prepared.answer
         headers = {} if answer is None else {"x-sennit-repeated": "true"}
+        if ignored := [*request.ignored, *body.without_effect]:
+            headers["x-ignored-fields"] = _header_list(ignored)
         if answer is None and not (body.stream and options.model.streams):
             work = run_turn(location, options)
             location, result = await cancel_on_disconnect(request.receive, work)
@@ -158,6 +162,11 @@ async def respond(
         events = stream_turn(location, options) if answer is None else _replay(answer)
         chunks = _encode_events(events, format)
         return EventStream(chunks, request.limits, headers, resources=stack.pop_all())
+
+
+def _header_list(names: Sequence[str]) -> str:
+    """Return names as the value of a header, in which not every character may stand."""
+    return ", ".join(quote(name, safe="._- ") for name in names)[:_MAX_HEADER_CHARS]
 
 
 def _turn_options(

@@ -21,6 +21,7 @@ from sennit.server.openai.conversations import (
     main_branch,
     session_name,
 )
+from sennit.server.openai.item_references import has_references, resolve_references
 from sennit.server.openai.item_schemas import ResponsesRequest, parse_input
 from sennit.server.openai.locate import BranchLocation, Locator, NamedSession, with_first_id
 from sennit.server.openai.pagination import ItemsQuery, page
@@ -60,10 +61,6 @@ def _check_supported(body: ResponsesRequest) -> None:
     refuse_unsupported(body)
     if body.previous_response_id is not None and body.conversation is not None:
         raise bad_param("conversation", "Send 'conversation' or 'previous_response_id', not both.")
-    if body.text is not None and body.text.verbosity not in (None, "medium"):
-        raise bad_param(
-            "text.verbosity", "'text.verbosity' is not supported; leave it out.", "unsupported"
-        )
     if "message.output_text.logprobs" in (body.include or ()):
         raise bad_param(
             "include", "Logprobs are not supported; leave them out of 'include'.", "unsupported"
@@ -79,7 +76,12 @@ async def _prepare(
     lasting = None if previous is None else previous.lasting
     if conversation is not None:
         lasting = lasting_system(conversation)
-    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
+    named = _named_session(request, body, previous)
+    items = body.input
+    if not isinstance(items, str) and has_references(items):
+        cache = request.server.branch_cache
+        items = await to_thread(resolve_references, request.caller, cache, named, items)
+    sent = await request.build(_count(body), parse_input, items, body.instructions, lasting)
     uid, params = new_id() if idempotent is None else idempotent.uid, echoed_params(body)
     notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
     if sent.lasting is not None:
@@ -90,7 +92,6 @@ async def _prepare(
     else:
         if conversation is not None:  # instructions of earlier responses do not apply
             sent = replace(sent, system=sent.system or "")
-        named = _named_session(request, body, previous)
         cache = request.server.branch_cache
         locator = Locator(
             request.caller, cache, sent, named, always_append=True, uid=uid, notes=notes

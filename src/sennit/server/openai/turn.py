@@ -43,6 +43,8 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "network": (502, "network"),
     "busy": (503, "overloaded"),
 }
+_CONTEXT_EXCEEDED = "This model's maximum context length is exceeded; shorten the conversation."
+"""The words by which gateways recognise the error."""
 _REJECTION_STATUSES: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
@@ -195,7 +197,8 @@ def error_of(result: Return) -> HTTPError:
         status, code = _STATUSES.get(error.kind, (502, "model"))
         retry_after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
         headers = {} if retry_after is None else {"retry-after": retry_after}
-        return HTTPError(status, code, str(error), headers=headers)
+        message = f"{_CONTEXT_EXCEEDED} {error}" if error.kind == "context" else str(error)
+        return HTTPError(status, code, message, headers=headers)
     if isinstance(error, SennitError):
         return error_for(error)
     return HTTPError(_REJECTION_STATUSES.get(notice.code, 502), notice.code, notice.text)
