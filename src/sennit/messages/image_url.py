@@ -1,17 +1,111 @@
-"""Validation of image URLs.
+"""Validation of images: by URL, or with their bytes.
 
 An image URL is stored here and fetched by a provider's server, so only plain http(s) URLs are
-accepted. Files, scripts, inline data, credentials and characters that URL parsers disagree about
-are refused on input, so nothing downstream has to check again.
+accepted. Scripts, credentials and characters that URL parsers disagree about are refused on input,
+so nothing downstream has to check again. The bytes of an image are stored as a `data:` URL, with
+the type that they have. A file is read only for a Path, which no request and no stored text can be.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode, b64encode
+from pathlib import Path
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 
+MAX_IMAGE_BYTES = 20 * 1024 * 1024
+"""The maximum size of an image that is sent with its bytes."""
+_IS_DATA = re.compile(r"data:(?!//)", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:([^,;]*);base64,([A-Za-z0-9+/]+={0,2})")
+_SNIFFED_CHARS = 32  # of base64, enough to recognise an image
 _REFUSED = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
+
+
+def image_url(image: str | bytes | Path) -> str:
+    """Return the URL of an image: its address, or a `data:` URL; raises ValidationError.
+
+    An image is an http(s) or `data:` URL, its bytes, or the Path of a file.
+    """
+    if isinstance(image, Path):
+        image = _read(image)
+    if isinstance(image, bytes):
+        return _data_url(image)
+    if isinstance(image, str) and _IS_DATA.match(image):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return _check_data_url(image)
+    return check_image_url(image)
+
+
+def is_data_url(url: str) -> bool:
+    """Return whether a valid image URL holds the bytes of the image."""
+    return url.startswith("data:")
+
+
+def without_data(url: str) -> str:
+    """Return an image URL for people: of a `data:` URL, the type and the size."""
+    if not is_data_url(url):
+        return url
+    kind, _, data = url.partition(";base64,")
+    size = len(data) * 3 // 4 - data.count("=")
+    return f"[{kind.removeprefix('data:')}, {size:,} bytes]"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_IMAGE_BYTES:
+            raise _too_large(path.stat().st_size)
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValidationError(f"The image {str(path)!r} cannot be read: {reason}.") from error
+
+
+def _data_url(data: bytes) -> str:
+    if len(data) > MAX_IMAGE_BYTES:
+        raise _too_large(len(data))
+    kind = _sniffed(data)
+    if kind is None:
+        raise _no_image(f"{len(data):,} bytes that begin with {data[:8]!r}")
+    return f"data:{kind};base64,{b64encode(data).decode('ascii')}"
+
+
+def _check_data_url(url: str) -> str:
+    """Return a `data:` URL with the type that its bytes have."""
+    match = _DATA_URL.fullmatch(url)
+    if match is None or len(match[2]) % 4:
+        raise _no_image(repr(url[:40]))
+    if len(match[2]) // 4 * 3 > MAX_IMAGE_BYTES + 2:
+        raise _too_large(len(match[2]) // 4 * 3)
+    kind = _sniffed(b64decode(match[2][:_SNIFFED_CHARS]))
+    if kind is None:
+        raise _no_image(f"{match[1]!r} whose bytes are none of these")
+    return url if match[1] == kind else f"data:{kind};base64,{match[2]}"
+
+
+def _sniffed(data: bytes) -> str | None:
+    """Return the media type of an image by its first bytes; None if it is none."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def _too_large(size: int) -> ValidationError:
+    return ValidationError(
+        f"An image may have {MAX_IMAGE_BYTES // 2**20} MiB, got {size:,} bytes; scale it down."
+    )
+
+
+def _no_image(got: str) -> ValidationError:
+    return ValidationError(
+        f"The bytes of images must be a PNG, JPEG, GIF or WebP, as base64 in a data: URL; got "
+        f"{got}."
+    )
 
 
 def check_image_url(url: str) -> str:

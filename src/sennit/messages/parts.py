@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 from uuid import UUID
 
@@ -37,7 +38,7 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
-from sennit.messages.image_url import check_image_url
+from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain, plain_dict, validate_text
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import MaybeUnset, Unset
@@ -103,17 +104,19 @@ class ToolPart:
             _set(self, "tool_id", validate_text(self.tool_id, "ToolPart.tool_id"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ImagePart:
-    """An image of the user, by its http(s) URL."""
+    """An image of the user."""
 
     url: str
-    """The address of the image, or the image as a data URL."""
-    detail: ImageDetail = "auto"
+    """The address of the image, or the image as a `data:` URL."""
+    detail: ImageDetail
     """The resolution a model should use."""
 
-    def __post_init__(self) -> None:
-        _set(self, "url", check_image_url(self.url))
+    def __init__(self, url: str | bytes | Path, detail: ImageDetail = "auto") -> None:
+        """`url` is an http(s) or `data:` URL, the bytes of the image, or the Path of a file."""
+        _set(self, "url", image_url(url))
+        _set(self, "detail", detail)
         if self.detail not in ("low", "high", "auto"):
             raise ValidationError(
                 f"ImagePart.detail must be 'low', 'high' or 'auto', got {short_repr(self.detail)}."

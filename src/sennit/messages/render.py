@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from sennit.messages.image_url import without_data
 from sennit.messages.output_schema import is_model, model_name, model_schema
 from sennit.messages.unset import Unset
 
@@ -94,7 +95,14 @@ def blocks_text(rendered: str | list[dict[str, Any]]) -> str:
     """Return a rendered content as text; of blocks, the texts and the URLs of images."""
     if isinstance(rendered, str):
         return rendered
-    return "\n".join(str(block.get("text") or block.get("image_url") or "") for block in rendered)
+    return "\n".join(map(_block_text, rendered))
+
+
+def _block_text(block: dict[str, Any]) -> str:
+    image = block.get("image_url")
+    if not image:
+        return str(block.get("text") or "")
+    return str({**image, "url": without_data(image["url"])})
 
 
 def action_response_text(content: ActionResponseContent) -> str:

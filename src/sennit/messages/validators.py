@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
-from sennit.messages.image_url import check_image_url
+from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain_dict, plain_list, validate_text
 from sennit.messages.output_schema import as_model, is_model
 from sennit.messages.unset import Unset
@@ -66,12 +66,12 @@ def response_model(value: Any, name: str) -> Any:
 
 
 def images(value: Any, name: str) -> Any:
-    """Validate a list of http(s) URLs."""
+    """Validate a list of images: URLs, bytes or Paths."""
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
         raise InvalidTypeError(f"{name} must be a list of URLs, got {short_repr(value)}.")
-    return [check_image_url(url) for url in cast("list[str]", value)]
+    return [image_url(image) for image in cast("list[Any]", value)]
 
 
 def image_detail(value: Any, name: str) -> Any:

@@ -309,6 +309,25 @@ def test_an_answer_that_was_cut_off_is_incomplete() -> None:
         assert chat.model.requests[0].params["max_tokens"] == 2
 
 
+def test_a_picture_may_come_with_its_bytes() -> None:
+    url = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAA"
+    with served("A knot.", "A knot.", "Yes.") as chat:
+        image = {"type": "input_image", "image_url": url, "detail": "low"}
+        ask = {"role": "user", "content": [{"type": "input_text", "text": "What?"}, image]}
+        first = respond(chat, [ask])
+        assert chat.asked()[0]["content"][1]["image_url"] == {"url": url, "detail": "low"}
+        (item,) = chat.openai.responses.input_items.list(first.id).data
+        assert item.content[1].image_url == url
+        picture = {"type": "image_url", "image_url": {"url": url}}
+        said = {"role": "user", "content": [{"type": "text", "text": "What?"}, picture]}
+        chat.ask(said)
+        assert chat.asked()[0]["content"][1]["image_url"]["url"] == url
+        for wrong in (url[:-4].replace("iVBO", "AAAA"), "data:text/html;base64,PGI+", "data:,x"):
+            with pytest.raises(BadRequestError, match="PNG, JPEG, GIF or WebP") as caught:
+                respond(chat, [{"role": "user", "content": [{**image, "image_url": wrong}]}])
+            assert caught.value.param == "input[0]"
+
+
 def test_what_changes_nothing_is_taken_and_noted() -> None:
     more: dict[str, Any] = {"truncation": "auto", "text": {"verbosity": "high"}}
     unknown = {"top_k": 40, "Gateway Ü": {"a": [1]}}

@@ -139,5 +139,5 @@ def _quote_session(
 
 def _quote(session: str, message: Message, name: str) -> QuotedMessage:
     texts = [part.text for part in message.parts if isinstance(part, TextPart)]
-    text = "\n".join(texts) or str(message.rendered)
+    text = "\n".join(texts) or message.rendered_text
     return QuotedMessage(session, message.id, message.role.value, name, text, message.created_at)

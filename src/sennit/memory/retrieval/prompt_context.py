@@ -247,7 +247,7 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
     """Return the newest current messages that fit, oldest first."""
     pieces: list[ContextPiece] = []
     for message in reversed(current):
-        text = message.rendered if isinstance(message.rendered, str) else str(message.rendered)
+        text = message.rendered_text
         tokens = tokens_of_chars(len(text))
         if tokens > budget:
             break

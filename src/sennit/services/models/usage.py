@@ -17,6 +17,7 @@ from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest
 
 _CHARS_PER_TOKEN = 4
+_CHARS_PER_IMAGE = 4_000  # characters that an image counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def tokens_of_chars(chars: int) -> int:
 def count_chars(value: object) -> int:
     """Return the number of characters in a text, or in all values of a structure."""
     if isinstance(value, str):
-        return len(value)
+        return _CHARS_PER_IMAGE if value.startswith("data:image/") else len(value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
         return sum(count_chars(key) + count_chars(item) for key, item in pairs)
