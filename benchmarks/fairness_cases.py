@@ -114,6 +114,9 @@ def request(**more: Any) -> dict[str, Any]:
     return {"model": "instant", "metadata": {"memory": "false"}, **more}
 
 
+BLOCKS = request(messages=[{"role": "user", "content": PARTS}], max_tokens=10)
+
+
 def _uuid(conversation: str) -> str:
     raw = conversation.removeprefix("conv_")
     return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
@@ -309,6 +312,9 @@ def _openai_cases(setup: Setup) -> list[Case]:
         Case("GET /v1/responses/{response}", response),
         Case("DELETE /v1/responses/{response}", before=lambda: _response(setup)),
         Case("GET /v1/responses/{response}/input_items", f"{response}/input_items?limit=100"),
+        Case("POST /v1/messages", "/v1/messages", _json(request(messages=ITEMS, max_tokens=10))),
+        Case("POST /v1/messages, many blocks", "/v1/messages", _json(BLOCKS)),
+        Case("POST /v1/messages/count_tokens", "/v1/messages/count_tokens", _json(BLOCKS)),
         Case("POST /mcp", "/mcp", _rpc("tools/call", call)),
         Case("POST /mcp, a large message", "/mcp", _rpc("tools/call", _mcp_call(setup, TEXT))),
         Case("POST /mcp, many values", "/mcp", _rpc("tools/call", {**call, "_meta": MCP_VALUES})),

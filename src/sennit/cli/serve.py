@@ -100,7 +100,7 @@ def serve(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Start the HTTP server: REST API, event streams, OpenAI-compatible API, MCP, web page."""
+    """Start the HTTP server: REST, event streams, APIs of OpenAI and Anthropic, MCP, web page."""
     from sennit.server.http.tokens import default_token_file
     from sennit.server.run import listen
     from sennit.server.run import serve as run

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from sennit.errors import SennitError
 from sennit.server import studio
+from sennit.server.anthropic import messages as anthropic_messages
 from sennit.server.http import openapi
 from sennit.server.http.auth import AuthMiddleware
 from sennit.server.http.endpoint import Endpoint
@@ -48,6 +49,7 @@ _MODULES = (
     chat,
     conversations,
     responses,
+    anthropic_messages,
 )
 
 

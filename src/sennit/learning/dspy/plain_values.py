@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 
 from sennit.errors import ValidationError
 from sennit.learning.dspy.dspy_imports import BLOCK_END, BLOCK_START
-from sennit.messages.content import InstructionContent
+from sennit.messages.image_url import check_image_url
 
 _MAX_DEPTH = 40
 _BLOCK_PATTERN = re.compile(f"{re.escape(BLOCK_START)}(.*?){re.escape(BLOCK_END)}", re.DOTALL)
@@ -136,7 +136,7 @@ def _urls_in_text(text: str) -> Iterator[str]:
 
 def _is_image_url(url: str) -> bool:
     try:
-        InstructionContent(images=[url])
+        check_image_url(url)
     except ValidationError:
         return False
     return True

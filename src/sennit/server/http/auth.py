@@ -32,6 +32,7 @@ _SINGLE_HEADERS = {
     b"origin": "Origin",
     b"sec-fetch-site": "Sec-Fetch-Site",
     b"authorization": "Authorization",
+    b"x-api-key": "X-Api-Key",
 }
 
 
@@ -69,7 +70,7 @@ class AuthMiddleware:
         except (HTTPError, SennitError) as error:
             if started:
                 raise
-            await response_for(error, scope["method"])(scope, receive, answer)
+            await response_for(error, scope)(scope, receive, answer)
 
     def _admit(self, scope: HttpScope) -> None:
         """Store the caller in the scope; raise HTTPError if the request is not allowed."""
@@ -138,7 +139,7 @@ def _check_version(scope: HttpScope) -> None:
 
 
 def _read_headers(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
-    """Return Host, Origin, Sec-Fetch-Site and bearer token.
+    """Return Host, Origin, Sec-Fetch-Site and token.
 
     Raises HTTPError 400 for duplicates, and for ambiguous framing: with two lengths, a reverse
     proxy and this server may disagree about where a request ends, which allows request smuggling
@@ -159,11 +160,12 @@ def _read_headers(scope: HttpScope) -> tuple[str, str | None, bytes | None, str 
     site = values.get(b"sec-fetch-site")
     authorization = values.get(b"authorization", b"")
     is_bearer = authorization[:7].lower() == b"bearer "
+    token = authorization[7:] if is_bearer else values.get(b"x-api-key")  # of Anthropic's clients
     return (
         values.get(b"host", b"").decode("latin-1").lower(),
         None if origin is None else origin.decode("latin-1").lower(),
         None if site is None else site.lower(),
-        authorization[7:].decode("latin-1").strip() if is_bearer else None,
+        token.decode("latin-1").strip() if token is not None else None,
     )
 
 

@@ -3,7 +3,8 @@
     {"error": {"message": "…", "type": "…", "code": "…", "param": null}}
 
 `message` is for people, `code` for programs; `type` is the class of the error and `param` the field
-that caused it. Sennit's exceptions bring their message and get their status here.
+that caused it. Below /v1/messages the error has the shape and the types of Anthropic's API.
+Sennit's exceptions bring their message and get their status here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.messages.codec import dumps
-from sennit.server.http.starlette_imports import Response
+from sennit.server.http.starlette_imports import HttpScope, Response
 
 JSON = "application/json"
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -46,6 +47,8 @@ _TYPES = {
     409: "conflict_error",
     429: "rate_limit_error",
 }
+_ANTHROPIC_TYPES = {413: "request_too_large", 408: "timeout_error", 504: "timeout_error"}
+_ANTHROPIC_PATH = "/v1/messages"
 # The first match counts, so a subclass comes before its base.
 _STATUSES: tuple[tuple[type[SennitError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
@@ -72,9 +75,12 @@ class HTTPError(Exception):
         *,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
+        """`details` are for programs, and only sent if they are given."""
         super().__init__(message)
         self.status, self.code, self.message, self.param = status, code, message, param
+        self.details = details
         self.headers = {**PRIVATE, **(headers or {})}
 
     @property
@@ -85,17 +91,30 @@ class HTTPError(Exception):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of the response."""
-        body = {
+        body: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
             "code": self.code,
             "param": self.param,
         }
+        if self.details is not None:
+            body["details"] = self.details
         return {"error": body}
 
-    def response(self) -> Response:
-        """Return the response."""
-        return Response(dumps(self.to_dict()), self.status, headers=self.headers, media_type=JSON)
+    def to_anthropic(self) -> dict[str, Any]:
+        """Return the body of the response in Anthropic's form, with the code and the field."""
+        if self.code == "overloaded":
+            kind = "overloaded_error"
+        else:
+            kind = _ANTHROPIC_TYPES.get(
+                self.status, "api_error" if self.status >= 500 else self.type
+            )
+        return {"type": "error", "error": {**self.to_dict()["error"], "type": kind}}
+
+    def response(self, path: str = "") -> Response:
+        """Return the response to a request for a path."""
+        body = self.to_anthropic() if path.startswith(_ANTHROPIC_PATH) else self.to_dict()
+        return Response(dumps(body), self.status, headers=self.headers, media_type=JSON)
 
 
 def error_for(error: SennitError) -> HTTPError:
@@ -112,14 +131,14 @@ def stopping() -> HTTPError:
     return HTTPError(503, "stopping", message, headers={"retry-after": "2"})
 
 
-def response_for(error: Exception, where: str) -> Response:
+def response_for(error: Exception, scope: HttpScope) -> Response:
     """Return the response to a request that failed; log an unexpected exception."""
-    if isinstance(error, HTTPError):
-        return error.response()
     if isinstance(error, SennitError):
-        return error_for(error).response()
-    log_unexpected(_log, where, error)
-    return HTTPError(500, "internal", INTERNAL_ERROR).response()
+        error = error_for(error)
+    elif not isinstance(error, HTTPError):
+        log_unexpected(_log, scope["method"], error)
+        error = HTTPError(500, "internal", INTERNAL_ERROR)
+    return error.response(scope["path"])
 
 
 def log_unexpected(log: logging.Logger, where: str, error: BaseException) -> None:

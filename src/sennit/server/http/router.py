@@ -64,7 +64,7 @@ class Router:
             else:
                 app = await self._respond(*match, scope, receive)
         except Exception as error:
-            app = response_for(error, scope["method"])
+            app = response_for(error, scope)
         is_api = scope["path"].startswith("/v1/")
         await app(scope, receive, partial(_send_with_id, send) if is_api else send)
 
@@ -132,10 +132,11 @@ class Router:
 
 
 async def _send_with_id(send: Send, message: Message) -> None:
-    """Send a message of a response, which clients of OpenAI's API name by an id."""
+    """Send a message of a response, which OpenAI's and Anthropic's clients name by an id."""
     if message["type"] == "http.response.start":
         request_id = f"req_{new_id().hex}".encode()
-        message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+        ids = [(b"x-request-id", request_id), (b"request-id", request_id)]
+        message["headers"] = [*message["headers"], *ids]
     await send(message)
 
 

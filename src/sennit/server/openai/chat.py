@@ -12,17 +12,9 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.http.event_stream import sse_event
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import ChatCompletionRequest, refuse_unsupported
-from sennit.server.openai.locate import Locator, begin_unstored
-from sennit.server.openai.requests import (
-    IdempotentRequest,
-    PreparedAnswer,
-    locate_once,
-    named_session,
-    respond,
-    stored_metadata,
-)
+from sennit.server.openai.requests import answer_history
 from sennit.server.openai.translate import ClientToolCall as ToolCall
-from sennit.server.openai.translate import ModelAnswer, check_calls, parse_chat
+from sennit.server.openai.translate import ModelAnswer, parse_chat
 from sennit.server.openai.turn import find_model, raise_for_failure
 from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
@@ -38,26 +30,7 @@ async def complete(request: HTTPRequest, body: ChatCompletionRequest) -> Respons
     refuse_unsupported(body)
     request.check_count(len(body.messages), request.limits.items, "messages")
     sent = await request.build(len(body.messages), parse_chat, body.messages)
-
-    async def prepare(idempotent: IdempotentRequest | None) -> PreparedAnswer:
-        named, notes = named_session(request, body), stored_metadata(body)
-        if body.store is False:
-            check_calls(sent.messages)
-            return PreparedAnswer(Chunks(body), begin_unstored(request.caller.client, sent))
-        locator = Locator(
-            request.caller,
-            request.server.branch_cache,
-            sent,
-            named,
-            always_append=idempotent is not None,
-            uid=None if idempotent is None else idempotent.uid,
-            notes=notes if idempotent is None else notes | idempotent.notes,
-        )
-        location, stored = await locate_once(idempotent, locator, locator.locate)
-        answer = None if stored is None else stored.complete_answer
-        return PreparedAnswer(Chunks(body), location, answer)
-
-    return await respond(request, body, prepare)
+    return await answer_history(request, body, sent, Chunks(body))
 
 
 def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
@@ -175,32 +148,46 @@ class Chunks:
 
 
 class ModelObject(ResponseModel):
-    """A model as OpenAI's clients list it."""
+    """A model as OpenAI's and Anthropic's clients list it."""
 
     id: str
+    display_name: str
     created: int = 0
     object: str = "model"
     owned_by: str = "sennit"
+    type: str = "model"
+    created_at: str = "1970-01-01T00:00:00Z"
+    lifecycle: str = "active"
+
+    @classmethod
+    def of(cls, name: str) -> ModelObject:
+        """Return the model with a name; when it was made is not known."""
+        return cls(id=name, display_name=name)
 
 
 class ModelList(ResponseModel):
     """The models of the server."""
 
     data: list[ModelObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool = False
     object: str = "list"
 
 
 @routes.get("/v1/models", scope="read")
 async def models(request: HTTPRequest) -> ModelList:
-    """List the models, as OpenAI's clients do."""
-    return ModelList(data=[ModelObject(id=name) for name in request.server.models])
+    """List the models, as OpenAI's and Anthropic's clients do."""
+    names = list(request.server.models)
+    first, last = (names[0], names[-1]) if names else (None, None)
+    return ModelList(data=[ModelObject.of(name) for name in names], first_id=first, last_id=last)
 
 
 @routes.get("/v1/models/{model}", scope="read")
 async def model(request: HTTPRequest) -> ModelObject:
-    """Read a model, as OpenAI's clients do.
+    """Read a model, as OpenAI's and Anthropic's clients do.
 
     Raises HTTPError 404 if there is none.
     """
     find_model(request.server, request.path["model"])
-    return ModelObject(id=request.path["model"])
+    return ModelObject.of(request.path["model"])

@@ -1,6 +1,6 @@
-"""Requests of OpenAI's clients: the steps that chat completions and responses share.
+"""Requests for one answer: the steps that chat completions, responses and /v1/messages share.
 
-OpenAI's protocol has no sessions and branches, so they are named in headers or in `metadata`, which
+These APIs have no sessions and branches, so they are named in headers or in `metadata`, which
 every client can send. Other metadata is the client's own and is stored with its messages. The id of
 the first message is hashed from the Idempotency-Key: a retry finds it in the store, from any
 process, and concurrent retries wait for each other.
@@ -9,7 +9,7 @@ process, and concurrent retries wait for each other.
 from __future__ import annotations
 
 from asyncio import Lock, sleep, to_thread
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -27,17 +27,18 @@ from sennit.server.http.endpoint import HTTPRequest, ok
 from sennit.server.http.errors import PRIVATE, HTTPError, error_for
 from sennit.server.http.event_stream import EventStream, cancel_on_disconnect
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import (
-    ChatCompletionRequest,
-    CommonRequest,
-    bad_param,
-    checked_values,
-)
+from sennit.server.openai.chat_schemas import AnswerFormat as OutputFormat
+from sennit.server.openai.chat_schemas import Function, bad_param, checked_values
 from sennit.server.openai.derived_sessions import derived_id
-from sennit.server.openai.item_schemas import ResponsesRequest
-from sennit.server.openai.locate import BranchLocation, Locator, NamedSession
+from sennit.server.openai.locate import BranchLocation, Locator, NamedSession, begin_unstored
 from sennit.server.openai.stored_responses import StoredResponse, locate_stored, stored_in
-from sennit.server.openai.translate import ModelAnswer, client_tools, output_schema
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ModelAnswer,
+    check_calls,
+    client_tools,
+    output_schema,
+)
 from sennit.server.openai.turn import TurnOptions, find_model, run_turn, stream_turn
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import (
@@ -49,6 +50,7 @@ from sennit.turns.events import (
     TextAdded,
     ToolCalled,
 )
+from sennit.turns.options import WhenBusy
 from sennit.turns.result import Metrics, Return
 from sennit.turns.subscription import has_active_run
 
@@ -58,7 +60,45 @@ _POLL_SECONDS = 0.1  # between checks of a run in another process
 _BOOLEANS = {"true": True, "false": False}
 
 
-def _parameter(request: HTTPRequest, body: CommonRequest, name: str) -> str | None:
+class AnswerRequest(Protocol):
+    """The body of a request for one answer, in any of the APIs."""
+
+    model: str
+    stream: bool | None
+    store: bool | None
+
+    @property
+    def metadata(self) -> Mapping[str, str | None] | None:
+        """The metadata of the client, which may name a session."""
+        ...
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The model parameters."""
+        ...
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        ...
+
+    @property
+    def client_functions(self) -> Sequence[Function]:
+        """The functions that the model may call."""
+        ...
+
+    @property
+    def format(self) -> OutputFormat | None:
+        """The requested format of the answer."""
+        ...
+
+    @property
+    def when_busy(self) -> WhenBusy:
+        """What happens if another run is active on a branch that the request may not leave."""
+        ...
+
+
+def _parameter(request: HTTPRequest, body: AnswerRequest, name: str) -> str | None:
     """Return one of our parameters, from its header or from `metadata`."""
     header = request.header(f"x-sennit-{name}")
     if header is None:
@@ -69,7 +109,7 @@ def _parameter(request: HTTPRequest, body: CommonRequest, name: str) -> str | No
         return header
 
 
-def named_session(request: HTTPRequest, body: CommonRequest) -> NamedSession | None:
+def named_session(request: HTTPRequest, body: AnswerRequest) -> NamedSession | None:
     """Return the session that a request names; raise HTTPError 400 for an invalid combination."""
     session, branch = _parameter(request, body, "session"), _parameter(request, body, "branch")
     history = _parameter(request, body, "history")
@@ -85,7 +125,7 @@ def named_session(request: HTTPRequest, body: CommonRequest) -> NamedSession | N
     return NamedSession(session=session, branch=branch, history=history)
 
 
-def _wants_memory(request: HTTPRequest, body: CommonRequest) -> bool:
+def _wants_memory(request: HTTPRequest, body: AnswerRequest) -> bool:
     """Return whether the request asks for memories in the prompt; raise HTTPError 400."""
     value = _parameter(request, body, "memory")
     if value is None:
@@ -97,16 +137,18 @@ def _wants_memory(request: HTTPRequest, body: CommonRequest) -> bool:
     return _BOOLEANS[value]
 
 
-def stored_metadata(body: CommonRequest) -> dict[str, Any]:
+def stored_metadata(body: AnswerRequest) -> dict[str, Any]:
     """Return the client's own metadata, as it is stored."""
     notes = {
-        key: value for key, value in (body.metadata or {}).items() if key not in _METADATA_KEYS
+        key: value
+        for key, value in (body.metadata or {}).items()
+        if key not in _METADATA_KEYS and value is not None
     }
     return {"client": notes} if notes else {}
 
 
 class AnswerFormat(Protocol):
-    """An answer in one of OpenAI's formats, whole or as server-sent events."""
+    """An answer in the format of one of the APIs, whole or as server-sent events."""
 
     end: bytes
     """The end of a stream."""
@@ -133,9 +175,35 @@ class PreparedAnswer:
     answer: ModelAnswer | None = None
 
 
+async def answer_history(
+    request: HTTPRequest, body: AnswerRequest, sent: ClientMessages, format: AnswerFormat
+) -> Response:
+    """Answer a request that brings its history, on the branch that has it."""
+
+    async def prepare(idempotent: IdempotentRequest | None) -> PreparedAnswer:
+        named, notes = named_session(request, body), stored_metadata(body)
+        if body.store is False:
+            check_calls(sent.messages)
+            return PreparedAnswer(format, begin_unstored(request.caller.client, sent))
+        locator = Locator(
+            request.caller,
+            request.server.branch_cache,
+            sent,
+            named,
+            always_append=idempotent is not None,
+            uid=None if idempotent is None else idempotent.uid,
+            notes=notes if idempotent is None else notes | idempotent.notes,
+        )
+        location, stored = await locate_once(idempotent, locator, locator.locate)
+        answer = None if stored is None else stored.complete_answer
+        return PreparedAnswer(format, location, answer)
+
+    return await respond(request, body, prepare)
+
+
 async def respond(
     request: HTTPRequest,
-    body: ChatCompletionRequest | ResponsesRequest,
+    body: AnswerRequest,
     prepare: Callable[[IdempotentRequest | None], Awaitable[PreparedAnswer]],
 ) -> Response:
     """Answer a request as it asks for it: as one object or as a stream."""
@@ -169,9 +237,7 @@ def _header_list(names: Sequence[str]) -> str:
     return ", ".join(quote(name, safe="._- ") for name in names)[:_MAX_HEADER_CHARS]
 
 
-def _turn_options(
-    request: HTTPRequest, body: ChatCompletionRequest | ResponsesRequest
-) -> TurnOptions:
+def _turn_options(request: HTTPRequest, body: AnswerRequest) -> TurnOptions:
     return TurnOptions(
         model=find_model(request.server, body.model),
         tools=tuple(client_tools(body.client_functions)),
@@ -289,7 +355,7 @@ class IdempotentRequest:
         return {"request": self.digest}
 
 
-def _idempotent_request(request: HTTPRequest, body: CommonRequest) -> IdempotentRequest | None:
+def _idempotent_request(request: HTTPRequest, body: AnswerRequest) -> IdempotentRequest | None:
     """Return the request with its idempotency key; None if the client sent no key."""
     key = request.header("idempotency-key")
     if not key:

@@ -35,17 +35,17 @@ from sennit.turns.subscription import has_active_run
 _PREFIX = "resp_"
 
 
-def response_id(session: UUID, first: UUID) -> str:
+def response_id(session: UUID, first: UUID, prefix: str = _PREFIX) -> str:
     """Return the id of a response, from its session and its first input message."""
-    return _PREFIX + urlsafe_b64encode(session.bytes + first.bytes).decode().rstrip("=")
+    return prefix + urlsafe_b64encode(session.bytes + first.bytes).decode().rstrip("=")
 
 
-def _ids(name: str) -> tuple[UUID, UUID] | None:
+def _ids(name: str, prefix: str) -> tuple[UUID, UUID] | None:
     try:
-        raw = urlsafe_b64decode(name.removeprefix(_PREFIX) + "=")
+        raw = urlsafe_b64decode(name.removeprefix(prefix) + "=")
     except (NotBase64, ValueError):
         return None
-    if not name.startswith(_PREFIX) or len(raw) != 32:
+    if not name.startswith(prefix) or len(raw) != 32:
         return None
     return UUID(bytes=raw[:16]), UUID(bytes=raw[16:])
 
@@ -122,18 +122,25 @@ class StoredResponse:
         )
 
 
-async def find_response(caller: Caller, name: str) -> StoredResponse | None:
-    """Return a response by its id, read from the store; None if the owner has none."""
-    ids = _ids(name)
-    return None if ids is None else await to_thread(_read_response, caller, *ids)
+async def find_response(
+    caller: Caller, name: str, prefix: str = _PREFIX, key: str = "response"
+) -> StoredResponse | None:
+    """Return a response by its id, read from the store; None if the owner has none.
+
+    `key` is in the metadata of the first input message of all responses of this kind.
+    """
+    ids = _ids(name, prefix)
+    return None if ids is None else await to_thread(_read_response, caller, *ids, key)
 
 
-def _read_response(caller: Caller, session_id: UUID, first: UUID) -> StoredResponse | None:
+def _read_response(
+    caller: Caller, session_id: UUID, first: UUID, key: str
+) -> StoredResponse | None:
     try:
         session = caller.hold(caller.client.session(session_id, create=False))
     except NotFoundError:
         return None
-    if first not in session.messages or "response" not in session.messages[first].metadata:
+    if first not in session.messages or key not in session.messages[first].metadata:
         return None
     return stored_in(session, first)
 

@@ -185,7 +185,9 @@ def check_calls(
 
 def _require_no_open_calls(waiting: set[str]) -> None:
     if waiting:
-        message = f"Every tool call needs a message of the role 'tool'; missing: {sorted(waiting)}."
+        message = (
+            f"Every tool call needs its result in the next messages; missing: {sorted(waiting)}."
+        )
         raise bad_param("messages", message)
 
 

@@ -1,0 +1,217 @@
+"""Translation between the messages of Anthropic's API and ours; pure functions.
+
+A user message holds tool results, texts, images and documents in blocks; here each result is a
+message, and the rest one instruction. Thinking and blocks of tools that a provider ran belong to
+the model that wrote them: only the thinking is kept, as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sennit.errors import ValidationError
+from sennit.messages.codec import dumps, loads
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    MessageRole,
+)
+from sennit.messages.message import Message
+from sennit.messages.unset import Unset
+from sennit.server.anthropic.message_schemas import InputMessage
+from sennit.server.openai.chat_schemas import ImageAddress, bad_param
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ClientToolCall,
+    ModelAnswer,
+    call_message,
+    instruction,
+    tool_result,
+)
+
+_Blocks = Sequence[Mapping[str, Any]]
+
+
+def parse_messages(
+    system: str | _Blocks | None, messages: Sequence[InputMessage]
+) -> ClientMessages:
+    """Parse the messages of a request; raise HTTPError 400, naming the message."""
+    instructions = [] if system is None else [_parse("system", _system_text, system)]
+    parsed: list[Message] = []
+    for at, message in enumerate(messages):
+        blocks = _blocks(message.content)
+        if message.role == "system":
+            instructions.append(_parse(f"messages[{at}]", _system_text, blocks))
+        else:
+            read = _user if message.role == "user" else _assistant
+            parsed += _parse(f"messages[{at}]", read, blocks)
+    if not parsed:
+        raise bad_param("messages", "'messages' must contain at least one message with content.")
+    if parsed[-1].role is MessageRole.ASSISTANT:
+        message = "The last message must be of the role 'user': answers cannot be prefilled."
+        raise bad_param("messages", message)
+    text = "\n\n".join(filter(None, instructions)) or None
+    return ClientMessages(text, tuple(parsed), text)
+
+
+def _parse(param: str, read: Any, blocks: str | _Blocks) -> Any:
+    try:
+        return read(_blocks(blocks))
+    except ValidationError as error:
+        raise bad_param(param, str(error)) from None
+
+
+def _blocks(content: str | _Blocks) -> _Blocks:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _system_text(blocks: _Blocks) -> str:
+    texts, images = _texts_and_images(blocks)
+    if images:
+        raise ValidationError("A system text must not contain images; send them as a user.")
+    return "\n".join(texts)
+
+
+def _user(blocks: _Blocks) -> list[Message]:
+    results: list[Message] = []
+    rest: list[Mapping[str, Any]] = []
+    for block in blocks:
+        if block.get("type") != "tool_result":
+            rest.append(block)
+            continue
+        texts, images = _texts_and_images(_blocks(block.get("content") or ""))
+        results.append(_result(block, "\n".join(texts)))
+        # Tool results are texts here, so their images follow as the user's.
+        rest += images
+    texts, images = _texts_and_images(rest)
+    if texts or images:
+        content = instruction(texts, [ImageAddress(_image_url(image)) for image in images])
+        return [*results, Message(content, sender=MessageRole.USER)]
+    return results
+
+
+def _result(block: Mapping[str, Any], text: str) -> Message:
+    call_id = block.get("tool_use_id")
+    if not isinstance(call_id, str):
+        raise ValidationError("A 'tool_result' needs the 'tool_use_id' of its call.")
+    if not block.get("is_error"):
+        return tool_result(call_id, text)
+    return Message(ActionResponseContent(request_id=call_id, error=text or "failed"))
+
+
+def _assistant(blocks: _Blocks) -> list[Message]:
+    texts: list[str] = []
+    reasoning: list[str] = []
+    calls: list[Message] = []
+    for block in blocks:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "thinking", "thinking": str(text)}:
+                reasoning.append(text)
+            case {"type": "tool_use", "id": str(id), "name": str(name), "input": input}:
+                calls.append(call_message(id, name, dumps(input).decode()))
+            case {"type": str(kind)} if kind == "redacted_thinking" or kind.startswith("server_"):
+                pass
+            case {"type": str(kind), "tool_use_id": str()} if kind.endswith("_tool_result"):
+                pass
+            case _:
+                raise _unsupported(block)
+    if not any(texts) and not any(reasoning):
+        return calls
+    content = AssistantResponseContent("".join(texts) or Unset, "\n\n".join(reasoning) or Unset)
+    return [Message(content, sender=MessageRole.ASSISTANT), *calls]
+
+
+def _texts_and_images(blocks: _Blocks) -> tuple[list[str], list[Mapping[str, Any]]]:
+    """Return the texts of blocks, those of documents too, and the image blocks."""
+    texts: list[str] = []
+    images: list[Mapping[str, Any]] = []
+    for block in blocks:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image"}:
+                images.append(block)
+            case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+                texts.append(_titled(block, [text]))
+            case {"type": "document", "source": {"type": "content", "content": str() | [*_]}}:
+                inner, pictures = _texts_and_images(_blocks(block["source"]["content"]))
+                texts.append(_titled(block, inner))
+                images += pictures
+            case {"type": "document"}:
+                raise ValidationError(
+                    "Only documents whose source is a text or blocks are supported; send the text "
+                    "of a PDF."
+                )
+            case {"type": "search_result", "content": [*content]}:
+                texts.append(_titled(block, _texts_and_images(content)[0]))
+            case _:
+                raise _unsupported(block)
+    return [text for text in texts if text], images
+
+
+def _titled(block: Mapping[str, Any], texts: Iterable[str]) -> str:
+    """Return the text of a document or a search result, below its title and source."""
+    heads = (block.get("title"), block.get("source"), block.get("context"))
+    return "\n".join([*(head for head in heads if isinstance(head, str) and head), *texts])
+
+
+def _image_url(block: Mapping[str, Any]) -> str:
+    match block.get("source"):
+        case {"type": "url", "url": str(url)}:
+            return url
+        case {"type": "base64", "media_type": str(kind), "data": str(data)}:
+            return f"data:{kind};base64,{data}"
+        case _:
+            raise ValidationError("The source of an image must be a 'url', or 'base64' data.")
+
+
+def _unsupported(block: Mapping[str, Any]) -> ValidationError:
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return ValidationError("Every block needs a 'type'.")
+    return ValidationError(f"A block {kind[:100]!r} is not supported here, or lacks a field.")
+
+
+def answer_blocks(answer: ModelAnswer, *, thinking: bool) -> list[dict[str, Any]]:
+    """Return the blocks of an answer, with its thinking if the client asked for it."""
+    return [block for message in answer.messages for block in _message_blocks(message, thinking)]
+
+
+def _message_blocks(message: Message, thinking: bool) -> Iterator[dict[str, Any]]:
+    content = message.content
+    if isinstance(content, ActionRequestContent):
+        yield tool_use_block(message)
+    elif isinstance(content, AssistantResponseContent):
+        if thinking and content.reasoning:
+            yield thinking_block(content.reasoning, signature_of(message.id.hex))
+        if content.words:
+            yield text_block(content.words)
+    elif content.from_assistant and content.words:
+        yield text_block(content.words)
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """Return a block of text."""
+    return {"type": "text", "text": text, "citations": None}
+
+
+def thinking_block(text: str, signature: str) -> dict[str, Any]:
+    """Return a block of thinking."""
+    return {"type": "thinking", "thinking": text, "signature": signature}
+
+
+def signature_of(message_id: str) -> str:
+    """Return the signature of thinking: what the model signed is stored with the message."""
+    return f"sennit:{message_id}"
+
+
+def tool_use_block(message: Message) -> dict[str, Any]:
+    """Return a tool call; arguments that are not a JSON object are under `invalid_json`."""
+    call = ClientToolCall.of(message)
+    is_object = "arguments_text" not in message.metadata
+    input = loads(call.arguments) if is_object else {"invalid_json": call.arguments}
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": input}
