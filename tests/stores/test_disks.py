@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +51,32 @@ def test_a_damaged_file_is_a_clear_error_and_left_as_it_is(tmp_path: Path) -> No
     with pytest.raises(StoreError, match="is damaged; restore a backup"):
         sennit.open(path).session("chat")
     assert path.read_bytes()[first:] == b"\xff" * (len(sound) - first)
+
+
+_BACKUP_WITHOUT_ROOM = """
+import resource, signal, sys
+import sennit
+
+with sennit.open(sys.argv[1]) as client:
+    client.session("long").add_message("user", "word " * 200_000)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+    try:
+        client.backup(sys.argv[2])
+    except sennit.StoreError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of file sizes")
+def test_a_backup_that_finds_no_room_leaves_no_file_behind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    said = subprocess.run(
+        [sys.executable, "-c", _BACKUP_WITHOUT_ROOM, str(tmp_path / "s.db"), str(out / "copy.db")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "copy.db" in said
+    assert list(out.iterdir()) == []

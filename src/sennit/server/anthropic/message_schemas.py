@@ -25,7 +25,7 @@ class InputMessage(msgspec.Struct, frozen=True):
     content: str | list[dict[str, Any]]
 
 
-class ClientTool(msgspec.Struct, frozen=True):
+class OfferedTool(msgspec.Struct, frozen=True):
     """A tool that the client runs; those that Anthropic's servers run have another type."""
 
     name: str
@@ -35,7 +35,7 @@ class ClientTool(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether the model must call a tool, and which."""
+    """The choice of the tools that a model must call."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -43,7 +43,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """Whether the model thinks before it answers."""
+    """The thinking before an answer."""
 
     type: str
     budget_tokens: int | None = None
@@ -77,7 +77,7 @@ class CountTokensRequest(RequestModel, kw_only=True):
     model: str
     messages: list[InputMessage]
     system: str | list[dict[str, Any]] | None = None
-    tools: list[ClientTool] | None = None
+    tools: list[OfferedTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
@@ -161,7 +161,7 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
 
     @property
     def shows_thinking(self) -> bool:
-        """Whether the client asked for thinking, so that the answer may begin with it."""
+        """True if the client asked for thinking, so that the answer may begin with it."""
         return self.thinking is not None and self.thinking.type != "disabled"
 
     @property

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sennit.server.anthropic.message_events import MESSAGE_PREFIX
-from sennit.server.anthropic.message_schemas import ClientTool, MessagesRequest, ThreadParam
+from sennit.server.anthropic.message_schemas import MessagesRequest, OfferedTool, ThreadParam
 from sennit.server.http.callers import Caller
 from sennit.server.http.errors import HTTPError
 from sennit.server.openai.chat_schemas import bad_param
@@ -43,7 +43,7 @@ class Thread:
             if getattr(body, name):
                 message = f"A thread keeps its {name!r}; leave it out, or create a new thread."
                 raise bad_param(name, message)
-        tools = msgspec.convert(self.settings["tools"], list[ClientTool])
+        tools = msgspec.convert(self.settings["tools"], list[OfferedTool])
         return replace(body, system=self.system, tools=tools)
 
     def notes(self, system: str | None) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class AnswerRequest(Protocol):
 
     @property
     def when_busy(self) -> WhenBusy:
-        """What happens if another run is active on a branch that the request may not leave."""
+        """The way to deal with another run on a branch that the request may not leave."""
         ...
 
 

@@ -293,6 +293,7 @@ class SQLiteStore(SQLiteSearch, Closing):
         ):
             create_private(part)
             with closing(sqlite3.connect(part)) as copy:
+                copy.execute("PRAGMA journal_mode = OFF")  # a copy that fails is deleted
                 connection.backup(copy)
 
     def _owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
