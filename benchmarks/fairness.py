@@ -31,6 +31,7 @@ import httpx
 
 from benchmarks.fairness_cases import LIMITS, Case, Setup, worst_cases
 from benchmarks.harness import Result, show
+from sennit.memory.retrieval.embedders import WordEmbedder
 from sennit.server.http.tokens import SCOPES, add_token, new_token
 
 ROUNDS = 3
@@ -196,7 +197,9 @@ def _serve(folder: str, url: str) -> None:
         tokens=Path(folder) / "tokens.json",
         limits=LIMITS,
     )
-    with running(create_app(settings), settings) as port:
+    app = create_app(settings)
+    app.state.server.embedder = WordEmbedder()  # of this route alone, not of search
+    with running(app, settings) as port:
         print(f"http://127.0.0.1:{port}", flush=True)
         Event().wait()
 

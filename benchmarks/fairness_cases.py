@@ -114,6 +114,7 @@ def request(**more: Any) -> dict[str, Any]:
     return {"model": "instant", "metadata": {"memory": "false"}, **more}
 
 
+TEXTS = ["word " * 100] * LIMITS.items
 BLOCKS = request(messages=[{"role": "user", "content": PARTS}], max_tokens=10)
 
 
@@ -298,6 +299,10 @@ def _openai_cases(setup: Setup) -> list[Case]:
     call = {"name": "search", "arguments": {"query": "word other bread " * 500, "limit": 50}}
     return [
         Case("POST /v1/chat/completions", "/v1/chat/completions", _json(request(messages=ITEMS))),
+        Case("GET /v1/chat/completions/{completion}", before=lambda: _completion(setup)),
+        Case("DELETE /v1/chat/completions/{completion}", before=lambda: _completion(setup)),
+        Case("POST /v1/completions", "/v1/completions", _json(request(prompt=TEXT[:-1000]))),
+        Case("POST /v1/embeddings", "/v1/embeddings", _json({"model": "words-64", "input": TEXTS})),
         Case("GET /v1/models", "/v1/models"),
         Case("GET /v1/models/{model}", "/v1/models/instant"),
         Case(f"POST {all_}", all_, _json({"items": ITEMS})),
@@ -315,10 +320,21 @@ def _openai_cases(setup: Setup) -> list[Case]:
         Case("POST /v1/messages", "/v1/messages", _json(request(messages=ITEMS, max_tokens=10))),
         Case("POST /v1/messages, many blocks", "/v1/messages", _json(BLOCKS)),
         Case("POST /v1/messages/count_tokens", "/v1/messages/count_tokens", _json(BLOCKS)),
+        Case(
+            "POST /v1/responses/input_tokens",
+            "/v1/responses/input_tokens",
+            _json(request(input=ITEMS)),
+        ),
         Case("POST /mcp", "/mcp", _rpc("tools/call", call)),
         Case("POST /mcp, a large message", "/mcp", _rpc("tools/call", _mcp_call(setup, TEXT))),
         Case("POST /mcp, many values", "/mcp", _rpc("tools/call", {**call, "_meta": MCP_VALUES})),
     ]
+
+
+def _completion(setup: Setup) -> str:
+    body = request(messages=ITEMS)
+    completion = setup.client.post("/v1/chat/completions", json=body).json()["id"]
+    return f"/v1/chat/completions/{completion}"
 
 
 def _response(setup: Setup) -> str:

@@ -15,7 +15,7 @@ from sennit.server.http.endpoint import Endpoint
 from sennit.server.http.router import Router
 from sennit.server.http.starlette_imports import ASGIApp, Starlette
 from sennit.server.mcp.server import McpApp
-from sennit.server.openai import chat, conversations, responses
+from sennit.server.openai import chat, completions, conversations, embeddings, responses
 from sennit.server.rest import (
     approvals,
     branches,
@@ -47,7 +47,9 @@ _MODULES = (
     search,
     usage,
     chat,
+    completions,
     conversations,
+    embeddings,
     responses,
     anthropic_messages,
 )

@@ -10,12 +10,14 @@ from asyncio import Task, create_task, get_running_loop, shield, sleep, to_threa
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
 
 import anyio
 
 from sennit.api.client_pool import ClientPool
 from sennit.api.store_url import open_store
 from sennit.errors import ExistsError
+from sennit.memory.retrieval.embedders import Embedder
 from sennit.server.active_runs import ActiveRuns
 from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import CallerResolver
@@ -98,6 +100,15 @@ class ServerState:
             self.callers = CallerResolver(self.clients, self.settings.limits)
             stack.push_async_callback(self.drain)
             self._stack, self._open = stack.pop_all(), True
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The embedder of /v1/embeddings: that of the settings, else MiniLM."""
+        if self.settings.embedder is not None:
+            return self.settings.embedder
+        from sennit.memory.retrieval.minilm import MiniLM
+
+        return MiniLM()
 
     async def check_store(self) -> None:
         """Read from the database; concurrent callers share one read. Raises StoreError."""

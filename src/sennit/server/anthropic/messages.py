@@ -49,7 +49,7 @@ async def create(request: HTTPRequest, body: MessagesRequest) -> Response:
     if body.thread is not None:
         return await _answer_in_thread(request, body, body.thread)
     sent = await _parse(request, body)
-    return await answer_history(request, body, sent, MessageEvents(body))
+    return await answer_history(request, body, sent, lambda _: MessageEvents(body))
 
 
 async def _answer_in_thread(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 from sennit import clock
 from sennit.messages.message import Message
@@ -12,7 +15,10 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.http.event_stream import sse_event
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import ChatCompletionRequest, refuse_unsupported
+from sennit.server.openai.locate import BranchLocation
 from sennit.server.openai.requests import answer_history
+from sennit.server.openai.stored_completions import PREFIX, find_completion
+from sennit.server.openai.stored_responses import response_id
 from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.server.openai.translate import ModelAnswer, parse_chat
 from sennit.server.openai.turn import find_model, raise_for_failure
@@ -30,10 +36,10 @@ async def complete(request: HTTPRequest, body: ChatCompletionRequest) -> Respons
     refuse_unsupported(body)
     request.check_count(len(body.messages), request.limits.items, "messages")
     sent = await request.build(len(body.messages), parse_chat, body.messages)
-    return await answer_history(request, body, sent, Chunks(body))
+    return await answer_history(request, body, sent, partial(Chunks, body))
 
 
-def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
+def completion(name: str, model: str, created: int, answer: ModelAnswer) -> dict[str, Any]:
     """Return an answer as a chat completion object."""
     calls = answer.calls
     text = answer.text or (None if calls else "")
@@ -49,9 +55,9 @@ def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
         "finish_reason": finish_reason(answer.finish_reason, bool(calls)),
     }
     return {
-        "id": _completion_id(answer.messages[0].id.hex if answer.messages else "0"),
+        "id": name,
         "object": "chat.completion",
-        "created": _now(),
+        "created": created,
         "model": model,
         "choices": [choice],
         "usage": usage(answer.usage),
@@ -79,10 +85,6 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _completion_id(name: str) -> str:
-    return f"chatcmpl-{name}"
-
-
 def _now() -> int:
     return clock.now_us() // 1_000_000
 
@@ -92,16 +94,22 @@ class Chunks:
 
     end = b"data: [DONE]\n\n"
 
-    def __init__(self, body: ChatCompletionRequest) -> None:
+    def __init__(self, body: ChatCompletionRequest, location: BranchLocation) -> None:
         options = body.stream_options
+        self._session = location.session.id if location.is_stored else None
         self._include_usage = options is not None and bool(options.include_usage)
-        self._head = {"object": "chat.completion.chunk", "created": _now(), "model": body.model}
+        self._head: dict[str, Any] = {
+            "object": "chat.completion.chunk",
+            "created": _now(),
+            "model": body.model,
+        }
         self._completion_id: str | None = None
         self._calls = 0
 
     def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         """Return an answer as a chat completion object."""
-        return completion(str(self._head["model"]), answer)
+        name = self._name(answer.messages[0].id if answer.messages else None)
+        return completion(name, self._head["model"], self._head["created"], answer)
 
     def encode(self, event: AnyEvent) -> Iterator[bytes]:
         """Return the chunks of an event, encoded as server-sent events."""
@@ -114,29 +122,35 @@ class Chunks:
     def convert(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
         """Yield the chunks of an event; raise HTTPError if the run failed."""
         if isinstance(event, TextAdded):
-            yield from self._delta(event.message_id.hex, {"content": event.text})
+            yield from self._delta(event.message_id, {"content": event.text})
         elif isinstance(event, ReasoningAdded):
-            yield from self._delta(event.message_id.hex, {"reasoning_content": event.text})
+            yield from self._delta(event.message_id, {"reasoning_content": event.text})
         elif isinstance(event, ToolCalled):
             yield from self._tool_call(event.message)
         elif isinstance(event, RunEnded):
             result = raise_for_failure(event.result)
             yield from self._end(result.metrics.finish_reason, result.metrics.usage)
 
-    def _delta(self, message_id: str, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _name(self, message: UUID | None) -> str:
+        """Return the id of a completion, by which it is found if it is stored."""
+        if message is None or self._session is None:
+            return f"{PREFIX}{0 if message is None else message.hex}"
+        return response_id(self._session, message, PREFIX)
+
+    def _delta(self, message: UUID | None, delta: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if self._completion_id is None:
-            self._completion_id = _completion_id(message_id)
+            self._completion_id = self._name(message)
             yield self._chunk({"role": "assistant", "content": "", "refusal": None})
         yield self._chunk(delta)
 
     def _tool_call(self, message: Message) -> Iterator[dict[str, Any]]:
         call = {"index": self._calls, **_call(ToolCall.of(message))}
         self._calls += 1
-        yield from self._delta(message.id.hex, {"tool_calls": [call]})
+        yield from self._delta(message.id, {"tool_calls": [call]})
 
     def _end(self, reason: str | None, used: Usage) -> Iterator[dict[str, Any]]:
         if self._completion_id is None:  # the model sent nothing
-            yield from self._delta("0", {"content": ""})
+            yield from self._delta(None, {"content": ""})
         yield self._chunk({}, finish_reason(reason, self._calls > 0))
         if self._include_usage:
             yield {"id": self._completion_id, **self._head, "choices": [], "usage": usage(used)}
@@ -145,6 +159,37 @@ class Chunks:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         chunk: dict[str, Any] = {"id": self._completion_id, **self._head, "choices": [choice]}
         return {**chunk, "usage": None} if self._include_usage else chunk
+
+
+@routes.get("/v1/chat/completions/{completion}", scope="read")
+async def retrieve(request: HTTPRequest) -> dict[str, Any]:
+    """Read a stored chat completion.
+
+    Raises HTTPError 404 if there is none.
+    """
+    name = request.path["completion"]
+    stored = await find_completion(request.caller, name)
+    first = stored.answer.messages[0]
+    created, model = first.created_us // 1_000_000, stored.answer.model or ""
+    metadata = stored.metadata
+    return completion(name, model, created, stored.answer) | {"metadata": metadata}
+
+
+class DeletedCompletion(ResponseModel):
+    """The confirmation that a chat completion was deleted."""
+
+    id: str
+    object: str = "chat.completion.deleted"
+    deleted: bool = True
+
+
+@routes.delete("/v1/chat/completions/{completion}", scope="write")
+async def delete(request: HTTPRequest) -> DeletedCompletion:
+    """Erase a stored chat completion, with the messages that it answers."""
+    name = request.path["completion"]
+    stored = await find_completion(request.caller, name)
+    await to_thread(stored.delete, request.caller)
+    return DeletedCompletion(id=name)
 
 
 class ModelObject(ResponseModel):

@@ -305,7 +305,9 @@ _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "access_programs": (),
     "audio": (),
     "background": (False,),
+    "best_of": (1,),
     "context_management": ([],),
+    "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
     "image": (),
@@ -316,6 +318,7 @@ _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "moderation": (),
     "n": (1,),
     "prompt": (),
+    "suffix": ("",),
     "top_logprobs": (0,),
     "web_search_options": (),
 }

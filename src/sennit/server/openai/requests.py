@@ -176,15 +176,22 @@ class PreparedAnswer:
 
 
 async def answer_history(
-    request: HTTPRequest, body: AnswerRequest, sent: ClientMessages, format: AnswerFormat
+    request: HTTPRequest,
+    body: AnswerRequest,
+    sent: ClientMessages,
+    format: Callable[[BranchLocation], AnswerFormat],
 ) -> Response:
-    """Answer a request that brings its history, on the branch that has it."""
+    """Answer a request that brings its history, on the branch that has it.
+
+    `format` returns the format of an answer at a location.
+    """
 
     async def prepare(idempotent: IdempotentRequest | None) -> PreparedAnswer:
         named, notes = named_session(request, body), stored_metadata(body)
         if body.store is False:
             check_calls(sent.messages)
-            return PreparedAnswer(format, begin_unstored(request.caller.client, sent))
+            location = begin_unstored(request.caller.client, sent)
+            return PreparedAnswer(format(location), location)
         locator = Locator(
             request.caller,
             request.server.branch_cache,
@@ -196,7 +203,7 @@ async def answer_history(
         )
         location, stored = await locate_once(idempotent, locator, locator.locate)
         answer = None if stored is None else stored.complete_answer
-        return PreparedAnswer(format, location, answer)
+        return PreparedAnswer(format(location), location, answer)
 
     return await respond(request, body, prepare)
 
@@ -217,7 +224,7 @@ async def respond(
         format, location, answer = prepared.format, prepared.location, prepared.answer
         headers = {} if answer is None else {"x-sennit-repeated": "true"}
         if ignored := [*request.ignored, *body.without_effect]:
-            headers["x-ignored-fields"] = _header_list(ignored)
+            headers["x-ignored-fields"] = header_list(ignored)
         if answer is None and not (body.stream and options.model.streams):
             work = run_turn(location, options)
             location, result = await cancel_on_disconnect(request.receive, work)
@@ -232,7 +239,7 @@ async def respond(
         return EventStream(chunks, request.limits, headers, resources=stack.pop_all())
 
 
-def _header_list(names: Sequence[str]) -> str:
+def header_list(names: Sequence[str]) -> str:
     """Return names as the value of a header, in which not every character may stand."""
     return ", ".join(quote(name, safe="._- ") for name in names)[:_MAX_HEADER_CHARS]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
+from sennit.messages.message import Message
+from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Response
@@ -41,7 +44,10 @@ from sennit.server.openai.stored_responses import (
     locate_next,
     response_id,
 )
-from sennit.server.openai.translate import ClientMessages
+from sennit.server.openai.translate import ClientMessages, client_tools, output_schema
+from sennit.server.openai.turn import find_model
+from sennit.services.models.request import ModelRequest
+from sennit.services.models.usage import estimate_tokens
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import has_active_run
 
@@ -156,6 +162,33 @@ def _named_session(
     if (conversation := body.conversation_id) is not None:
         return NamedSession(session=session_name(conversation), history="new")
     return named_session(request, body)
+
+
+class InputTokens(ResponseModel):
+    """The number of tokens of a request."""
+
+    input_tokens: int
+    object: str = "response.input_tokens"
+
+
+@routes.post("/v1/responses/input_tokens", scope="run")
+async def count_input_tokens(request: HTTPRequest, body: ResponsesRequest) -> InputTokens:
+    """Estimate the input tokens of a response, with those of the history that it continues."""
+    _check_supported(body)
+    find_model(request.server, body.model)
+    request.check_count(_count(body), request.limits.items, "input")
+    previous, conversation = await _previous(request, body), await _conversation(request, body)
+    lasting = None if previous is None else previous.lasting
+    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
+    location = _copy(request, previous, conversation, sent)
+    history = location.session.messages.pick(location.branch)
+    return InputTokens(await to_thread(_estimate, body, [*history, *location.new_messages]))
+
+
+def _estimate(body: ResponsesRequest, messages: Sequence[Message]) -> int:
+    tools = tuple(tool.schema for tool in client_tools(body.client_functions))
+    chat, output = to_model_messages(messages), output_schema(body.format)
+    return estimate_tokens(ModelRequest(messages=chat, tools=tools, output=output))
 
 
 @routes.get("/v1/responses/{response}", scope="read")

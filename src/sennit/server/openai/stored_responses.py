@@ -40,7 +40,8 @@ def response_id(session: UUID, first: UUID, prefix: str = _PREFIX) -> str:
     return prefix + urlsafe_b64encode(session.bytes + first.bytes).decode().rstrip("=")
 
 
-def _ids(name: str, prefix: str) -> tuple[UUID, UUID] | None:
+def parse_response_id(name: str, prefix: str = _PREFIX) -> tuple[UUID, UUID] | None:
+    """Return the ids of the session and the message in a response id; None if it is none."""
     try:
         raw = urlsafe_b64decode(name.removeprefix(prefix) + "=")
     except (NotBase64, ValueError):
@@ -129,7 +130,7 @@ async def find_response(
 
     `key` is in the metadata of the first input message of all responses of this kind.
     """
-    ids = _ids(name, prefix)
+    ids = parse_response_id(name, prefix)
     return None if ids is None else await to_thread(_read_response, caller, *ids, key)
 
 
@@ -209,13 +210,20 @@ def delete_response(caller: Caller, stored: StoredResponse) -> None:
     """
     session = stored.session
     messages = [*stored.input_messages, *stored.answer.messages]
-    if session.metadata == SOURCE and _holds_only(session, messages):
-        caller.drop(session.id)
-        caller.client.delete_session(session.id)
-    elif not stored.answer.messages and has_active_run(RunRepository(stored.branch)):
+    if delete_derived(caller, session, messages):
+        return
+    if not stored.answer.messages and has_active_run(RunRepository(stored.branch)):
         raise ConflictError("The response is still being generated; delete it afterwards.")
-    else:
-        session.remove_messages(messages, forget=False)
+    session.remove_messages(messages, forget=False)
+
+
+def delete_derived(caller: Caller, session: Session, messages: list[Message]) -> bool:
+    """Delete a derived session that holds only these messages; return False for any other."""
+    if session.metadata != SOURCE or not _holds_only(session, messages):
+        return False
+    caller.drop(session.id)
+    caller.client.delete_session(session.id)
+    return True
 
 
 def _holds_only(session: Session, messages: list[Message]) -> bool:

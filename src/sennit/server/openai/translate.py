@@ -300,6 +300,11 @@ class ModelAnswer:
         return self.messages[-1].metadata if self.messages else {}
 
     @property
+    def model(self) -> str | None:
+        """The name of the model, as its provider gave it; None if unknown."""
+        return self._metadata.get("model")
+
+    @property
     def finish_reason(self) -> str | None:
         """The finish reason that the model gave; None if unknown."""
         return self._metadata.get("finish_reason")
