@@ -39,15 +39,17 @@ async def complete(request: HTTPRequest, body: ChatCompletionRequest) -> Respons
     return await answer_history(request, body, sent, partial(Chunks, body))
 
 
-def completion(name: str, model: str, created: int, answer: ModelAnswer) -> dict[str, Any]:
-    """Return an answer as a chat completion object."""
+def completion(
+    name: str, model: str, created: int, answer: ModelAnswer, custom: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Return an answer as a chat completion object; `custom` are the names of custom tools."""
     calls = answer.calls
     text = answer.text or (None if calls else "")
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
     if calls:
-        message["tool_calls"] = [_call(call) for call in calls]
+        message["tool_calls"] = [_call(call, custom) for call in calls]
     choice = {
         "index": 0,
         "message": message,
@@ -80,7 +82,9 @@ def usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall, custom: frozenset[str]) -> dict[str, Any]:
+    if call.name in custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.input}}
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 
@@ -103,13 +107,15 @@ class Chunks:
             "created": _now(),
             "model": body.model,
         }
+        self._custom = body.custom_tools
         self._completion_id: str | None = None
         self._calls = 0
 
     def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         """Return an answer as a chat completion object."""
         name = self._name(answer.messages[0].id if answer.messages else None)
-        return completion(name, self._head["model"], self._head["created"], answer)
+        head = self._head
+        return completion(name, head["model"], head["created"], answer, self._custom)
 
     def encode(self, event: AnyEvent) -> Iterator[bytes]:
         """Return the chunks of an event, encoded as server-sent events."""
@@ -144,7 +150,7 @@ class Chunks:
         yield self._chunk(delta)
 
     def _tool_call(self, message: Message) -> Iterator[dict[str, Any]]:
-        call = {"index": self._calls, **_call(ToolCall.of(message))}
+        call = {"index": self._calls, **_call(ToolCall.of(message), self._custom)}
         self._calls += 1
         yield from self._delta(message.id, {"tool_calls": [call]})
 

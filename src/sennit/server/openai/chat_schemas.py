@@ -53,12 +53,20 @@ class FunctionCall(msgspec.Struct, frozen=True):
     arguments: str = ""
 
 
+class CustomCall(msgspec.Struct, frozen=True):
+    """A custom tool and its input."""
+
+    name: str
+    input: str
+
+
 class ChatToolCall(msgspec.Struct, frozen=True):
-    """A tool call of a model."""
+    """A tool call of a model, of a function or a custom tool."""
 
     id: str
-    function: FunctionCall
-    type: Literal["function"] = "function"
+    function: FunctionCall | None = None
+    custom: CustomCall | None = None
+    type: Literal["function", "custom"] = "function"
 
 
 class SystemMessage(msgspec.Struct, frozen=True, tag_field="role", tag="system"):
@@ -110,24 +118,73 @@ class Function(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class ChatFunctionTool(msgspec.Struct, frozen=True):
+class CustomTool(msgspec.Struct, frozen=True):
+    """A tool whose input is a text; models call it as a function with one parameter."""
+
+    name: str
+    description: str | None = None
+    format: dict[str, Any] | None = None
+
+    @property
+    def as_function(self) -> Function:
+        """The function; a grammar of the input is part of its description."""
+        description = self.description or ""
+        match self.format:
+            case {"type": "grammar", **rest}:
+                grammar: Any = rest.get("grammar", rest)
+                description += f"\n\nThe input must follow this {grammar.get('syntax')} grammar:\n"
+                description += str(grammar.get("definition"))
+            case _:
+                pass
+        return Function(self.name, description.strip() or None, _CUSTOM_PARAMETERS)
+
+
+_CUSTOM_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+class ChatFunctionTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     """A function tool, as chat completions wrap it."""
 
-    type: Literal["function"]
     function: Function
 
 
+class ChatCustomTool(msgspec.Struct, frozen=True, tag_field="type", tag="custom"):
+    """A custom tool, as chat completions wrap it."""
+
+    custom: CustomTool
+
+    @property
+    def function(self) -> Function:
+        """The function that stands for it."""
+        return self.custom.as_function
+
+
 class NamedFunction(msgspec.Struct, frozen=True):
-    """A function by its name."""
+    """A tool by its name."""
 
     name: str
 
 
-class NamedTool(msgspec.Struct, frozen=True):
+class ChosenFunctionTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     """The function that the model must call."""
 
-    type: Literal["function"]
     function: NamedFunction
+
+
+class ChosenCustomTool(msgspec.Struct, frozen=True, tag_field="type", tag="custom"):
+    """The custom tool that the model must call."""
+
+    custom: NamedFunction
+
+    @property
+    def function(self) -> NamedFunction:
+        """The function that stands for it."""
+        return self.custom
 
 
 class JsonSchema(msgspec.Struct, frozen=True):
@@ -214,8 +271,10 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     stream_options: StreamOptions | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    tools: list[ChatFunctionTool] | None = None
+    tool_choice: (
+        Literal["none", "auto", "required"] | ChosenFunctionTool | ChosenCustomTool | None
+    ) = None
+    tools: list[ChatFunctionTool | ChatCustomTool] | None = None
     prediction: Any = None
     # Refused unless they ask for nothing:
     audio: Any = None
@@ -257,6 +316,12 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
         return [] if self.tool_choice == "none" else [tool.function for tool in self.tools or ()]
 
     @property
+    def custom_tools(self) -> frozenset[str]:
+        """The names of the custom tools."""
+        tools = self.tools or ()
+        return frozenset(tool.custom.name for tool in tools if isinstance(tool, ChatCustomTool))
+
+    @property
     def format(self) -> AnswerFormat | None:
         """The requested format of the answer."""
         format = self.response_format
@@ -266,7 +331,8 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     def _choice(self) -> str | list[str] | None:
         choice = self.tool_choice
         offered = [tool.function.name for tool in self.tools or ()]
-        return forced_choice(choice.function if isinstance(choice, NamedTool) else choice, offered)
+        named = isinstance(choice, ChosenFunctionTool | ChosenCustomTool)
+        return forced_choice(choice.function if named else choice, offered)
 
 
 def forced_choice(

@@ -12,6 +12,8 @@ from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.errors import NotFoundError
+from sennit.messages.content import ActionRequestContent
+from sennit.messages.message import Message
 from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller
 from sennit.server.openai.chat_schemas import bad_param
@@ -68,11 +70,18 @@ def _item(sessions: Iterable[Session], name: Any, at: int) -> Mapping[str, Any]:
     uid = _message_id(name)
     for session in sessions:
         if uid is not None and uid in session.messages:
-            for item in items_of(session.messages.get(uid)):
+            message = session.messages.get(uid)
+            # Only the id says that the tool was a custom one.
+            for item in items_of(message, _function(message) if name.startswith("ctc_") else ()):
                 if item["id"] == name:
                     return item
     message = f"Item with id {str(name)[:100]!r} not found; send the item itself."
     raise bad_param(f"input[{at}]", message, "not_found")
+
+
+def _function(message: Message) -> tuple[str, ...]:
+    content = message.content
+    return (content.function or "",) if isinstance(content, ActionRequestContent) else ()
 
 
 def _message_id(name: Any) -> UUID | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +23,7 @@ from sennit.server.openai.chat_schemas import (
     EFFORTS,
     AnswerFormat,
     CommonRequest,
+    CustomTool,
     Function,
     JsonObjectFormat,
     JsonSchema,
@@ -40,6 +41,7 @@ from sennit.server.openai.translate import (
     ModelAnswer,
     answer_message,
     call_message,
+    custom_call_message,
     instruction,
     tool_result,
 )
@@ -94,6 +96,14 @@ class ResultItem(msgspec.Struct, frozen=True):
     output: str | list[InputText]
 
 
+class CustomCallItem(msgspec.Struct, frozen=True):
+    """A call of a custom tool."""
+
+    call_id: str
+    name: str
+    input: str
+
+
 class ReasoningItem(msgspec.Struct, frozen=True):
     """Reasoning of a model, which is accepted and dropped."""
 
@@ -102,20 +112,29 @@ _KINDS: Mapping[Any, type[msgspec.Struct]] = {
     "message": MessageItem,
     "function_call": CallItem,
     "function_call_output": ResultItem,
+    "custom_tool_call": CustomCallItem,
+    "custom_tool_call_output": ResultItem,
     "reasoning": ReasoningItem,
 }
 
 
-class ResponsesFunctionTool(Function, frozen=True, kw_only=True):
+class ResponsesFunctionTool(Function, frozen=True, tag_field="type", tag="function"):
     """A function that a model may call, in the format of /v1/responses."""
 
-    type: Literal["function"]
+    @property
+    def as_function(self) -> Function:
+        """The function."""
+        return self
+
+
+class ResponsesCustomTool(CustomTool, frozen=True, tag_field="type", tag="custom"):
+    """A custom tool that a model may call, in the format of /v1/responses."""
 
 
 class ChosenFunction(NamedFunction, frozen=True, kw_only=True):
-    """The function that the model must call, in the format of /v1/responses."""
+    """The tool that the model must call, in the format of /v1/responses."""
 
-    type: Literal["function"]
+    type: Literal["function", "custom"]
 
 
 class SchemaFormat(JsonSchema, frozen=True, tag_field="type", tag="json_schema"):
@@ -157,7 +176,7 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     stream_options: StreamOptions | None = None
     text: TextConfig | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
-    tools: list[ResponsesFunctionTool] | None = None
+    tools: list[ResponsesFunctionTool | ResponsesCustomTool] | None = None
     # Refused unless they ask for nothing:
     access_programs: Any = None
     background: Any = None
@@ -191,7 +210,9 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     @property
     def client_functions(self) -> Sequence[Function]:
         """The functions that the model may call."""
-        return [] if self.tool_choice == "none" else self.tools or []
+        if self.tool_choice == "none":
+            return []
+        return [tool.as_function for tool in self.tools or ()]
 
     @property
     def format(self) -> AnswerFormat | None:
@@ -256,6 +277,8 @@ def _decode_item(item: Mapping[str, Any]) -> msgspec.Struct:
 def _item_messages(item: msgspec.Struct) -> Iterator[Message]:
     if isinstance(item, CallItem):
         yield call_message(item.call_id, item.name, item.arguments)
+    elif isinstance(item, CustomCallItem):
+        yield custom_call_message(item.call_id, item.name, item.input)
     elif isinstance(item, ResultItem):
         output = item.output
         text = output if isinstance(output, str) else "\n".join(part.text for part in output)
@@ -278,21 +301,30 @@ def _texts(content: str | list[Part]) -> list[str]:
     ]
 
 
-def output_items(answer: ModelAnswer) -> list[dict[str, Any]]:
-    """Return a model's answer as items."""
-    return [item for message in answer.messages for item in items_of(message)]
+def output_items(
+    answer: ModelAnswer, custom: Container[str], *, summary: bool
+) -> list[dict[str, Any]]:
+    """Return a model's answer as items, as `items_of` does."""
+    return [
+        item for message in answer.messages for item in items_of(message, custom, summary=summary)
+    ]
 
 
-def items_of(message: Message) -> Iterator[dict[str, Any]]:
-    """Yield a message as items; none if it is empty."""
+def items_of(
+    message: Message, custom: Container[str] = (), *, summary: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield a message as items; none if it is empty.
+
+    `custom` are the names of custom tools; with `summary` reasoning is returned as a summary.
+    """
     content = message.content
     if isinstance(content, AssistantResponseContent):
         if content.reasoning:
-            yield reasoning_item(message.id.hex, content.reasoning)
+            yield reasoning_item(message.id.hex, content.reasoning, summary=summary)
         if content.assistant_response:
             yield text_item(message.id.hex, content.assistant_response)
     elif isinstance(content, ActionRequestContent):
-        yield call_item(message)
+        yield call_item(message, custom)
     elif isinstance(content, ActionResponseContent):
         yield {
             "id": f"fco_{message.id.hex}",
@@ -350,25 +382,36 @@ def text_item(name: str, text: str | None) -> dict[str, Any]:
     }
 
 
-def reasoning_item(name: str, text: str | None) -> dict[str, Any]:
+def reasoning_item(name: str, text: str | None, *, summary: bool = False) -> dict[str, Any]:
     """Return a reasoning item; in progress if the text is None."""
+    parts = [] if text is None else [reasoning_part(text, summary=summary)]
     return {
         "id": f"rs_{name}",
         "type": "reasoning",
         "status": "in_progress" if text is None else "completed",
-        "summary": [],
-        "content": [] if text is None else [{"type": "reasoning_text", "text": text}],
+        "summary": parts if summary else [],
+        "content": [] if summary else parts,
     }
 
 
-def call_item(message: Message, *, in_progress: bool = False) -> dict[str, Any]:
-    """Return a function call item; one that is `in_progress` has no arguments yet."""
+def reasoning_part(text: str, *, summary: bool = False) -> dict[str, Any]:
+    """Return reasoning as a part of its item."""
+    return {"type": "summary_text" if summary else "reasoning_text", "text": text}
+
+
+def call_item(
+    message: Message, custom: Container[str], *, in_progress: bool = False
+) -> dict[str, Any]:
+    """Return the item of a call; one that is `in_progress` has no arguments yet."""
     call = ClientToolCall.of(message)
+    is_custom = call.name in custom
+    kind, prefix = ("custom_tool_call", "ctc") if is_custom else ("function_call", "fc")
+    name, text = ("input", call.input) if is_custom else ("arguments", call.arguments)
     return {
-        "id": f"fc_{message.id.hex}",
-        "type": "function_call",
+        "id": f"{prefix}_{message.id.hex}",
+        "type": kind,
         "status": "in_progress" if in_progress else "completed",
         "call_id": call.id,
         "name": call.name,
-        "arguments": "" if in_progress else call.arguments,
+        name: "" if in_progress else text,
     }

@@ -8,8 +8,9 @@ The request parameters are stored with the input, so a response can be rebuilt f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from sennit.server.openai.item_schemas import (
     call_item,
     output_items,
     reasoning_item,
+    reasoning_part,
     text_item,
     text_part,
 )
@@ -85,19 +87,16 @@ def echoed_params(body: ResponsesRequest) -> dict[str, Any]:
     }
     if body.tools:
         params["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-                "strict": bool(tool.strict),
-            }
-            for tool in body.tools
+            {"type": "function", **fields, "strict": bool(fields["strict"])}
+            if fields["type"] == "function"
+            else fields
+            for fields in map(msgspec.to_builtins, body.tools)
         ]
     if body.text is not None and body.text.format is not None:
         params["text"] = {"format": msgspec.to_builtins(body.text.format)}
     if body.reasoning is not None:
-        params["reasoning"] = {"effort": body.reasoning.effort, "summary": None}
+        summary = body.reasoning.summary or body.reasoning.generate_summary
+        params["reasoning"] = {"effort": body.reasoning.effort, "summary": summary}
     if body.conversation_id is not None:
         params["conversation"] = {"id": body.conversation_id}
     return {name: value for name, value in params.items() if value is not None}
@@ -143,7 +142,19 @@ class ResponseHead:
     def with_answer(self, answer: ModelAnswer) -> dict[str, Any]:
         """Return the response with a stored answer."""
         last = answer.messages[-1] if answer.messages else None
-        return self.finish(answer.finish_reason, output_items(answer), answer.usage, last)
+        output = output_items(answer, self.custom_tools, summary=self.has_summary)
+        return self.finish(answer.finish_reason, output, answer.usage, last)
+
+    @property
+    def has_summary(self) -> bool:
+        """True if the client asked for a summary, so that the reasoning is returned as one."""
+        return self.params.get("reasoning", {}).get("summary") is not None
+
+    @property
+    def custom_tools(self) -> list[str]:
+        """The names of the custom tools."""
+        tools = self.params.get("tools", ())
+        return [tool["name"] for tool in tools if tool["type"] == "custom"]
 
     def fail(self, problem: HTTPError, output: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the failed response."""
@@ -160,6 +171,55 @@ def usage(used: Usage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
         "total_tokens": used.input_tokens + used.output_tokens,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _TextKind:
+    """The events of a text, by the item or part that it belongs to."""
+
+    item: Callable[[str, str | None], dict[str, Any]]
+    prefix: str
+    """The prefix of the ids of the items."""
+    part_event: str
+    """The events of the part, without their ending."""
+    text_event: str
+    """The events of the text, without their ending."""
+    part: Callable[[str], dict[str, Any]]
+    index: dict[str, Any]
+    """The position of the part."""
+    more: dict[str, Any]
+    """Further fields of the events of the text."""
+
+
+_TEXT_KINDS = {
+    "message": _TextKind(
+        text_item,
+        "msg",
+        "response.content_part",
+        "response.output_text",
+        text_part,
+        {"content_index": 0},
+        {"logprobs": []},
+    ),
+    "reasoning": _TextKind(
+        reasoning_item,
+        "rs",
+        "response.content_part",
+        "response.reasoning_text",
+        reasoning_part,
+        {"content_index": 0},
+        {},
+    ),
+    "summary": _TextKind(
+        partial(reasoning_item, summary=True),
+        "rs",
+        "response.reasoning_summary_part",
+        "response.reasoning_summary_text",
+        partial(reasoning_part, summary=True),
+        {"summary_index": 0},
+        {},
+    ),
+}
 
 
 class ResponseEvents:
@@ -196,7 +256,8 @@ class ResponseEvents:
         elif isinstance(event, TextAdded):
             yield from self._append_text("message", event.message_id.hex, event.text)
         elif isinstance(event, ReasoningAdded):
-            yield from self._append_text("reasoning", event.message_id.hex, event.text)
+            kind = "summary" if self._head.has_summary else "reasoning"
+            yield from self._append_text(kind, event.message_id.hex, event.text)
         elif isinstance(event, ToolCalled):
             self._last = event.message
             yield from self._close()
@@ -221,45 +282,38 @@ class ResponseEvents:
         return self._event(kind, response=response)
 
     def _append_text(self, kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:
+        texts = _TEXT_KINDS[kind]
         if self._open != (kind, name):
             yield from self._close()
             self._open, self._text = (kind, name), ""
-            item = text_item(name, None) if kind == "message" else reasoning_item(name, None)
+            item = texts.item(name, None)
             yield self._event("response.output_item.added", output_index=self._at, item=item)
-            yield self._part("response.content_part.added", "")
+            yield self._in_part(f"{texts.part_event}.added", part=texts.part(""))
         self._text += text
-        if kind == "message":
-            delta: dict[str, Any] = {"delta": text, "logprobs": []}
-            yield self._in_part("response.output_text.delta", **delta)
-        else:
-            yield self._in_part("response.reasoning_text.delta", delta=text)
+        yield self._in_part(f"{texts.text_event}.delta", delta=text, **texts.more)
 
     def _close(self) -> Iterator[dict[str, Any]]:
         """Yield the events that end the current item, if there is one."""
         if self._open is None:
             return
         kind, name = self._open
-        if kind == "message":
-            yield self._in_part("response.output_text.done", text=self._text, logprobs=[])
-        else:
-            yield self._in_part("response.reasoning_text.done", text=self._text)
-        yield self._part("response.content_part.done", self._text)
-        item = (text_item if kind == "message" else reasoning_item)(name, self._text)
+        texts, text = _TEXT_KINDS[kind], self._text
+        yield self._in_part(f"{texts.text_event}.done", text=text, **texts.more)
+        yield self._in_part(f"{texts.part_event}.done", part=texts.part(text))
         self._open = None
-        yield self._done(item)
+        yield self._done(texts.item(name, text))
 
     def _tool_call(self, message: Message) -> Iterator[dict[str, Any]]:
-        started, item = call_item(message, in_progress=True), call_item(message)
+        custom = self._head.custom_tools
+        started, item = call_item(message, custom, in_progress=True), call_item(message, custom)
         position = {"item_id": item["id"], "output_index": self._at}
-        arguments = item["arguments"]
+        is_custom = item["type"] == "custom_tool_call"
+        field = "input" if is_custom else "arguments"
+        kind = "custom_tool_call_input" if is_custom else "function_call_arguments"
+        done = {field: item[field]} if is_custom else {"name": item["name"], field: item[field]}
         yield self._event("response.output_item.added", output_index=self._at, item=started)
-        yield self._event("response.function_call_arguments.delta", **position, delta=arguments)
-        yield self._event(
-            "response.function_call_arguments.done",
-            **position,
-            name=item["name"],
-            arguments=arguments,
-        )
+        yield self._event(f"response.{kind}.delta", **position, delta=item[field])
+        yield self._event(f"response.{kind}.done", **position, **done)
         yield self._done(item)
 
     def _done(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -271,17 +325,11 @@ class ResponseEvents:
     def _at(self) -> int:
         return len(self._output)
 
-    def _part(self, kind: str, text: str) -> dict[str, Any]:
-        assert self._open is not None
-        is_message = self._open[0] == "message"
-        part = text_part(text) if is_message else {"type": "reasoning_text", "text": text}
-        return self._in_part(kind, part=part)
-
     def _in_part(self, kind: str, **fields: Any) -> dict[str, Any]:
         assert self._open is not None
-        prefix = "msg" if self._open[0] == "message" else "rs"
-        item = f"{prefix}_{self._open[1]}"
-        return self._event(kind, item_id=item, output_index=self._at, content_index=0, **fields)
+        texts = _TEXT_KINDS[self._open[0]]
+        item = f"{texts.prefix}_{self._open[1]}"
+        return self._event(kind, item_id=item, output_index=self._at, **texts.index, **fields)
 
     def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
         event = {"type": kind, "sequence_number": self._number, **fields}

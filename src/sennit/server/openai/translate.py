@@ -143,7 +143,16 @@ def tool_result(call_id: str, text: str) -> Message:
 
 
 def _call_of(call: ChatToolCall) -> Message:
+    if call.custom is not None:
+        return custom_call_message(call.id, call.custom.name, call.custom.input)
+    if call.function is None:
+        raise ValidationError(f"The call {call.id!r} needs a 'function' or a 'custom' tool.")
     return call_message(call.id, call.function.name, call.function.arguments)
+
+
+def custom_call_message(call_id: str, name: str, input: str) -> Message:
+    """Return the call of a custom tool, as one of the function that stands for it."""
+    return call_message(call_id, name, dumps({"input": input}).decode())
 
 
 def call_message(call_id: str, name: str, arguments: str) -> Message:
@@ -245,6 +254,14 @@ class ClientToolCall:
     name: str
     arguments: str
     """JSON text, or the model's own text if that was not a JSON object."""
+
+    @property
+    def input(self) -> str:
+        """The input of a custom tool; the arguments if the model sent something else."""
+        content = self.message.content
+        assert isinstance(content, ActionRequestContent)
+        input = (content.arguments or {}).get("input")
+        return input if isinstance(input, str) else self.arguments
 
     @classmethod
     def of(cls, message: Message) -> ClientToolCall:
