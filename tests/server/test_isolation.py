@@ -149,8 +149,9 @@ def secrets(ada: httpx.Client) -> dict[str, str]:
     asked = {"model": "talker", "input": f"deploy {CANARY}"}
     answer = ada.post("/v1/responses", json=asked).json()
     chatted = {"model": "talker", "messages": [{"role": "user", "content": f"deploy {CANARY}"}]}
-    assert ada.post("/v1/chat/completions", json=chatted).status_code == 200
+    completion = ada.post("/v1/chat/completions", json=chatted).json()["id"]
     return things | {
+        "completion": completion,
         "session": ada.get(chat).json()["id"],
         "branch": ada.get(branch).json()["id"],
         "message": message,
@@ -225,8 +226,9 @@ def attempts(stranger: httpx.Client, one: Endpoint, users: Users) -> Iterator[ht
         for name in ("conversation", "previous_response_id"):
             thing = users.things["conversation" if name == "conversation" else "response"]
             yield stranger.post(one.path, json={**asked, name: thing})
-    if one.path == "/v1/chat/completions":
-        said = {"model": "talker", "messages": [{"role": "user", "content": ABOUT}]}
+    if one.path in ("/v1/chat/completions", "/v1/messages"):
+        messages = [{"role": "user", "content": ABOUT}]
+        said = {"model": "talker", "max_tokens": 9, "messages": messages}
         for session in ("chat", users.things["session"]):
             yield stranger.post(
                 one.path,

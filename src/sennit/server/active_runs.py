@@ -18,8 +18,8 @@ from asyncio import (
     to_thread,
     wait,
 )
-from collections.abc import Generator, Hashable, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Hashable, Iterable, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, TypedDict
 
 from sennit.messages.message import Message
@@ -48,6 +48,7 @@ class ActiveRuns:
         self._counts = counts or ActiveCounts("runs", sys.maxsize, 1)
         self._tasks: dict[Task[Any], ConversationSession] = {}
         self._by_branch: dict[Hashable, ConversationSession] = {}
+        self._detached: dict[str, Task[None]] = {}
         self._stopping = False
 
     def check(self, caller: Caller) -> None:
@@ -128,6 +129,30 @@ class ActiveRuns:
         finally:
             self._tasks.pop(task, None)
 
+    async def detach(self, name: str, events: AsyncGenerator[AnyEvent], *, caller: Caller) -> None:
+        """Run in the background, under a name, and return when the run has started.
+
+        Raises what the run raises before that, and HTTPError 429 if the caller has as many as are
+        allowed.
+        """
+        if self._stopping:
+            raise stopping()
+        self._counts.add(caller)
+        started: Future[None] = get_running_loop().create_future()
+        self._detached[name] = task = create_task(_run_detached(events, started))
+        task.add_done_callback(lambda _: self._detached.pop(name))
+        task.add_done_callback(lambda _: self._counts.remove(caller))
+        await shield(started)
+
+    async def cancel_detached(self, name: str) -> bool:
+        """Cancel a run in the background and wait until it has ended; return False without one."""
+        task = self._detached.get(name)
+        if task is None:
+            return False
+        task.cancel()
+        await wait([task])
+        return True
+
     async def stop_on(self, branches: Iterable[Branch]) -> None:
         """Cancel the runs on branches, and wait until they have ended or a timeout passes."""
         running = set(filter(None, map(self.on, branches)))
@@ -141,8 +166,26 @@ class ActiveRuns:
         self._stopping = True
         for conversation in list(self._tasks.values()):
             conversation.suspend()
-        if self._tasks:
-            await wait(self._tasks, timeout=seconds)
+        for task in self._detached.values():
+            task.cancel()
+        if ending := [*self._tasks, *self._detached.values()]:
+            await wait(ending, timeout=seconds)
+
+
+async def _run_detached(events: AsyncGenerator[AnyEvent], started: Future[None]) -> None:
+    try:
+        async with aclosing(events):
+            async for _ in events:
+                if not started.done():
+                    started.set_result(None)
+    except Exception as error:
+        if started.done():
+            log_unexpected(_log, "a run in the background", error)
+        else:
+            started.set_exception(error)
+    finally:
+        if not started.done():
+            started.cancel()
 
 
 def _rejection(event: RunEnded) -> HTTPError:

@@ -93,8 +93,11 @@ def of_each_kind(alice: httpx.Client) -> dict[str, str]:
     conversation = alice.post("/v1/conversations", json=said).json()["id"]
     items = alice.get(f"/v1/conversations/{conversation}/items").json()["data"]
     answer = alice.post("/v1/responses", json={"model": "talker", "input": "Hello"}).json()
+    asked = {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]}
+    completion = alice.post("/v1/chat/completions", json=asked).json()["id"]
     return {
         "session": session,
+        "completion": completion,
         "branch": branch,
         "message": message,
         "call": "call_1",
@@ -108,6 +111,11 @@ def of_each_kind(alice: httpx.Client) -> dict[str, str]:
 
 
 BODIES: dict[str, dict[str, Any]] = {
+    "/v1/messages": {
+        "model": "talker",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hello"}],
+    },
     "/messages": {"role": "user", "text": "Hello"},
     "/edit": {"message": 1, "text": "Other"},
     "/steer": {"text": "Hello"},
@@ -118,7 +126,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "/{conversation}": {"metadata": {}},
     "/items": {"items": []},
     "/chat/completions": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},
+    "/count_tokens": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},
     "/responses": {"model": "talker", "input": "Hello"},
+    "/input_tokens": {"model": "talker", "input": "Hello"},
+    "/v1/completions": {"model": "talker", "prompt": "Hello"},
+    "/embeddings": {"model": "words-64", "input": "Hello"},
     "/api/files": {"text": "x"},
     "/api/forget": {"uri": "viking://user/memories"},
 }

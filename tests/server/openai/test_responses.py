@@ -388,7 +388,6 @@ def test_a_reference_to_an_item_that_is_not_stored_is_refused(name: Any) -> None
 
 def test_what_is_not_done_here_is_refused_by_name() -> None:
     cases: list[tuple[dict[str, Any], str | None]] = [
-        ({"background": True}, "background"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "sun"}}, "tool_choice"),

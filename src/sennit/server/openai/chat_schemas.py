@@ -370,7 +370,6 @@ def checked_values(params: Mapping[str, Any]) -> dict[str, Any]:
 _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "access_programs": (),
     "audio": (),
-    "background": (False,),
     "best_of": (1,),
     "context_management": ([],),
     "echo": (False,),

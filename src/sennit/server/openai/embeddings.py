@@ -12,7 +12,7 @@ from sennit.server.http.endpoint import HTTPRequest, RequestModel, Routes, ok
 from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import bad_param
-from sennit.server.openai.requests import header_list
+from sennit.server.openai.requests import ignored_fields
 from sennit.services.models.usage import tokens_of_chars
 
 routes = Routes()
@@ -42,9 +42,8 @@ async def embed(request: HTTPRequest, body: EmbeddingsRequest) -> Response:
     data = await request.server.work.run(request.caller, _embed, embedder, texts, body)
     tokens = sum(tokens_of_chars(len(text)) for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    headers = {"x-ignored-fields": header_list(request.ignored)} if request.ignored else {}
     answer = {"object": "list", "data": data, "model": embedder.name, "usage": usage}
-    return ok(answer, headers={**PRIVATE, **headers})
+    return ok(answer, headers={**PRIVATE, **ignored_fields(request)})
 
 
 def _texts(body: EmbeddingsRequest) -> list[str]:

@@ -168,6 +168,7 @@ class ResponsesRequest(CommonRequest, kw_only=True):
 
     input: str | list[dict[str, Any]]
     conversation: str | ConversationName | None = None
+    background: bool | None = None
     include: list[str] | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
@@ -179,7 +180,6 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     tools: list[ResponsesFunctionTool | ResponsesCustomTool] | None = None
     # Refused unless they ask for nothing:
     access_programs: Any = None
-    background: Any = None
     context_management: Any = None
     image: Any = None
     max_tool_calls: Any = None

@@ -214,7 +214,7 @@ async def respond(
     prepare: Callable[[IdempotentRequest | None], Awaitable[PreparedAnswer]],
 ) -> Response:
     """Answer a request as it asks for it: as one object or as a stream."""
-    options, idempotent = _turn_options(request, body), _idempotent_request(request, body)
+    options, idempotent = turn_options(request, body), idempotent_request(request, body)
     if body.stream:
         request.open_stream()
     async with AsyncExitStack() as stack:
@@ -223,8 +223,7 @@ async def respond(
         prepared = await prepare(idempotent)
         format, location, answer = prepared.format, prepared.location, prepared.answer
         headers = {} if answer is None else {"x-sennit-repeated": "true"}
-        if ignored := [*request.ignored, *body.without_effect]:
-            headers["x-ignored-fields"] = header_list(ignored)
+        headers |= ignored_fields(request, body)
         if answer is None and not (body.stream and options.model.streams):
             work = run_turn(location, options)
             location, result = await cancel_on_disconnect(request.receive, work)
@@ -239,12 +238,18 @@ async def respond(
         return EventStream(chunks, request.limits, headers, resources=stack.pop_all())
 
 
-def header_list(names: Sequence[str]) -> str:
-    """Return names as the value of a header, in which not every character may stand."""
-    return ", ".join(quote(name, safe="._- ") for name in names)[:_MAX_HEADER_CHARS]
+def ignored_fields(request: HTTPRequest, body: AnswerRequest | None = None) -> dict[str, str]:
+    """Return the header that names what was sent and changes nothing; empty without such fields."""
+    names = [*request.ignored, *(() if body is None else body.without_effect)]
+    if not names:
+        return {}
+    # Not every character may stand in a header.
+    value = ", ".join(quote(name, safe="._- ") for name in names)[:_MAX_HEADER_CHARS]
+    return {"x-ignored-fields": value}
 
 
-def _turn_options(request: HTTPRequest, body: AnswerRequest) -> TurnOptions:
+def turn_options(request: HTTPRequest, body: AnswerRequest) -> TurnOptions:
+    """Return the options of a turn; raise HTTPError 400 or 404 for invalid ones."""
     return TurnOptions(
         model=find_model(request.server, body.model),
         tools=tuple(client_tools(body.client_functions)),
@@ -362,7 +367,7 @@ class IdempotentRequest:
         return {"request": self.digest}
 
 
-def _idempotent_request(request: HTTPRequest, body: AnswerRequest) -> IdempotentRequest | None:
+def idempotent_request(request: HTTPRequest, body: AnswerRequest) -> IdempotentRequest | None:
     """Return the request with its idempotency key; None if the client sent no key."""
     key = request.header("idempotency-key")
     if not key:

@@ -84,6 +84,7 @@ def echoed_params(body: ResponsesRequest) -> dict[str, Any]:
         "tool_choice": msgspec.to_builtins(body.tool_choice),
         "top_p": body.top_p,
         "store": body.store,
+        "background": body.background,
     }
     if body.tools:
         params["tools"] = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sennit import clock
@@ -13,8 +13,8 @@ from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
-from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
-from sennit.server.http.errors import HTTPError
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
+from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import bad_param, refuse_unsupported
 from sennit.server.openai.conversations import (
@@ -31,9 +31,12 @@ from sennit.server.openai.pagination import ItemsQuery, page
 from sennit.server.openai.requests import (
     IdempotentRequest,
     PreparedAnswer,
+    idempotent_request,
+    ignored_fields,
     locate_once,
     named_session,
     respond,
+    turn_options,
 )
 from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, echoed_params
 from sennit.server.openai.stored_responses import (
@@ -44,11 +47,18 @@ from sennit.server.openai.stored_responses import (
     locate_next,
     response_id,
 )
-from sennit.server.openai.translate import ClientMessages, client_tools, output_schema
-from sennit.server.openai.turn import find_model
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ModelAnswer,
+    client_tools,
+    output_schema,
+)
+from sennit.server.openai.turn import error_of, find_model, stream_turn
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import estimate_tokens
 from sennit.sessions.run_repository import RunRepository
+from sennit.turns.events import RunEnded
+from sennit.turns.recovery import events_of
 from sennit.turns.subscription import has_active_run
 
 routes = Routes()
@@ -60,7 +70,34 @@ async def create(request: HTTPRequest, body: ResponsesRequest) -> Response:
     _check_supported(body)
     if not isinstance(body.input, str):
         request.check_count(len(body.input), request.limits.items, "input")
-    return await respond(request, body, partial(_prepare, request, body))
+    if body.background:
+        headers = {**PRIVATE, **ignored_fields(request, body)}
+        return ok(await _create_in_background(request, body), headers=headers)
+
+    async def prepare(idempotent: IdempotentRequest | None) -> PreparedAnswer:
+        prepared = await _prepare(request, body, idempotent)
+        return PreparedAnswer(ResponseEvents(prepared.head), prepared.location, prepared.answer)
+
+    return await respond(request, body, prepare)
+
+
+async def _create_in_background(request: HTTPRequest, body: ResponsesRequest) -> dict[str, Any]:
+    """Start a response that goes on without its client, and return it in progress."""
+    for name, value in (("store", body.store is False), ("stream", body.stream)):
+        if value:
+            message = f"A response in the background is read by its id; leave out {name!r}."
+            raise bad_param(name, message)
+    request.server.runs.check(request.caller)  # before a branch is created for the run
+    options, idempotent = turn_options(request, body), idempotent_request(request, body)
+    async with idempotent.lock if idempotent is not None else nullcontext():
+        prepared = await _prepare(request, body, idempotent)
+        head = prepared.head
+        if prepared.answer is not None:
+            return head.with_answer(prepared.answer)
+        streams = await to_thread(lambda: options.model.streams)
+        events = stream_turn(prepared.location, options, pieces=streams)
+        await request.server.runs.detach(head.id, events, caller=request.caller)
+    return head.build("in_progress", [])
 
 
 def _check_supported(body: ResponsesRequest) -> None:
@@ -73,9 +110,18 @@ def _check_supported(body: ResponsesRequest) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _PreparedResponse:
+    """A response to generate at a location, or with its stored answer."""
+
+    head: ResponseHead
+    location: BranchLocation
+    answer: ModelAnswer | None = None
+
+
 async def _prepare(
     request: HTTPRequest, body: ResponsesRequest, idempotent: IdempotentRequest | None
-) -> PreparedAnswer:
+) -> _PreparedResponse:
     """Locate a new response, or find the stored one of an idempotent request."""
     previous = await _previous(request, body)
     conversation = await _conversation(request, body)
@@ -110,9 +156,9 @@ async def _prepare(
 
         location, stored = await locate_once(idempotent, locator, locate)
     if stored is not None:
-        return PreparedAnswer(ResponseEvents(stored.head), location, stored.complete_answer)
+        return _PreparedResponse(stored.head, location, stored.complete_answer)
     head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
-    return PreparedAnswer(ResponseEvents(head), location)
+    return _PreparedResponse(head, location)
 
 
 def _copy(
@@ -200,12 +246,41 @@ async def retrieve(request: HTTPRequest) -> dict[str, Any]:
     if b"stream=true" in request.http["query_string"].lower():
         raise bad_param("stream", "A stored response is not streamed; leave 'stream' out.")
     stored = await _find_stored(request)
-    answer = stored.answer
-    if answer.messages:
-        return stored.head.with_answer(answer)
-    if await to_thread(has_active_run, RunRepository(stored.branch)):
+    return await to_thread(_as_object, stored)
+
+
+def _as_object(stored: StoredResponse) -> dict[str, Any]:
+    """Return a stored response with its answer, in progress, cancelled or failed."""
+    if stored.answer.messages:
+        return stored.head.with_answer(stored.answer)
+    runs = RunRepository(stored.branch)
+    if has_active_run(runs):
         return stored.head.build("in_progress", [])
-    return stored.head.fail(HTTPError(502, "server_error", "The model did not answer."), [])
+    last = runs.last()
+    ended = next(reversed(events_of(runs, last)), None) if last is not None else None
+    if not isinstance(ended, RunEnded) or ended.result.stop_reason == "stable":
+        return stored.head.fail(HTTPError(502, "server_error", "The model did not answer."), [])
+    if ended.result.stop_reason == "cancelled":
+        return stored.head.build("cancelled", [])
+    return stored.head.fail(error_of(ended.result), [])
+
+
+@routes.post("/v1/responses/{response}/cancel", scope="run", stops=True)
+async def cancel(request: HTTPRequest) -> dict[str, Any]:
+    """Cancel a response that is generated in the background; its text so far stays.
+
+    Raises HTTPError 409 if another server process generates it.
+    """
+    stored = await _find_stored(request)
+    if not stored.head.params.get("background"):
+        raise bad_param("response", "Only responses with 'background' can be cancelled.")
+    if await request.server.runs.cancel_detached(stored.head.id):
+        stored = await _find_stored(request)
+    answer = await to_thread(_as_object, stored)
+    if answer["status"] == "in_progress":
+        message = "Another server process generates this response; only that can stop it."
+        raise HTTPError(409, "elsewhere", message)
+    return answer
 
 
 async def _find_stored(request: HTTPRequest) -> StoredResponse:

@@ -95,10 +95,13 @@ async def run_turn(location: BranchLocation, options: TurnOptions) -> tuple[Bran
         location = await _move(location)
 
 
-async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGenerator[AnyEvent]:
+async def stream_turn(
+    location: BranchLocation, options: TurnOptions, *, pieces: bool = True
+) -> AsyncGenerator[AnyEvent]:
     """Run a turn and yield its events; closing the generator cancels the run.
 
-    Raises HTTPError if the run cannot start, AccessError if it is not allowed.
+    Without `pieces` text arrives in whole messages, and the model need not stream. Raises HTTPError
+    if the run cannot start, AccessError if it is not allowed.
     """
     while True:
         location, conversation = await _prepare(location, options)
@@ -107,7 +110,9 @@ async def stream_turn(location: BranchLocation, options: TurnOptions) -> AsyncGe
             {"resume": True} if location.resumes else {"at": location.at, "last": location.last}
         )
         run_options = _run_options(location, options)
-        stream = conversation.events(location.new_messages or None, run_options, **start)
+        stream = conversation.events(
+            location.new_messages or None, run_options, pieces=pieces, **start
+        )
         async with stream as events:
             async for event in events:
                 if isinstance(event, RunEnded):
