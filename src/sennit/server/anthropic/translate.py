@@ -196,7 +196,7 @@ def _message_blocks(message: Message, thinking: bool) -> Iterator[dict[str, Any]
 
 def text_block(text: str) -> dict[str, Any]:
     """Return a block of text."""
-    return {"type": "text", "text": text, "citations": None}
+    return {"type": "text", "text": text}
 
 
 def thinking_block(text: str, signature: str) -> dict[str, Any]:
