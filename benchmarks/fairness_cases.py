@@ -178,6 +178,10 @@ def _session_cases(setup: Setup) -> list[Case]:
             _json({"params": VALUES}),
             refused=(400, *_REFUSED),
         ),
+        Case("POST /api/chat", "/api/chat", before=lambda: ("/api/chat", _chat())),
+        Case("GET /api/chat/{chat}", f"/api/chat/{setup.session}"),
+        Case("GET /api/chat/{chat}/stream", f"/api/chat/{setup.session}/stream"),
+        Case("POST /api/chat/{chat}/stop", f"/api/chat/{setup.session}/stop", b""),
         Case(f"GET {branch}/waiting", f"{url}/branches/main/waiting"),
         Case(
             f"POST {branch}/approvals/{{call}}",
@@ -186,6 +190,11 @@ def _session_cases(setup: Setup) -> list[Case]:
             refused=_REFUSED,
         ),
     ]
+
+
+def _chat() -> bytes:
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": TEXT[:-1000]}]}
+    return _json({"id": uuid4().hex, "messages": [message]})
 
 
 def _branch_of(session: str) -> str:

@@ -152,6 +152,7 @@ def secrets(ada: httpx.Client) -> dict[str, str]:
     completion = ada.post("/v1/chat/completions", json=chatted).json()["id"]
     return things | {
         "completion": completion,
+        "chat": "chat",
         "session": ada.get(chat).json()["id"],
         "branch": ada.get(branch).json()["id"],
         "message": message,

@@ -19,6 +19,7 @@ import pytest
 
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText
 from sennit.services.models.request import ModelRequest
+from sennit.services.tools.tool import Tool
 from sennit.testing import ScriptedModel, ToolCall
 from tests.http_server import Running, serving
 
@@ -43,6 +44,16 @@ EXPECTED: dict[str, Any] = {
 }
 
 
+def weather(city: str) -> str:
+    """The forecast."""
+    return f"rain in {city}"
+
+
+def pay(amount: int) -> str:
+    """Pay somebody."""
+    return f"paid {amount}"
+
+
 def answer(request: ModelRequest) -> Any:
     """The reply of the model, by the last message."""
     last = request.messages[-1]
@@ -55,6 +66,8 @@ def answer(request: ModelRequest) -> Any:
         return '{"name": "bowline", "slips": false}'
     if "picture" in text:
         return "A picture." if "data:image/png;base64," in text else "No picture."
+    if text == "pay":
+        return [ToolCall("pay", {"amount": 7}, "call_pay")]
     if text == "think":
         return Reply(items=(ReplyReasoning("Ropes differ."), ReplyText("The sheet bend.")))
     return LONG if text == "long" else f"You said: {text}"
@@ -117,3 +130,32 @@ def test_a_client_in_javascript_finds_all_that_it_uses(node: str, client: str) -
                 stored = conversations(server)
             assert LONG.startswith(stored["long"][0][1])
             assert len(stored["long"][0][1]) < len(LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_chat_of_the_ai_sdk_is_kept_by_the_server(node: str) -> None:
+    model = ScriptedModel([answer] * 40, name="sage", chunk=40, delay=0.002)
+    tools = (weather, Tool(pay, needs_approval=True))
+    with serving(models=[model], tools=tools, memory=False) as server:
+        command = [node, "chat.mjs", server.url]
+        ran = subprocess.run(
+            command, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        did = json.loads(ran.stdout.splitlines()[-1])
+        talked = [["Name a knot."], ["You said: Name a knot."], ["Why?"], ["You said: Why?"]]
+        assert did["talked"] == did["regenerated"] == talked
+        assert did["edited"] == did["reloaded"] == [["Another."], ["You said: Another."]]
+        rain = [
+            ["tool-weather", "output-available", f"rain in {city}"] for city in ("Oslo", "Rome")
+        ]
+        assert did["tools"] == [*rain, "Rain and sun."]
+        assert did["waiting"] == [["tool-pay", "approval-requested", None]]
+        paid = [["tool-pay", "output-available", "paid 7"], "Rain and sun."]
+        assert did["approved"] == [["pay"], paid]
+        assert did["left"] == [["long"]]
+        assert did["resumed"] == [["long"], [LONG]]
+        assert did["failures"] == []
+        branches = server.get("/api/sessions/knots").json()["branches"]
+        assert sorted(branch["message_count"] for branch in branches) == [4, 4, 8]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from sennit.errors import SennitError
 from sennit.server import studio
+from sennit.server.ai_sdk import chat as ui_chat
 from sennit.server.anthropic import messages as anthropic_messages
 from sennit.server.http import openapi
 from sennit.server.http.auth import AuthMiddleware
@@ -52,6 +53,7 @@ _MODULES = (
     embeddings,
     responses,
     anthropic_messages,
+    ui_chat,
 )
 
 

@@ -411,6 +411,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "answers cannot be prefilled",
     ),
     "an unknown block": ({"messages": [user([{"type": "hologram"}])]}, "'hologram'"),
+    "a block that is none": ({"messages": [user([result("t", 5)])]}, "a list of blocks"),
     "a block without a type": ({"messages": [user([{"text": "x"}])]}, "needs a 'type'"),
     "a picture that is none": (
         {

@@ -8,7 +8,7 @@ the model that wrote them: only the thinking is kept, as text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from sennit.errors import ValidationError
 from sennit.messages.codec import dumps, loads
@@ -63,8 +63,12 @@ def _parse(param: str, read: Any, blocks: str | _Blocks) -> Any:
         raise bad_param(param, str(error)) from None
 
 
-def _blocks(content: str | _Blocks) -> _Blocks:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def _blocks(content: Any) -> _Blocks:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):  # pyright: ignore
+        raise ValidationError("A content must be a text, or a list of blocks.")
+    return cast("_Blocks", content)
 
 
 def _system_text(blocks: _Blocks) -> str:
@@ -147,7 +151,7 @@ def _texts_and_images(blocks: _Blocks) -> tuple[list[str], list[Mapping[str, Any
                     "of a PDF."
                 )
             case {"type": "search_result", "content": [*content]}:
-                texts.append(_titled(block, _texts_and_images(content)[0]))
+                texts.append(_titled(block, _texts_and_images(_blocks(content))[0]))
             case _:
                 raise _unsupported(block)
     return [text for text in texts if text], images

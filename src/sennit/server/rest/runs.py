@@ -189,7 +189,7 @@ class RunPlan:
         return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
 
 
-def _plan(request: HTTPRequest, body: RunRequest) -> RunPlan:
+def plan_run(request: HTTPRequest, body: RunRequest) -> RunPlan:
     """Validate a run request; raise HTTPError 422 for unknown names."""
     server = request.server
     server.runs.check(request.caller)  # before a fork is created for the run
@@ -218,12 +218,13 @@ async def start(request: HTTPRequest, body: RunRequest) -> Started:
     Raises HTTPError 409 if one is active.
     """
     branch = await request.branch()
-    return await _start(request, branch, _plan(request, body), _first_message(branch, body))
+    return await start_run(request, branch, plan_run(request, body), _first_message(branch, body))
 
 
-async def _start(
+async def start_run(
     request: HTTPRequest, branch: Branch, plan: RunPlan, say: Message | None
 ) -> Started:
+    """Start a run, as a plan says; raise HTTPError 409 if one is active."""
     conversation = await plan.conversation(branch)
     event = await request.server.runs.start(
         conversation, plan.options, plan.streaming, caller=request.caller, say=say
@@ -312,9 +313,9 @@ async def _forked(
         fork, run = await make(), None
     else:
         request.caller.require("run")
-        plan, say = _plan(request, body), _first_message(branch, body)
+        plan, say = plan_run(request, body), _first_message(branch, body)
         fork = await make()
-        run = await _start(request, fork, plan, say)
+        run = await start_run(request, fork, plan, say)
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
@@ -427,4 +428,4 @@ async def plan_resume(request: HTTPRequest, branch: Branch, body: RunRequest) ->
     if body.memory is UNSET and (memory := notes.get("memory")):
         other = memory["other_sessions"]
         body = msgspec.structs.replace(body, memory=memory["recalled"], other_sessions=other)
-    return _plan(request, body)
+    return plan_run(request, body)
