@@ -63,11 +63,10 @@ async def chat(request: HTTPRequest, body: ChatRequest) -> EventStream:
     """
     request.check_count(len(body.messages), request.limits.items, "messages")
     request.open_stream()
-    session = await to_thread(_session, request, body)
-    target = await to_thread(_locate, session, body)
+    plan = plan_run(request, RunRequest(model=body.model))
+    target = await to_thread(_locate, request, body)
     if target.decisions:
         return await _decide(request, target)
-    plan = plan_run(request, RunRequest(model=body.model))
     branch = target.branch
     if target.fork_at is not None:
         branch = await branch.session.afork_history(
@@ -140,27 +139,28 @@ class _Target:
     """The id of the answer that they belong to."""
 
 
-def _session(request: HTTPRequest, body: ChatRequest) -> Session:
-    return request.caller.hold(request.caller.client.session(body.id))
+def _locate(request: HTTPRequest, body: ChatRequest) -> _Target:
+    """Return where a request continues; raise HTTPError 409 for messages that nobody has.
 
-
-def _locate(session: Session, body: ChatRequest) -> _Target:
-    """Return where a request continues; raise HTTPError 409 for messages that nobody has."""
-    messages = body.messages
+    A new chat gets a session.
+    """
+    caller, messages = request.caller, body.messages
     if not messages:
         raise HTTPError(422, "invalid", "'messages' must not be empty.", param="messages")
     ids, last = [message.id for message in messages], messages[-1]
-    message = _new_message(session, last, len(messages) - 1)
+    message = _new_message(last, caller.client.user, len(messages) - 1)
+    try:
+        session = caller.hold(caller.client.session(body.id, create=False))
+    except NotFoundError:
+        if message is None or len(ids) > 1:
+            raise _unknown_message(body, 0) from None
+        session = caller.hold(caller.client.session(body.id))
     match = _best(session, ids, message)
     branch, groups, count = match.branch, match.groups, match.known
     if message is None and count == len(ids):
         return _decided(branch, groups[count - 1], decisions_of(last))
     if message is None or count < len(ids) - 1:
-        reason = (
-            f"This chat has no message {ids[count][:100]!r}; read its history from "
-            f"/api/chat/{body.id[:100]} and send the message again."
-        )
-        raise HTTPError(409, "history", reason, param=f"messages[{count}]")
+        raise _unknown_message(body, count)
     if match.has_message:  # another answer to it
         return _Target(branch, fork_at=None if count == len(groups) else groups[count - 1].end)
     before = len(ids) - 1  # a page that changes a message keeps its id
@@ -169,12 +169,20 @@ def _locate(session: Session, body: ChatRequest) -> _Target:
     return _Target(branch, message, groups[before - 1].end if before else 0)
 
 
-def _new_message(session: Session, last: UIMessage, at: int) -> Message | None:
+def _unknown_message(body: ChatRequest, at: int) -> HTTPError:
+    message = (
+        f"This chat has no message {body.messages[at].id[:100]!r}; read its history from "
+        f"/api/chat/{body.id[:100]} and send the message again."
+    )
+    return HTTPError(409, "history", message, param=f"messages[{at}]")
+
+
+def _new_message(last: UIMessage, sender: str, at: int) -> Message | None:
     """Return the last message if it is the user's; raise HTTPError 422 if it is invalid."""
     if last.role != "user":
         return None
     try:
-        return user_message(last, session.user)
+        return user_message(last, sender)
     except ValidationError as error:
         raise HTTPError(422, "invalid", str(error), param=f"messages[{at}]") from None
 
