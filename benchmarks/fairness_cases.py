@@ -179,6 +179,10 @@ def _session_cases(setup: Setup) -> list[Case]:
             refused=(400, *_REFUSED),
         ),
         Case("POST /api/chat", "/api/chat", before=lambda: ("/api/chat", _chat())),
+        Case("POST /api/ag-ui", before=lambda: ("/api/ag-ui", _thread())),
+        Case("GET /api/ag-ui/{thread}", f"/api/ag-ui/{setup.session}"),
+        Case("GET /api/ag-ui/{thread}/stream", f"/api/ag-ui/{setup.session}/stream"),
+        Case("POST /api/ag-ui/{thread}/stop", f"/api/ag-ui/{setup.session}/stop", b""),
         Case("GET /api/chat/{chat}", f"/api/chat/{setup.session}"),
         Case("GET /api/chat/{chat}/stream", f"/api/chat/{setup.session}/stream"),
         Case("POST /api/chat/{chat}/stop", f"/api/chat/{setup.session}/stop", b""),
@@ -195,6 +199,11 @@ def _session_cases(setup: Setup) -> list[Case]:
 def _chat() -> bytes:
     message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": TEXT[:-1000]}]}
     return _json({"id": uuid4().hex, "messages": [message]})
+
+
+def _thread() -> bytes:
+    message = {"id": "m", "role": "user", "content": TEXT[:-1000]}
+    return _json({"threadId": uuid4().hex, "messages": [message]})
 
 
 def _branch_of(session: str) -> str:

@@ -155,7 +155,7 @@ def send(server: Running, one: Endpoint, things: dict[str, str], count: int) -> 
             "/v1/conversations/{conversation}",
         ):
             things = {**things, "session": "none", "conversation": "none", "response": "none"}
-            things |= {"completion": "none", "chat": "none"}
+            things |= {"completion": "none", "chat": "none", "thread": "none"}
         answer = server.http.request(**request)
         assert answer.status_code < 500, told(answer) + str(request)[:2000]
         if answer.status_code >= 400:

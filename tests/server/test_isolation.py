@@ -153,6 +153,7 @@ def secrets(ada: httpx.Client) -> dict[str, str]:
     return things | {
         "completion": completion,
         "chat": "chat",
+        "thread": "chat",
         "session": ada.get(chat).json()["id"],
         "branch": ada.get(branch).json()["id"],
         "message": message,

@@ -70,6 +70,8 @@ def answer(request: ModelRequest) -> Any:
         return [ToolCall("pay", {"amount": 7}, "call_pay")]
     if text == "think":
         return Reply(items=(ReplyReasoning("Ropes differ."), ReplyText("The sheet bend.")))
+    if text.endswith("context"):
+        return "About ropes." if "The page: is about ropes" in text else "About nothing."
     return LONG if text == "long" else f"You said: {text}"
 
 
@@ -159,3 +161,46 @@ def test_a_chat_of_the_ai_sdk_is_kept_by_the_server(node: str) -> None:
         assert did["failures"] == []
         branches = server.get("/api/sessions/knots").json()["branches"]
         assert sorted(branch["message_count"] for branch in branches) == [4, 4, 8]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_agent_of_ag_ui_is_kept_by_the_server(node: str) -> None:
+    model = ScriptedModel([answer] * 40, name="sage", chunk=40)
+    tools = (weather, Tool(pay, needs_approval=True))
+    with serving(models=[model], tools=tools, memory=False) as server:
+        command = [node, "agent.mjs", server.url]
+        ran = subprocess.run(
+            command, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        did = json.loads(ran.stdout.splitlines()[-1])
+        start = [["user", "Name a knot."], ["assistant", "You said: Name a knot."]]
+        thought = [["user", "think"], ["reasoning", "Ropes differ."]]
+        assert (
+            did["talked"]
+            == did["reloaded"]
+            == [
+                *start,
+                *thought,
+                ["assistant", "The sheet bend."],
+            ]
+        )
+        assert did["tools"] == [
+            ["user", "weather"],
+            ["assistant", ["weather", "weather"]],
+            ["tool", "rain in Oslo"],
+            ["tool", "rain in Rome"],
+            ["assistant", "Rain and sun."],
+        ]
+        assert did["edited"] == [*start, ["user", "Another."], ["assistant", "You said: Another."]]
+        assert did["interrupts"] == [["tool_approval", 'Run pay with {"amount":7}?', "call_pay"]]
+        assert did["approved"] == [
+            ["user", "pay"],
+            ["assistant", ["pay"]],
+            ["tool", "paid 7"],
+            ["assistant", "Rain and sun."],
+        ]
+        assert did["context"][-1] == ["assistant", "About ropes."]
+        branches = server.get("/api/sessions/knots").json()["branches"]
+        assert sorted(branch["message_count"] for branch in branches) == [4, 10]

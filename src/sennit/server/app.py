@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 from sennit.errors import SennitError
 from sennit.server import studio
-from sennit.server.ai_sdk import chat as ui_chat
 from sennit.server.anthropic import messages as anthropic_messages
+from sennit.server.frontends import ag_ui, ai_sdk
 from sennit.server.http import openapi
 from sennit.server.http.auth import AuthMiddleware
 from sennit.server.http.endpoint import Endpoint
@@ -53,7 +53,8 @@ _MODULES = (
     embeddings,
     responses,
     anthropic_messages,
-    ui_chat,
+    ai_sdk,
+    ag_ui,
 )
 
 

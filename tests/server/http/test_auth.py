@@ -99,6 +99,7 @@ def of_each_kind(alice: httpx.Client) -> dict[str, str]:
         "session": session,
         "completion": completion,
         "chat": session,
+        "thread": session,
         "branch": branch,
         "message": message,
         "call": "call_1",
@@ -128,6 +129,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/items": {"items": []},
     "/chat/completions": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},
     "/api/chat": {"id": "talk", "messages": [{"id": "m1", "role": "user", "parts": []}]},
+    "/api/ag-ui": {"threadId": "t", "messages": [{"id": "m1", "role": "user", "content": "Hi"}]},
     "/count_tokens": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},
     "/responses": {"model": "talker", "input": "Hello"},
     "/input_tokens": {"model": "talker", "input": "Hello"},
@@ -170,7 +172,8 @@ def test_what_belongs_to_another_owner_is_not_there(tenants: Tenants, one: Endpo
     foreign = ask(tenants.bob, one, tenants.things)
     unknown = ask(tenants.bob, one, {**dict.fromkeys(tenants.things, UNKNOWN), "call": "call_1"})
     # A page asks whether there is a stream to follow; there is none.
-    expected = 204 if one.path == "/api/chat/{chat}/stream" else 404
+    follows = one.path in ("/api/chat/{chat}/stream", "/api/ag-ui/{thread}/stream")
+    expected = 204 if follows else 404
     assert foreign.status_code == unknown.status_code == expected
     told = foreign.text
     for thing in tenants.things.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -28,6 +28,7 @@ from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
+from sennit.turns.context import ContextProvider
 from sennit.turns.conversation import ConversationSession, last_answer
 from sennit.turns.events import RunStarted
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
@@ -172,7 +173,7 @@ class RunPlan:
 
     model: Model
     tools: list[Tool]
-    contexts: list[MemoryContext]
+    contexts: Sequence[ContextProvider]
     memory: MemoryOptions
     params: dict[str, Any]
     options: SessionOptions | None

@@ -12,7 +12,9 @@ from uuid import UUID
 
 from sennit.messages.content import ActionResponseContent, AssistantResponseContent
 from sennit.messages.message import Message
-from sennit.server.ai_sdk.ui_messages import call_id_of, outcome
+from sennit.server.frontends.ai_sdk_messages import outcome
+from sennit.server.frontends.chats import call_id_of
+from sennit.server.http.event_stream import sse_event
 from sennit.turns.events import (
     AnyEvent,
     ApprovalDecided,
@@ -33,7 +35,9 @@ _FINISH_REASONS = {"length": "length", "refusal": "content-filter"}
 
 
 class UIMessageStream:
-    """Converts the events of one run; the first content names the message."""
+    """Encodes the events of one run; the first content names the message."""
+
+    end = b"data: [DONE]\n\n"
 
     def __init__(self, name: str | None = None) -> None:
         """`name` is the id of the message that the run continues, after an approval."""
@@ -43,8 +47,11 @@ class UIMessageStream:
         self._streamed: set[UUID] = set()  # messages whose text was streamed
         self._denied: set[str] = set()
 
-    def convert(self, event: AnyEvent) -> Iterator[Chunk]:
-        """Yield the chunks of an event."""
+    def encode(self, event: AnyEvent) -> bytes:
+        """Return the chunks of an event, encoded as server-sent events."""
+        return b"".join(map(sse_event, self._chunks(event)))
+
+    def _chunks(self, event: AnyEvent) -> Iterator[Chunk]:
         match event:
             case TurnStarted():
                 yield from self._end_step()
@@ -132,7 +139,7 @@ class UIMessageStream:
         if call_id in self._denied:
             return
         yield from self._begin(message.id)
-        ended = outcome(content)
+        ended = outcome(message)
         yield {"type": f"tool-{ended.pop('state')}", "toolCallId": call_id, **ended}
 
     def _end(self, result: Return) -> Iterator[Chunk]:
