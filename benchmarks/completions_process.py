@@ -48,7 +48,7 @@ async def _words() -> AsyncIterator[Delta]:
 def _bare() -> None:
     from sennit.messages.codec import dumps
 
-    body = dumps(completion("instant", ModelAnswer((answer_message(ANSWER),))))
+    body = dumps(completion("chatcmpl-1", "instant", 0, ModelAnswer((answer_message(ANSWER),))))
 
     async def route(request: Request) -> Response:
         await request.body()
