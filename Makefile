@@ -123,6 +123,10 @@ bench: setup ## Run the benchmarks
 bench-retrieval: setup ## Measure memory retrieval on six long conversations
 	$(BIN)/python -m benchmarks.retrieval
 
+.PHONY: bench-cache
+bench-cache: setup ## Measure what a provider's prompt cache can read of generated conversations (20 minutes)
+	$(BIN)/python -m benchmarks.prompt_cache
+
 .PHONY: bench-export
 bench-export: setup ## Export a million messages as training data (several minutes)
 	$(BIN)/python -m benchmarks.million

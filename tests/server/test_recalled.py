@@ -25,12 +25,19 @@ def test_recalled_names_what_each_instruction_was_given_also_on_a_fork(tmp_path:
         said(server, branch, "Hi")
         said(server, branch, ASKED)
         told = recalled(server, branch)
-        [asked] = [
-            one["id"]
-            for one in server.get(f"{branch}/messages").json()["messages"]
-            if one["text"] == ASKED
+        messages = server.get(f"{branch}/messages").json()["messages"]
+        greeted, _, asked, answer = (one["id"] for one in messages)
+        assert "profile" in told[greeted]
+        assert "memory" in told[asked]
+        assert "profile" not in told[asked]  # it stands with the first message
+        kinds = [kind for kind, _ in prompt(server, branch, answer)]
+        assert [kind for kind in kinds if kind != "tools"] == [
+            "profile",
+            "message",
+            "message",
+            *["memory"] * told[asked].count("memory"),
+            "message",
         ]
-        assert {"profile", "memory"} <= set(told[asked])
         fork = server.post(f"{branch}/fork", {"name": "other"}).json()["id"]
         assert recalled(server, f"{later}/branches/{fork}") == told
         early = server.post(f"{branch}/fork", {"at": 1, "name": "early"}).json()["id"]

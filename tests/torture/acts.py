@@ -308,7 +308,7 @@ ACTS = {
         # First archived, then remembered.
         Act("commit", lambda client, _: client.session("other").commit(), steps=2),
         # Quotations go first, then what other sessions note of memories, before and after them.
-        Act("undo a commit", _undo, steps=5),
+        Act("undo a commit", _undo, steps=6),
         Act("write a file", lambda c, _: c.fs.write("viking://user/notes/knot.md", "knot")),
         Act("write a file again", lambda c, _: c.fs.write("viking://resources/knot.md", "knot 3")),
         Act(
@@ -318,7 +318,7 @@ ACTS = {
         ),
         Act("remove a file", lambda client, _: client.fs.rm("viking://resources/knot.md"), steps=4),
         # What came from the session goes first, then the session.
-        Act("forget a session", lambda client, _: client.forget(session="other"), steps=6),
+        Act("forget a session", lambda client, _: client.forget(session="other"), steps=7),
         Act("label", lambda _, s: s.label(s.default_branch[2], 0.5, by="ann")),
         # Each session is first made, then filled.
         Act("import", _import, steps=4),

@@ -32,7 +32,7 @@ from tests.torture.ground import Databases, Files, opened
 
 CHANGING = {
     "create_session", "write", "write_many", "delete_session", "erase_removed", "acquire", "renew",
-    "release", "change_files", "rename", "unname",
+    "release", "change_files", "rename", "unname", "erase_uses",
 }  # fmt: skip
 State = dict[str, Any]
 Point = tuple[str, int]

@@ -27,6 +27,8 @@ def remove_references(
 ) -> None:
     """Remove references to files that are gone, and quotations of those that changed.
 
+    Text that was recalled from either leaves the prompts too.
+
     With `all_gone` all files count as gone. Once a file is gone, nothing leads to the references to
     it, so they are removed first: then an interrupted call can be repeated.
     """
@@ -44,9 +46,11 @@ def _remove_for_agent(scope: MemoryScope, uris: Sequence[str], *, all_gone: bool
         return not all_gone and exists(scope, uri)
 
     _rewrite_commits(scope, uris, partial(_strip_body, scope, is_kept, uris))
-    if removed := [uri for uri in uris if not is_kept(uri)]:
-        names = dict.fromkeys((*removed, *map(scope.reference, removed)))
-        scope.store.unname(scope.user, list(names))
+    removed = [uri for uri in uris if not is_kept(uri)]
+    changed = [uri for uri in uris if uri not in removed]
+    for touched, erase in ((removed, scope.store.unname), (changed, scope.store.erase_uses)):
+        if names := list(dict.fromkeys((*touched, *map(scope.reference, touched)))):
+            erase(scope.user, names)
 
 
 def rename_references(scope: MemoryScope, moved: Mapping[str, str]) -> None:

@@ -132,6 +132,11 @@ def archive_name(number: int) -> str:
     return f"archive_{number:03}"
 
 
+def abstract_uri(session: UUID, number: int) -> str:
+    """Return the URI of the abstract of an archive."""
+    return f"viking://session/{session}/history/{archive_name(number)}/.abstract.md"
+
+
 def _name_error(name: str) -> str | None:
     if not name:
         return "it is empty"

@@ -2,7 +2,8 @@
 
 Context providers let upper layers, such as memory, take part in a turn without the loop knowing
 them. Their items are added to the prompt but to no branch, so that nobody takes them for messages
-of the user; an event records them.
+of the user; an event records them. In later prompts they stay with the message that they were sent
+with, if their provider keeps them.
 
 Tokens are counted incrementally: the last count of the provider, plus an estimate of the messages
 since then.
@@ -11,10 +12,11 @@ since then.
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import getattr_static, isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from uuid import UUID
 
 from sennit.errors import InvalidTypeError, short_repr
 from sennit.messages.content import (
@@ -24,7 +26,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
-from sennit.messages.prompt.tool_chat import unread_messages
+from sennit.messages.prompt.tool_chat import instruction_places, unread_messages
 from sennit.messages.provider_state import without_state
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
@@ -74,10 +76,16 @@ class ContextNeed:
     """The newest user message, which is about to be answered."""
     budget: int
     """The number of tokens for all items; items beyond it are left out."""
+    shown: Collection[str] = frozenset()
+    """The texts of items that earlier messages of the prompt have."""
 
 
 class ContextProvider(Protocol):
-    """Provides items for a prompt; the method may be async. If it raises, the run has a warning."""
+    """Provides items for a prompt; the method may be async. If it raises, the run has a warning.
+
+    A provider may also have a method `sent(branch)` that returns the items it gave in earlier runs,
+    by the id of the instruction, in order; then later prompts have them in the same place.
+    """
 
     def provide(self, need: ContextNeed) -> Any:
         """Return ContextItems or texts, the most important first."""
@@ -141,23 +149,73 @@ def _without_tool_choice(request: ModelRequest) -> ModelRequest:
     return replace(request, params=params)
 
 
+class RunContexts:
+    """The context items of a run, by the instruction that they are sent with."""
+
+    def __init__(self, sent: Sequence[Mapping[UUID, Sequence[ContextItem]]]) -> None:
+        """`sent` are the items of earlier runs, for each provider."""
+        self.sent = sent
+        self.gathered: dict[UUID, list[ContextItem]] = {}
+
+    def of(self, instruction: UUID) -> list[ContextItem]:
+        """Return the items of an instruction."""
+        if (gathered := self.gathered.get(instruction)) is not None:
+            return gathered
+        return [item for items in self.sent for item in items.get(instruction, ())]
+
+
 async def _with_contexts(run: Run, request: ModelRequest) -> ModelRequest:
+    """Return the request with each instruction behind the items that were sent with it.
+
+    What was sent once stays where it stood, so that a provider's cache of the prompt is of use.
+    """
     newest = run.request.newest_instruction()
     if newest is None:
         return request
-    if run.context is None or run.context[0] != newest.id:
-        run.context = (newest.id, await _gather(run, newest))
-    items = run.context[1]
-    return replace(request, messages=with_items(request.messages, items)) if items else request
+    if run.contexts is None:
+        run.contexts = RunContexts(
+            [await _sent(run, provider) for provider in run.request.contexts]
+        )
+    branch = run.request.branch
+    places = instruction_places(branch.session.messages, prompt_ids(branch))
+    if newest.id not in run.contexts.gathered:
+        shown = {item.text for uid in places if uid != newest.id for item in run.contexts.of(uid)}
+        run.contexts.gathered[newest.id] = await _gather(run, newest, run.contexts, shown)
+    messages = list(request.messages)
+    for uid, at in places.items():
+        items = run.contexts.of(uid)
+        if items and at < len(messages) and messages[at]["role"] == "user":
+            messages[at] = _with_items(messages[at], items)
+    return replace(request, messages=messages)
 
 
-async def _gather(run: Run, newest: Message) -> list[ContextItem]:
-    """Return the items of all providers that fit, and record them as an event."""
-    need = ContextNeed(run.request.branch, newest, context_budget(run))
+async def _sent(run: Run, provider: Any) -> Mapping[UUID, Sequence[ContextItem]]:
+    """Return the items that a provider gave in earlier runs, if it keeps them."""
+    read = getattr(provider, "sent", None)
+    if read is None:
+        return {}
+    try:
+        return await to_thread(read, run.request.branch)
+    except Exception as error:
+        run.warn("context", _failure(provider, error))
+        return {}
+
+
+async def _gather(
+    run: Run, newest: Message, contexts: RunContexts, shown: Collection[str]
+) -> list[ContextItem]:
+    """Return the items of all providers that fit, and record new ones as an event.
+
+    A run that goes on sends again what it had sent with the instruction.
+    """
+    need = ContextNeed(run.request.branch, newest, context_budget(run), shown)
     items: list[ContextItem] = []
     injections: list[Injection] = []
     remaining = need.budget
-    for provider in run.request.contexts:
+    for provider, sent in zip(run.request.contexts, contexts.sent, strict=True):
+        if newest.id in sent:
+            items += sent[newest.id]
+            continue
         for item in await _provide(run, provider, replace(need, budget=remaining)):
             if item.tokens <= remaining:
                 remaining -= item.tokens
@@ -174,26 +232,21 @@ async def _provide(run: Run, provider: Any, need: ContextNeed) -> list[ContextIt
         items = await items if isawaitable(items) else items
         return [item if isinstance(item, ContextItem) else ContextItem(str(item)) for item in items]
     except Exception as error:
-        text = f"{type(provider).__name__} raised {type(error).__name__}: {error}"
-        run.warn("context", text)
+        run.warn("context", _failure(provider, error))
         return []
 
 
-def with_items(
-    messages: Sequence[Mapping[str, Any]], items: Sequence[ContextItem]
-) -> list[Mapping[str, Any]]:
-    """Return the chat messages with the items in front of the newest user message."""
+def _failure(provider: Any, error: Exception) -> str:
+    return f"{type(provider).__name__} raised {type(error).__name__}: {error}"
+
+
+def _with_items(message: Mapping[str, Any], items: Sequence[ContextItem]) -> Mapping[str, Any]:
+    """Return a user's chat message with the items in front of its text."""
     block = "Context:\n" + "\n".join(f"  - {_indented(item.text)}" for item in items)
-    result = list(messages)
-    index = next((i for i in reversed(range(len(result))) if result[i]["role"] == "user"), None)
-    if index is None:
-        return [*result, {"role": "user", "content": block}]
-    content = result[index]["content"]
+    content = message["content"]
     if isinstance(content, str):
-        result[index] = {**result[index], "content": f"{block}\n\n{content}"}
-    else:
-        result[index] = {**result[index], "content": [{"type": "text", "text": block}, *content]}
-    return result
+        return {**message, "content": f"{block}\n\n{content}"}
+    return {**message, "content": [{"type": "text", "text": block}, *content]}
 
 
 def _indented(text: str) -> str:

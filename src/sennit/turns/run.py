@@ -36,7 +36,7 @@ from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import CallStart, RunRecord
 from sennit.turns.branch_lease import BranchLease, new_holder
 from sennit.turns.coalesce import Coalescer
-from sennit.turns.context import ContextItem, is_window_full
+from sennit.turns.context import RunContexts, is_window_full
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
@@ -107,7 +107,7 @@ class Run:
         self.progress = Progress(greets=greets)
         self.window: int | None = None
         """The context window of the model in tokens; None if unknown or not needed."""
-        self.context: tuple[UUID, list[ContextItem]] | None = None
+        self.contexts: RunContexts | None = None
         """The id of the newest instruction, and the context items added to its prompt."""
         self.sends_state = True
         """Whether replies go back to their provider as it sent them."""

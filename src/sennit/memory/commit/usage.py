@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -36,6 +37,7 @@ from sennit.stores.records.files import CountUses
 
 RECALLED = "recalled"
 """Marks a use as recalled from memory for a message."""
+_SENT, _TEXT = "sent", "text"  # the position in the prompt, and the text
 _SKILL_FIELDS = {"uri", "input", "output", "success"}
 
 
@@ -56,23 +58,58 @@ def usage_records(
 
 
 def recall_records(
-    scope: MemoryScope, branch: Branch, items: Iterable[tuple[str, EvidenceSource | None]]
+    scope: MemoryScope,
+    branch: Branch,
+    items: Iterable[tuple[str, EvidenceSource | None, str | None]],
 ) -> tuple[UseRecord, ...]:
     """Return usage records of recalled items, by URI, and by id for messages.
 
-    The id is derived from the branch, its head and the item, and a store ignores an id it has: so a
-    repeated recall at the same head is recorded once.
+    With a text, the item was sent with the last message of the branch, and is sent again with it
+    in later prompts. A message is quoted anew then, because it may be removed. The id is derived
+    from the branch, its head and the item, and a store ignores an id it has: so a repeated recall
+    at the same head is recorded once.
     """
     head, now = _head_id(branch), clock.now_us()
     uses: list[UseRecord] = []
-    for uri, source in items:
+    for number, (uri, source, text) in enumerate(items):
         body: dict[str, Any] = {"uri": scope.reference(uri), RECALLED: True}
         if source is not None:
             body |= source.to_dict()
+        if text is not None:
+            body |= {_SENT: number} if source is not None else {_SENT: number, _TEXT: text}
         encoded = dumps(body)
         uid = uuid5(branch.id, f"{head} {encoded.decode()}")
         uses.append(UseRecord(uid, branch.id, now, head, encoded))
     return tuple(uses)
+
+
+@dataclass(frozen=True, slots=True)
+class SentItem:
+    """An item that was sent with a message."""
+
+    uri: str
+    text: str | None
+    """Its text; None for a message, which is quoted anew."""
+    source: EvidenceSource | None
+    """The message that it quotes."""
+
+
+def sent_items(uses: Iterable[UseRecord]) -> dict[UUID, list[SentItem]]:
+    """Return the recalled items that were sent, by the message that they were sent with."""
+    found: dict[UUID, list[tuple[int, SentItem]]] = {}
+    for use in uses:
+        if use.head is None or b'"sent":' not in use.body:
+            continue
+        body: dict[str, Any] = loads(use.body)
+        source = None
+        if (session := body.get("session")) and (message := body.get("message")):
+            source = EvidenceSource(UUID(session), UUID(message))
+        item = SentItem(plain_uri(body["uri"]), body.get(_TEXT), source)
+        found.setdefault(use.head, []).append((body[_SENT], item))
+    return {
+        head: [item for _, item in sorted(items, key=lambda pair: pair[0])]
+        for head, items in found.items()
+    }
 
 
 def _head_id(branch: Branch) -> UUID | None:

@@ -29,7 +29,7 @@ from sennit.memory.files.entry import nothing_at
 from sennit.memory.history.evidence import supported_text
 from sennit.memory.naming import has_fact, remove_references, rewrite_commit
 from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, is_merged, is_superseded
-from sennit.memory.uri import Uri
+from sennit.memory.uri import Uri, abstract_uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import validate_text
 from sennit.sessions.retry_on_conflict import retry_on_conflict
@@ -496,6 +496,13 @@ def remove_messages(
             _rewrite_commit(scope, session, commit.id, removed)
     derived += _forget_messages(scope, session, messages) if forget else []  # again
     remove_references(scope, derived)
+    changed = [
+        abstract_uri(session, commit.number)
+        for commit in _commits(scope, session)
+        if commit.id in covering
+    ]
+    if changed:
+        scope.store.erase_uses(scope.user, changed)  # summaries that were recalled
     scope.store.scrub()
     return erased
 

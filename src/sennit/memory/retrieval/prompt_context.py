@@ -5,6 +5,9 @@ the budget; the rest is for the current messages, newest first. What was include
 used, once for each head of a branch, so that a commit counts it and never extracts it as the user's
 words.
 
+What was sent with a message stays with it in later prompts, until it is forgotten, and is not sent
+a second time; what has changed since is sent with the next message.
+
 `MemoryContext` gives turns memories and the summaries of the last archives of the branch. It gives
 no current messages, which a turn already has, and none of other branches of the session. Messages
 of other sessions are given only on request: what was never committed stays in its session.
@@ -15,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from heapq import nlargest
 from itertools import accumulate, takewhile
@@ -22,14 +26,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
 from sennit.memory.commit.profile import TITLE, current_lines
-from sennit.memory.commit.usage import recall_records
-from sennit.memory.extraction.values import Category
+from sennit.memory.commit.usage import SentItem, recall_records, sent_items
+from sennit.memory.extraction.values import Category, abstract_of
+from sennit.memory.history.evidence import quote_messages
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.memory import Memory
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find, where
 from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.memory.scope import PROFILE
-from sennit.memory.uri import Uri, archive_name
+from sennit.memory.uri import Uri, abstract_uri
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.json_values import validate_text as plain_text
@@ -223,7 +228,15 @@ def _to_line(match: Match) -> str:
         return f'{SHARED_PREFIX}: "{quoted}"'
     if match.category != MESSAGE:
         return match.abstract
-    return f"[{match.created_at:%Y-%m-%d}] {match.abstract}"
+    return _dated(match.created_at, match.abstract)
+
+
+def _message_line(said_at: datetime, speaker: str, text: str) -> str:
+    return _dated(said_at, abstract_of(f"{speaker}: {text}" if speaker else text))
+
+
+def _dated(moment: datetime, text: str) -> str:
+    return f"[{moment:%Y-%m-%d}] {text}"
 
 
 def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
@@ -239,8 +252,7 @@ def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
 
 def _summary(session: SessionCore, commit: CommitRecord) -> ContextPiece:
     text = str(loads(commit.body).get("abstract", "")).strip()
-    uri = f"viking://session/{session.id}/history/{archive_name(commit.number)}/.abstract.md"
-    return _new_piece("summary", text, uri)
+    return _new_piece("summary", text, abstract_uri(session.id, commit.number))
 
 
 def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
@@ -261,9 +273,15 @@ def _record_uses(
     session: SessionCore,
     branch: BranchRef | None,
     pieces: Iterable[ContextPiece],
+    *,
+    sent: bool = False,
 ) -> None:
-    """Record the pieces as used, once for each head of the branch."""
-    used = [(piece.uri, piece.source) for piece in pieces if piece.uri is not None]
+    """Record the pieces as used, once for each head of the branch, and perhaps as sent with it."""
+    used = [
+        (piece.uri, piece.source, piece.text if sent else None)
+        for piece in pieces
+        if piece.uri is not None
+    ]
     if not used:
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
@@ -290,8 +308,47 @@ class MemoryContext:
         remaining = need.budget - sum(piece.tokens for piece in pieces)
         filters = _filters(self._memory, session, need.branch, other_sessions=self._other_sessions)
         pieces += _fit(_relevant_pieces(self._memory, filters, query), remaining)
-        _record_uses(self._memory, session, need.branch, pieces)
-        return [ContextItem(piece.text, _piece_uri(piece)) for piece in pieces]
+        new = [piece for piece in pieces if piece.text not in need.shown]
+        _record_uses(self._memory, session, need.branch, new, sent=True)
+        return [ContextItem(piece.text, _piece_uri(piece)) for piece in new]
+
+    def sent(self, branch: Branch) -> dict[UUID, list[ContextItem]]:
+        """Return what was sent with the messages of a branch, without what was forgotten since.
+
+        Reads the store.
+        """
+        scope, session = self._memory.scope, branch.session
+        by_head = sent_items(scope.store.uses_of(scope.user, session.id, None))
+        items = {uid: sent for uid, sent in by_head.items() if uid in branch}
+        quoted = quote_messages(
+            scope, (item.source for sent in items.values() for item in sent if item.source)
+        )
+
+        def text_of(item: SentItem) -> str | None:
+            if item.source is None:
+                return item.text
+            message = quoted.get(item.source)
+            if message is None or not _stands(session, item.source):
+                return None
+            return _message_line(message.said_at, message.speaker, message.text)
+
+        return {
+            uid: [
+                ContextItem(text, item.uri) for item in sent if (text := text_of(item)) is not None
+            ]
+            for uid, sent in items.items()
+        }
+
+
+def _stands(session: SessionCore, source: EvidenceSource) -> bool:
+    """Return whether a message of this session stands on a branch or in an archive.
+
+    A message of another session is not sent again, since it may have been removed there.
+    """
+    uid = source.message
+    if source.session != session.id:
+        return False
+    return uid.int in session.archives.covering or any(uid in branch for branch in session.branches)
 
 
 def _piece_uri(piece: ContextPiece) -> str | None:

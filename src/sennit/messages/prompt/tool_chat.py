@@ -69,6 +69,22 @@ def model_messages(
     return reader.chat(newest)
 
 
+def instruction_places(
+    messages: Pile[Message], progression: Progression | Sequence[UUID]
+) -> dict[UUID, int]:
+    """Return the index of each instruction in the result of `model_messages`."""
+
+    def places(reader: _ToolChatReader) -> dict[UUID, int]:
+        reader.chat(None)
+        return reader.places()
+
+    if isinstance(progression, Progression):
+        return read(_ToolChatReader, messages, progression, places)
+    reader = _ToolChatReader()
+    reader.feed(list(select_messages(messages, progression)))
+    return places(reader)
+
+
 def unread_messages(messages: Pile[Message], progression: Progression | Sequence[UUID]) -> int:
     """Return how many messages `model_messages` has not read yet."""
     if isinstance(progression, Progression):
@@ -87,7 +103,7 @@ def _copy(message: dict[str, Any]) -> dict[str, Any]:
 class _ToolChatReader:
     """A reader with the settled turns as chat messages, and the messages after them."""
 
-    __slots__ = ("_out", "_rest", "_systems", "_used")
+    __slots__ = ("_instructions", "_newest", "_out", "_rest", "_systems", "_used")
 
     def __init__(self) -> None:
         self._out: list[dict[str, Any]] = []
@@ -96,6 +112,9 @@ class _ToolChatReader:
             tuple[int, SystemContent]
         ] = []  # by index, as they may contain the time
         self._used: set[str] = set()  # the ids of settled calls
+        # Instructions by index: settled ones, and those after them in the last result.
+        self._instructions: list[tuple[int, UUID]] = []
+        self._newest: list[tuple[int, UUID]] = []
 
     def feed(self, messages: Sequence[Message]) -> None:
         """Consume the next messages."""
@@ -110,11 +129,29 @@ class _ToolChatReader:
         if newest is not None:
             current = AssistantTurn(len(self._rest), [newest])
             turns.append(current)
-        pending = [message for turn in turns for message in _render_turn(turn, turn is current)]
+        pending: list[dict[str, Any]] = []
+        self._newest = []
+        for turn in turns:
+            rendered = _render_turn(turn, turn is current)
+            if rendered and (uid := self._instruction_id(turn)) is not None:
+                self._newest.append((len(self._out) + len(pending), uid))
+            pending += rendered
         out = [*self._out, *pending]
         for at, system in reversed(self._systems):
             out[at : at + 1] = _render_other(system, False)
         return out
+
+    def places(self) -> dict[UUID, int]:
+        """Return the index of each instruction in the last result."""
+        blank = [at for at, system in self._systems if not _render_other(system, False)]
+        places = [*self._instructions, *self._newest]
+        return {uid: at - sum(other < at for other in blank) for at, uid in places}
+
+    def _instruction_id(self, turn: AssistantTurn) -> UUID | None:
+        """Return the id of the message that is a turn; None for the assistant's, or a new one."""
+        if not isinstance(turn.items[0], InstructionContent) or turn.first >= len(self._rest):
+            return None
+        return self._rest[turn.first].id
 
     def _settle(self, turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
         """Cache the turns that can no longer change; return their number."""
@@ -126,7 +163,10 @@ class _ToolChatReader:
                 self._systems.append((len(self._out), turn.items[0]))
                 self._out.append({})  # rendered on each call
             else:
-                self._out += _render_turn(turn, False)
+                rendered = _render_turn(turn, False)
+                if rendered and (uid := self._instruction_id(turn)) is not None:
+                    self._instructions.append((len(self._out), uid))
+                self._out += rendered
             self._used.update(call.id for call in turn.calls)
         first = turns[count].first
         matched = {

@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit.api.client import Client
 from sennit.errors import NotFoundError, ValidationError
 from sennit.memory.extraction.values import abstract_of
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
 from sennit.messages.content import MessageRole, SystemContent
@@ -90,17 +91,26 @@ async def recalled(request: HTTPRequest) -> RecalledList:
 
 
 def _recalled_on(branch: Branch) -> RecalledList:
-    recalled: dict[UUID, RecalledShape] = {}
+    return RecalledList(
+        recalled=[
+            RecalledShape(message_id=uid, items=[*map(item_shape, items)])
+            for uid, items in _added_to(branch).items()
+        ]
+    )
+
+
+def _added_to(branch: Branch) -> dict[UUID, list[Injection]]:
+    """Return the context added to the prompts on a branch, by instruction."""
+    added: dict[UUID, list[Injection]] = {}
     for runs in _journals(branch):
         latest: dict[UUID, EventRecord] = {}
         for event in runs.all_events(max(0, runs.last_seq() - _MAX_EVENTS_READ)):
             if event.message is not None and is_stored_as(event, ContextAdded):
                 latest[event.message] = event
-        for uid in latest.keys() - recalled.keys():
+        for uid in latest.keys() - added.keys():
             if uid in branch:
-                items = [item_shape(Injection(*item)) for item in loads(latest[uid].body)[1]]
-                recalled[uid] = RecalledShape(message_id=uid, items=items)
-    return RecalledList(recalled=list(recalled.values()))
+                added[uid] = [Injection(*item) for item in loads(latest[uid].body)[1]]
+    return added
 
 
 @routes.get(BRANCH_PATH + "/messages/{message}/seen", scope="read")
@@ -126,11 +136,17 @@ def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> 
             f"Message {uid} is from the {answer.role.value}; only answers of a model have a prompt."
         )
         raise HTTPError(422, "invalid", message, param="message")
-    notes, injections = _run_of(branch, uid)
-    parts = [_message_part(message) for message in prompt]
-    parts[-1:-1] = [
-        _injected_part(client, *injection, answer.created_at) for injection in injections
-    ]
+    notes, own = _run_of(branch, uid)
+    added = _added_to(branch)
+    keeps = notes.get("memory", {}).get("recalled", True)
+    parts: list[SeenPart] = []
+    for message in prompt:
+        parts += [
+            _injected_part(client, item.uri, item.tokens, answer.created_at)
+            for item in added.get(message.id, ())
+            if message.id == own or (keeps and item.source == MemoryContext.__name__)
+        ]
+        parts.append(_message_part(message))
     if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
         parts.insert(0, _tools_part(offered))
     usage: dict[str, Any] = end.metadata.get("usage", {})
@@ -171,23 +187,17 @@ def _continues_turn(message: Message) -> bool:
     return _is_from_model(message) and "usage" not in message.metadata
 
 
-def _run_of(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str | None, int]]]:
-    """Return the options of the run that produced a message, and the context added by then."""
+def _run_of(branch: Branch, uid: UUID) -> tuple[dict[str, Any], UUID | None]:
+    """Return the options of the run that produced a message, and where it added context by then."""
     for runs in _journals(branch):
-        context: dict[UUID, EventRecord] = {}
+        context: dict[UUID, UUID | None] = {}
         for event in runs.all_events():
             if is_stored_as(event, ContextAdded):
-                context[event.run] = event
+                context[event.run] = event.message
             elif event.message == uid:
                 record = next((run for run in runs.runs() if run.id == event.run), None)
-                event_record = context.get(event.run)
-                return {} if record is None else loads(record.body), _injections(event_record)
-    return {}, []
-
-
-def _injections(event: EventRecord | None) -> list[tuple[str | None, int]]:
-    items: list[tuple[str, str | None, int]] = [] if event is None else loads(event.body)[1]
-    return [(uri, tokens) for _, uri, tokens in items]
+                return {} if record is None else loads(record.body), context.get(event.run)
+    return {}, None
 
 
 def _journals(branch: Branch) -> Iterator[RunRepository]:

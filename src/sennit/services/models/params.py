@@ -40,6 +40,8 @@ class ModelDefaults(TypedDict, total=False):
     """Either "required" to require a tool call, or a list of tools to call."""
     reasoning: Reasoning | None
     """The reasoning effort."""
+    prompt_cache: bool | None
+    """Whether to mark the prompt for the provider's cache, if it has to be marked."""
     extra_body: Mapping[str, object] | None
     """Further fields of the request body, specific to the provider."""
     extra_headers: Mapping[str, str] | None
@@ -172,6 +174,11 @@ _SPECS: Mapping[str, tuple[Callable[[str, Any], Any], str]] = {
         "'required' to require a tool call, or a list of tools to call",
     ),
     "reasoning": (_reasoning, "the reasoning effort: 'off', 'low', 'medium' or 'high'"),
+    "prompt_cache": (
+        _boolean,
+        "whether to mark the prompt for the provider's cache, where that is needed (Anthropic); by "
+        "default it is marked if it is a conversation or has tools",
+    ),
     "extra_body": (_fields, "further fields of the request body, specific to the provider"),
     "extra_headers": (_headers, "further HTTP headers"),
 }

@@ -432,10 +432,16 @@ class MemoryStore(Closing):
 
     def unname(self, owner: Owner, texts: Sequence[str]) -> None:
         with self._locked():
+            self.erase_uses(owner, texts)
+            for string in map(dumps, texts):
+                for state in self._sessions_of(owner).values():
+                    state.log.forget_naming(string)
+
+    def erase_uses(self, owner: Owner, texts: Sequence[str]) -> None:
+        with self._locked():
             for string in map(dumps, texts):
                 for state in self._sessions_of(owner).values():
                     state.commits = state.commits.unnaming(string)
-                    state.log.forget_naming(string)
 
     def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
         with self._locked():

@@ -228,6 +228,10 @@ class FileStore(Protocol):
         """Erase uses and events in an owner's sessions that contain one of these JSON strings."""
         ...
 
+    def erase_uses(self, owner: Owner, texts: Sequence[str]) -> None:
+        """Erase uses in an owner's sessions that contain one of these JSON strings."""
+        ...
+
     def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
         """Replace JSON strings, old to new, in the uses and events of an owner's sessions."""
         ...

@@ -184,10 +184,8 @@ COMMITS_NAMING: Final = Sql(f"""
     SELECT s.id, c.id FROM sennit.commits c
     JOIN sennit.sessions s ON s.owner = c.owner AND s.no = c.session
     WHERE c.owner = %s AND {_NAMES}""")
-UNNAME: Final = (
-    Sql(f"DELETE FROM sennit.uses AS c WHERE owner = %s AND {_NAMES}"),
-    Sql(f"DELETE FROM sennit.events AS c WHERE owner = %s AND {_NAMES}"),
-)
+ERASE_USES: Final = Sql(f"DELETE FROM sennit.uses AS c WHERE owner = %s AND {_NAMES}")
+ERASE_EVENTS: Final = Sql(f"DELETE FROM sennit.events AS c WHERE owner = %s AND {_NAMES}")
 
 
 def _rename(table: LiteralString) -> Sql:

@@ -203,10 +203,19 @@ class SqlStore(TextSearchStore, ABC):
 
     def unname(self, owner: Owner, texts: Sequence[str]) -> None:
         """Erase uses and events in an owner's sessions that contain one of these JSON strings."""
+        self._erase_naming(owner, texts, (sql.ERASE_USES, sql.ERASE_EVENTS))
+
+    def erase_uses(self, owner: Owner, texts: Sequence[str]) -> None:
+        """Erase uses in an owner's sessions that contain one of these JSON strings."""
+        self._erase_naming(owner, texts, (sql.ERASE_USES,))
+
+    def _erase_naming(
+        self, owner: Owner, texts: Sequence[str], statements: Sequence[Statement]
+    ) -> None:
         strings = list(map(dumps, texts))
 
         def erase(connection: SqlConnection) -> None:
-            for statement in sql.UNNAME:
+            for statement in statements:
                 connection.run(statement, self._number(connection, owner), strings)
 
         self._change(erase)

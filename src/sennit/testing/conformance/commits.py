@@ -91,6 +91,10 @@ def uses_that_name_something_can_be_renamed_and_erased(s: Scenario) -> None:
     _stored(s, [], [replace(use, body=use.body.replace(b"x.md", "é.md".encode())), other])
     s.store.unname(OWNER, ["viking://user/é.md", _X])
     _stored(s, [], [other])
+    s.store.erase_uses(STRANGER, ["viking://user/xx.md"])
+    _stored(s, [], [other])
+    s.store.erase_uses(OWNER, ["viking://user/xx.md"])
+    _stored(s, [], [])
 
 
 def commits_that_name_something_are_found(s: Scenario) -> None:

@@ -167,7 +167,7 @@ class ProviderClient:
                 "this model does not support structured output; describe the format in the prompt."
             )
         _ = request.forced  # raises for an unknown tool; pydantic-ai would only warn
-        settings = self._settings(params)
+        settings = self._settings(params) | self._cache_settings(request, params)
         if unsupported := sorted(
             self._ignored_settings(settings, params.get("reasoning")) & settings.keys()
         ):
@@ -192,7 +192,7 @@ class ProviderClient:
         """Return the params under pydantic-ai's names, with the SDK's own retries disabled."""
         settings: dict[str, Any] = {"max_retries": 0}
         for name, value in params.items():
-            if name != "reasoning":
+            if name not in ("reasoning", "prompt_cache"):
                 settings[_SETTING_NAMES.get(name, name)] = value
         if (effort := params.get("reasoning")) is not None:
             settings.update(self._reasoning(effort))
@@ -200,6 +200,17 @@ class ProviderClient:
             # Such a provider always allows parallel calls.
             del settings["parallel_tool_calls"]
         return settings
+
+    def _cache_settings(self, request: ModelRequest, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that mark the end of the instructions and of the prompt.
+
+        Writing to Anthropic's cache costs more than sending, so a single question is not marked.
+        """
+        said = sum(message["role"] != "system" for message in request.messages)
+        marks = params.get("prompt_cache", said > 1 or bool(request.tools))
+        if self._provider != "anthropic" or not marks:
+            return {}
+        return {"anthropic_cache_instructions": True, "anthropic_cache_messages": True}
 
     def _reasoning(self, effort: str) -> dict[str, Any]:
         profile = self._model.profile
