@@ -179,6 +179,27 @@ class InMemorySession:
         segments = (self._segments[uid] for uid in self._visible())
         return sorted(segments, key=lambda segment: segment.depth)
 
+    def beyond(self, known: Mapping[UUID, int]) -> list[SegmentRecord]:
+        """Return what segments of branches have beyond the known lengths.
+
+        Bases are followed down to a known one: what others hold of it cannot have changed, though
+        it may have entries that no branch shows any more.
+        """
+        reached: set[UUID] = set()
+        pending = [branch.segment for branch in self._branches.values()]
+        while pending:
+            segment = self._segments[pending.pop()]
+            if segment.id not in reached:
+                reached.add(segment.id)
+                if segment.base is not None and not known.keys() >= {segment.id, segment.base}:
+                    pending.append(segment.base)
+        return [
+            segment.record(known.get(segment.id, 0))
+            for segment in self.needed()
+            if segment.id in reached
+            and (segment.id not in known or len(segment.entries) > known[segment.id])
+        ]
+
     def size(self) -> int:
         """Count the bytes of its key, names, metadata, messages, runs and events."""
         events = (event for branch_events in self.log.events.values() for event in branch_events)

@@ -167,12 +167,7 @@ class MemoryStore(Closing):
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         with self._locked():
             state = self._find(owner, session)
-            segments = [
-                segment.record(known.get(segment.id, 0))
-                for segment in state.needed()
-                if segment.id not in known or len(segment.entries) > known[segment.id]
-            ]
-            branches = state.listed()
+            segments, branches = state.beyond(known), state.listed()
             return Snapshot(
                 copied(state.session), state.messages_of(segments, branches), segments, branches
             )

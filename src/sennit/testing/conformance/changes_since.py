@@ -81,6 +81,13 @@ def a_removed_branch_is_missing_from_the_branches(s: Scenario) -> None:
     same([record.name for record in new.branches.values()], ["main"], "The branches")
 
 
+def what_no_branch_shows_of_a_known_base_is_not_given(s: Scenario) -> None:
+    known = _known(s.branch("main", "abc").fork("main", "fork", 2))
+    s.append("main", "x").remove("main")
+    empty("Messages that no branch shows", s.changes(known).messages)
+    empty("Segments that are known", s.changes(known).segments)
+
+
 def system_messages_are_always_given(s: Scenario) -> None:
     known = _known(s.branch("main", "a").add("r"))
     s.change("main", system=s["r"])
