@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sennit.errors import ModelError
+from sennit.messages.typescript import ToolSchema
 from sennit.services.models.providers.model import ProviderModel
 from sennit.services.models.reply import (
     CallDelta,
@@ -31,6 +32,7 @@ from tests.services.wire_server import (
     anthropic_message,
     anthropic_start,
     chunks,
+    completion,
     event,
 )
 
@@ -282,3 +284,56 @@ def test_a_very_long_answer_of_anthropic_takes_memory_in_proportion(
         tracemalloc.stop()
     assert len(reply.text) == size
     assert peak < 8 * size
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+TALK = (
+    SYSTEM,
+    {"role": "user", "content": "A knot?"},
+    {"role": "assistant", "content": "The bowline."},
+    {"role": "user", "content": "Why?"},
+)
+
+
+def marks(body: dict[str, Any]) -> list[str]:
+    """Where a request is marked for the cache."""
+    blocks = {"system": body.get("system"), "tools": body.get("tools")}
+    blocks |= {f"message {at}": one["content"] for at, one in enumerate(body["messages"])}
+    return [
+        name
+        for name, parts in blocks.items()
+        for part in (parts if isinstance(parts, list) else ())
+        if "cache_control" in part
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "params", "marked"),
+    [
+        (TALK, {}, ["system", "message 2"]),
+        (TALK, {"prompt_cache": False}, []),
+        (TALK[:2], {}, []),
+        (TALK[:2], {"prompt_cache": True}, ["system", "message 0"]),
+    ],
+)
+def test_a_conversation_is_marked_for_the_cache(
+    server: WireServer, anthropic: ProviderModel, messages: Any, params: Any, marked: list[str]
+) -> None:
+    server.says(answer(anthropic_message({"type": "text", "text": "Hi"})))
+    asked(anthropic, request(messages, params=params))
+    assert marks(server.body) == marked
+
+
+def test_a_request_with_tools_is_marked_for_the_cache(
+    server: WireServer, anthropic: ProviderModel
+) -> None:
+    tool = ToolSchema("f", "Does it.", {"type": "object", "properties": {}})
+    server.says(answer(anthropic_message({"type": "text", "text": "Hi"})))
+    asked(anthropic, request(TALK[:2], tools=(tool,)))
+    assert marks(server.body) == ["system", "message 0"]
+
+
+def test_other_providers_get_no_mark(server: WireServer, openai: ProviderModel) -> None:
+    server.says(answer(completion("Hi")))
+    asked(openai, request(TALK, params={"prompt_cache": True}))
+    assert "cache" not in str(server.body)

@@ -52,6 +52,7 @@ def test_every_known_parameter_is_taken_or_refused_by_name() -> None:
         "parallel_tool_calls": True,
         "tool_choice": None,
         "reasoning": "off",
+        "prompt_cache": True,
         "extra_body": {"top_k": 3},
     }
     assert body(HELLO, params=fine)["top_k"] == 3

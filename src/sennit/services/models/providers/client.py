@@ -206,7 +206,7 @@ class ProviderClient:
 
         Writing to Anthropic's cache costs more than sending, so a single question is not marked.
         """
-        said = sum(message["role"] != "system" for message in request.messages)
+        said = sum(message.get("role") != "system" for message in request.messages)
         marks = params.get("prompt_cache", said > 1 or bool(request.tools))
         if self._provider != "anthropic" or not marks:
             return {}
