@@ -16,6 +16,7 @@ import pytest
 from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 import sennit
 from sennit.server.http.tokens import Scope, add_token, new_token
@@ -208,7 +209,6 @@ def test_a_page_from_elsewhere_cannot_use_it(server: Running) -> None:
         ("write_file", {"uri": "viking://session/knots/x", "text": "x"}, "session"),
         ("write_file", {"uri": "viking://user/memories/x.md", "text": "a\0b"}, "NUL"),
         ("add_message", {"session": "k", "role": "system", "text": "x"}, "role: Input should be"),
-        ("erase_all", {}, "There is no tool 'erase_all'; available: search, list_sessions"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_told_in_words_that_help(
@@ -321,3 +321,154 @@ def test_sessions_are_listed_page_by_page(server: Running) -> None:
                 return names
 
     assert asked(server.url, look) == ["page 2", "page 1", "page 0"]
+
+
+async def look_at_resources(client: McpClient) -> None:
+    """What an assistant that attaches resources does with it."""
+    listed = (await client.list_resources()).resources
+    by_uri = {str(one.uri): one for one in listed}
+    assert by_uri["viking://session/knots"].title == "knots"
+    rope = "viking://user/memories/preferences/rope.md"
+    assert by_uri[rope].description == "Likes hemp rope."
+    session: Any = (await client.read_resource("viking://session/knots")).contents[0]
+    said = "user: Which knot does not slip?\n\nassistant: The bowline does not slip."
+    assert (session.text, session.mime_type) == (said, "text/plain")
+    file: Any = (await client.read_resource(rope)).contents[0]
+    assert (file.text, file.mime_type) == ("Likes hemp rope.", "text/markdown")
+    templates = (await client.list_resource_templates()).resource_templates
+    assert [one.name for one in templates] == ["session", "file"]
+    prompts = {one.name: one for one in (await client.list_prompts()).prompts}
+    assert [(one.name, one.required) for one in prompts["continue"].arguments or ()] == [
+        ("session", True),
+        ("branch", False),
+    ]
+    recalled: Any = await client.get_prompt("recall", {"topic": "bowline"})
+    assert "The bowline does not slip." in recalled.messages[0].content.text
+    again: Any = await client.get_prompt("continue", {"session": "knots"})
+    assert [(one.role, one.content.text) for one in again.messages] == [
+        ("user", "Which knot does not slip?"),
+        ("assistant", "The bowline does not slip."),
+    ]
+
+
+def test_sessions_and_memories_are_resources_over_stdio(store: Path) -> None:
+    async def talk() -> None:
+        async with over_stdio(store, "--read-only") as client:
+            await look_at_resources(client)
+
+    asyncio.run(talk())
+
+
+def test_sessions_and_memories_are_resources_over_http(server: Running) -> None:
+    async def talk() -> None:
+        async with over_http(server.url) as client:
+            await look_at_resources(client)
+
+    asyncio.run(talk())
+
+
+ERRORS: dict[str, tuple[Callable[[McpClient], Awaitable[Any]], int, str]] = {
+    "a tool that is not there": (
+        lambda client: client.call_tool("erase_all", {}),
+        -32602,
+        "There is no tool 'erase_all'; available: search, list_sessions",
+    ),
+    "a session that is not there": (
+        lambda client: client.read_resource("viking://session/none"),
+        -32002,
+        "none",
+    ),
+    "a file that is not there": (
+        lambda client: client.read_resource("viking://user/memories/none.md"),
+        -32002,
+        "none.md",
+    ),
+    "a way out of the folders": (
+        lambda client: client.read_resource("viking://user/../../etc/passwd"),
+        -32602,
+        "..",
+    ),
+    "another scheme": (
+        lambda client: client.read_resource("file:///etc/passwd"),
+        -32602,
+        "viking://",
+    ),
+    "a prompt that is not there": (
+        lambda client: client.get_prompt("dig", {}),
+        -32602,
+        "There is no prompt 'dig'; available: recall, continue.",
+    ),
+    "a prompt without its argument": (
+        lambda client: client.get_prompt("recall", {}),
+        -32602,
+        "needs the argument 'topic'",
+    ),
+    "a prompt with another argument": (
+        lambda client: client.get_prompt("recall", {"topic": "x", "dig": "y"}),
+        -32602,
+        "has no argument 'dig'",
+    ),
+    "a page that is none": (
+        lambda client: client.list_resources(cursor="x"),
+        -32602,
+        "previous page",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_is_not_there_is_an_error_of_the_protocol(one_server: Running, case: str) -> None:
+    ask, code, reason = ERRORS[case]
+
+    async def talk() -> MCPError:
+        async with over_http(one_server.url) as client:
+            with pytest.raises(MCPError) as caught:
+                await ask(client)
+            return caught.value
+
+    error = asyncio.run(talk())
+    assert error.code == code
+    assert reason in str(error)
+
+
+def test_resources_of_another_user_are_not_there(store: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    plain, token = new_token(user="bob", scopes=["read"])
+    add_token(tokens, token)
+    blind, token = new_token(user="bob", scopes=["write"])
+    add_token(tokens, token)
+
+    async def talk(url: str) -> None:
+        async with over_http(url, plain) as client:
+            assert (await client.list_resources()).resources == []
+            with pytest.raises(MCPError):
+                await client.read_resource("viking://session/knots")
+            with pytest.raises(MCPError):
+                await client.get_prompt("continue", {"session": "knots"})
+        async with over_http(url, blind) as client:
+            assert (await client.list_prompts()).prompts == []
+            with pytest.raises(MCPError, match="scope 'read'"):
+                await client.get_prompt("recall", {"topic": "x"})
+
+    with serving(store, tokens=tokens) as server:
+        asyncio.run(talk(server.url))
+
+
+def test_sessions_are_listed_as_resources_page_by_page(tmp_path: Path) -> None:
+    path = tmp_path / "many.db"
+    with sennit.open(path) as client:
+        for number in range(205):
+            client.session(f"s{number:03}").add_message("user", f"Question {number}")
+
+    async def talk() -> list[str]:
+        async with over_stdio(path) as client:
+            uris: list[str] = []
+            page = await client.list_resources()
+            uris += [str(one.uri) for one in page.resources]
+            while page.next_cursor is not None:
+                page = await client.list_resources(cursor=page.next_cursor)
+                uris += [str(one.uri) for one in page.resources]
+            return uris
+
+    uris = asyncio.run(talk())
+    assert len(uris) == len(set(uris)) == 205

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as Misfit
 
-from sennit.errors import MissingExtraError, SennitError, short_repr
+from sennit.errors import MissingExtraError, NotFoundError, SennitError, short_repr
 from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import MAX_INLINE_BYTES, check_value_count
 from sennit.server.http.errors import INTERNAL_ERROR, HTTPError, log_unexpected
 from sennit.server.http.limits import read_body, replay_body
+from sennit.server.mcp.resources import (
+    PROMPTS,
+    list_resources,
+    prompt_messages,
+    read_resource,
+)
 from sennit.server.mcp.tools import TOOLS, McpScope, McpTool, allowed_tools
 
 if TYPE_CHECKING:
@@ -32,8 +38,17 @@ if TYPE_CHECKING:
     from mcp_types import (
         CallToolRequestParams,
         CallToolResult,
+        GetPromptRequestParams,
+        GetPromptResult,
+        ListPromptsResult,
+        ListResourcesResult,
+        ListResourceTemplatesResult,
         ListToolsResult,
         PaginatedRequestParams,
+        Prompt,
+        ReadResourceRequestParams,
+        ReadResourceResult,
+        ResourceTemplate,
         Tool,
     )
 
@@ -45,6 +60,7 @@ if TYPE_CHECKING:
     WhoAsks = Callable[[Context], McpScope]
 
 _log = logging.getLogger(__name__)
+_RESOURCE_NOT_FOUND, _INVALID_PARAMS, _INTERNAL_ERROR = -32002, -32602, -32603  # of the protocol
 _MAX_VALUES = 10_000  # in a body, which the library decodes on the event loop
 _INSTRUCTIONS = (
     "Sennit keeps this user's conversations with language models, in sessions that branch, and "
@@ -57,7 +73,8 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
     """Return an MCP server; `who_asks` maps a request to its scope."""
     try:
         from mcp.server.lowlevel import Server
-        from mcp_types import ListToolsResult
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import ListPromptsResult, ListResourceTemplatesResult, ListToolsResult
     except ImportError as error:
         raise MissingExtraError.of("The MCP server", "mcp") from error
 
@@ -65,7 +82,31 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
         return ListToolsResult(tools=[_tool_of(tool) for tool in allowed_tools(who_asks(context))])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        if params.name not in TOOLS:
+            names = ", ".join(tool.name for tool in allowed_tools(who_asks(context)))
+            message = f"There is no tool {short_repr(params.name)}; available: {names}."
+            raise MCPError(_INVALID_PARAMS, message)
         return await _call_tool(who_asks(context), params.name, params.arguments or {})
+
+    async def resources(
+        context: Context, page: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return await _list_resources(who_asks(context), None if page is None else page.cursor)
+
+    async def templates(
+        _context: Context, _page: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=_templates())
+
+    async def read(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        return await _read_resource(who_asks(context), str(params.uri))
+
+    async def prompts(context: Context, _page: PaginatedRequestParams | None) -> ListPromptsResult:
+        allowed = who_asks(context).allows("read")
+        return ListPromptsResult(prompts=_prompts() if allowed else [])
+
+    async def prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        return await _get_prompt(who_asks(context), params.name, params.arguments or {})
 
     return Server(
         "sennit",
@@ -74,7 +115,117 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=resources,
+        on_list_resource_templates=templates,
+        on_read_resource=read,
+        on_list_prompts=prompts,
+        on_get_prompt=prompt,
     )
+
+
+async def _list_resources(access: McpScope, after: str | None) -> ListResourcesResult:
+    from mcp_types import ListResourcesResult, Resource
+
+    with _protocol_errors():
+        entries, following = await list_resources(access, after)
+    return ListResourcesResult(
+        resources=[
+            Resource(
+                uri=entry.uri,
+                name=entry.uri,
+                title=entry.title,
+                description=entry.description,
+                mime_type=entry.media_type,
+            )
+            for entry in entries
+        ],
+        next_cursor=following,
+    )
+
+
+def _templates() -> list[ResourceTemplate]:
+    from mcp_types import ResourceTemplate
+
+    return [
+        ResourceTemplate(
+            uri_template="viking://session/{session}",
+            name="session",
+            description="The last messages of a session, by its key or id.",
+            mime_type="text/plain",
+        ),
+        ResourceTemplate(
+            uri_template="viking://{+path}",
+            name="file",
+            description="A memory, skill or resource, such as viking://user/memories/profile.md.",
+            mime_type="text/markdown",
+        ),
+    ]
+
+
+async def _read_resource(access: McpScope, uri: str) -> ReadResourceResult:
+    from mcp_types import ReadResourceResult, TextResourceContents
+
+    with _protocol_errors():
+        _require_read(access)
+        text, media_type = await read_resource(access, uri)
+    return ReadResourceResult(
+        contents=[TextResourceContents(uri=uri, mime_type=media_type, text=text)]
+    )
+
+
+def _prompts() -> list[Prompt]:
+    from mcp_types import Prompt, PromptArgument
+
+    return [
+        Prompt(
+            name=entry.name,
+            description=entry.description,
+            arguments=[
+                PromptArgument(name=name, description=text, required=required)
+                for required, arguments in ((True, entry.required), (False, entry.optional))
+                for name, text in arguments
+            ],
+        )
+        for entry in PROMPTS.values()
+    ]
+
+
+async def _get_prompt(access: McpScope, name: str, arguments: dict[str, str]) -> GetPromptResult:
+    from mcp_types import GetPromptResult, PromptMessage, TextContent
+
+    with _protocol_errors():
+        _require_read(access)
+        messages = await prompt_messages(access, name, arguments)
+    return GetPromptResult(
+        description=PROMPTS[name].description,
+        messages=[
+            PromptMessage(
+                role="assistant" if role == "assistant" else "user", content=TextContent(text=text)
+            )
+            for role, text in messages
+        ],
+    )
+
+
+def _require_read(access: McpScope) -> None:
+    if not access.allows("read"):
+        raise HTTPError(403, "scope", "This needs a token with the scope 'read'.")
+
+
+@contextmanager
+def _protocol_errors() -> Generator[None]:
+    """Turn errors into those of the protocol; the message of an unexpected one is not shown."""
+    from mcp.shared.exceptions import MCPError
+
+    try:
+        yield
+    except NotFoundError as error:
+        raise MCPError(_RESOURCE_NOT_FOUND, str(error)) from None
+    except (SennitError, HTTPError) as error:
+        raise MCPError(_INVALID_PARAMS, str(error)) from None
+    except Exception as error:
+        log_unexpected(_log, "an MCP request", error)
+        raise MCPError(_INTERNAL_ERROR, INTERNAL_ERROR) from None
 
 
 def _tool_of(tool: McpTool) -> Tool:

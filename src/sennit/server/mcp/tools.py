@@ -222,7 +222,7 @@ async def read_session(access: McpScope, args: ReadSession) -> dict[str, Any]:
 
 
 def _page(session: Session, args: ReadSession) -> dict[str, Any]:
-    branch = _branch(session, args.branch)
+    branch = branch_of(session, args.branch)
     with session.lock:
         stop = len(branch) if args.before is None else min(args.before, len(branch))
         start = max(0, stop - args.limit)
@@ -253,7 +253,7 @@ def _message_dict(index: int, message: Message) -> dict[str, Any]:
         "id": str(shape.id),
         "role": shape.role,
         "kind": shape.kind,
-        "text": _cut(shape.text, _MAX_MESSAGE_CHARS),
+        "text": cut(shape.text, _MAX_MESSAGE_CHARS),
     }
 
 
@@ -317,7 +317,7 @@ async def add_message(access: McpScope, args: AddMessage) -> dict[str, Any]:
 async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
     """Fork a session at a message, to try another way; the original stays."""
     session = await access.client.asession(args.session, create=False)
-    source = _branch(session, args.branch)
+    source = branch_of(session, args.branch)
     fork = await session.afork(
         source, at=args.at, name=args.name, resources=True, capabilities=True, system=True
     )
@@ -330,7 +330,7 @@ async def continue_session(access: McpScope, args: ContinueSession) -> dict[str,
     if access.model is None:
         raise ValidationError("This server has no model; add an answer with add_message.")
     session = await access.client.asession(args.session, create=False)
-    branch = _branch(session, args.branch)
+    branch = branch_of(session, args.branch)
     conversation = session.conversation(
         branch, model=access.model, contexts=[MemoryContext(session.memory)]
     )
@@ -340,13 +340,13 @@ async def continue_session(access: McpScope, args: ContinueSession) -> dict[str,
         raise ConflictError("The server is shutting down; the run is suspended and can be resumed.")
     return {
         "branch": branch.name,
-        "answer": _cut(result.answer, MAX_ANSWER_CHARS),
+        "answer": cut(result.answer, MAX_ANSWER_CHARS),
         "stop_reason": str(result.stop_reason),
         "total": len(branch),
     }
 
 
-def _branch(session: Session, name: str | None) -> Branch:
+def branch_of(session: Session, name: str | None) -> Branch:
     """Return a branch by name, else main or the first; raise NotFoundError if there is none."""
     if name is not None:
         return session.get_branch(name)
@@ -358,7 +358,8 @@ def _branch(session: Session, name: str | None) -> Branch:
     return branch
 
 
-def _cut(text: str, max_chars: int) -> str:
+def cut(text: str, max_chars: int) -> str:
+    """Return a text with at most so many characters, and how many more there are."""
     more = len(text) - max_chars
     return text if more <= 0 else f"{text[:max_chars]}… ({more} letters more)"
 
