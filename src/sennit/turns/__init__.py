@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from sennit.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from sennit.turns.cache_report import CachedAnswer, CacheReport
     from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
     from sennit.turns.options import Budget
     from sennit.turns.policies import Policy, Refusal
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Budget",
+    "CacheReport",
+    "CachedAnswer",
     "ContextItem",
     "ContextNeed",
     "ContextProvider",
@@ -28,6 +31,7 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
     __getattr__ = lazy_exports(
         __name__,
         {
+            "cache_report": "CacheReport CachedAnswer",
             "context": "ContextItem ContextNeed ContextProvider",
             "options": "Budget",
             "policies": "Policy Refusal",
