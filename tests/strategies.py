@@ -70,7 +70,9 @@ class ReceiptContent(MessageContent):
 
     @property
     def rendered(self) -> str:
-        return "\n".join([f"Receipt: {self.title}", *map(repr, self.lines)])
+        # A stored one may have anything under `lines`.
+        lines: Any = self.lines if isinstance(self.lines, list) else [self.lines]  # pyright: ignore
+        return "\n".join([f"Receipt: {self.title}", *map(repr, lines)])
 
 
 @dataclass(slots=True)
