@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sennit
-from sennit import Client, Session
+from sennit import Client, Message, MessageContent, MessageRole, Session
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.services.tools.tool import Tool
 from sennit.stores.base import Store
@@ -162,6 +163,47 @@ def test_a_message_that_is_removed_leaves_the_prompts(client: Client) -> None:
         session.remove_message(message.id)
     chat.say("Again: the recipe?")
     assert "cobalt" not in texts(prompts(model)[1])
+
+
+def test_what_is_no_longer_shared_leaves_the_prompts_of_others(store: Store) -> None:
+    admin, bob = (
+        Client(store, tenant="acme", user=name, agent="helper", shared_space=True)
+        for name in ("ada", "bob")
+    )
+    guide = "viking://resources/shared/deploy/guide.md"
+    admin.fs.write(guide, "Deploy only on Tuesdays with the blue key.")
+    model, session = model_of(), bob.session("now")
+    chat = conversation(bob, session, model)
+    chat.say("How do I deploy with the key?")
+    assert "blue key" in texts(prompts(model)[0])
+    admin.fs.rm(guide)
+    chat.say("Again?")
+    assert "blue key" not in texts(prompts(model)[1])
+
+
+@dataclass(frozen=True)
+class NoteContent(MessageContent):
+    """A content of the user that a program defines."""
+
+    kind: ClassVar[str] = "tests.stable_note"
+    role: ClassVar[MessageRole] = MessageRole.USER
+
+    note: str
+
+    @property
+    def rendered(self) -> str:
+        return self.note
+
+
+def test_a_content_of_ones_own_is_sent_with_what_is_recalled(client: Client) -> None:
+    model, session = model_of(), known(client)
+    chat = conversation(client, session, model)
+    session.add_message(Message(NoteContent("Who am I?")), branches=session.default_branch)
+    chat.run()
+    chat.say("Again?")
+    first, second = prompts(model)
+    assert "My name is Nora." in texts(first)
+    assert begins_with(second, first)
 
 
 def test_no_word_that_was_forgotten_stays_in_the_file(tmp_path: Any) -> None:

@@ -33,7 +33,7 @@ from sennit.memory.history.history import EvidenceSource
 from sennit.memory.memory import Memory
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find, where
 from sennit.memory.retrieval.query_planner import plan_by_rules
-from sennit.memory.scope import PROFILE
+from sennit.memory.scope import PROFILE, MemoryScope
 from sennit.memory.uri import Uri, abstract_uri
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
@@ -326,7 +326,7 @@ class MemoryContext:
 
         def text_of(item: SentItem) -> str | None:
             if item.source is None:
-                return item.text
+                return None if _is_gone(scope, item.uri) else item.text
             message = quoted.get(item.source)
             if message is None or not _stands(session, item.source):
                 return None
@@ -338,6 +338,11 @@ class MemoryContext:
             ]
             for uid, sent in items.items()
         }
+
+
+def _is_gone(scope: MemoryScope, uri: str) -> bool:
+    """Return whether a file of the tenant's shared space was removed, which others do."""
+    return Uri.parse(uri).is_shared and scope.file_at(uri) is None
 
 
 def _stands(session: SessionCore, source: EvidenceSource) -> bool:

@@ -72,7 +72,7 @@ def model_messages(
 def instruction_places(
     messages: Pile[Message], progression: Progression | Sequence[UUID]
 ) -> dict[UUID, int]:
-    """Return the index of each instruction in the result of `model_messages`."""
+    """Return the index of each message of the user in the result of `model_messages`."""
 
     def places(reader: _ToolChatReader) -> dict[UUID, int]:
         reader.chat(None)
@@ -112,7 +112,7 @@ class _ToolChatReader:
             tuple[int, SystemContent]
         ] = []  # by index, as they may contain the time
         self._used: set[str] = set()  # the ids of settled calls
-        # Instructions by index: settled ones, and those after them in the last result.
+        # The user's messages by index: settled ones, and those after them in the last result.
         self._instructions: list[tuple[int, UUID]] = []
         self._newest: list[tuple[int, UUID]] = []
 
@@ -142,14 +142,14 @@ class _ToolChatReader:
         return out
 
     def places(self) -> dict[UUID, int]:
-        """Return the index of each instruction in the last result."""
+        """Return the index of each message of the user in the last result."""
         blank = [at for at, system in self._systems if not _render_other(system, False)]
         places = [*self._instructions, *self._newest]
         return {uid: at - sum(other < at for other in blank) for at, uid in places}
 
     def _instruction_id(self, turn: AssistantTurn) -> UUID | None:
-        """Return the id of the message that is a turn; None for the assistant's, or a new one."""
-        if not isinstance(turn.items[0], InstructionContent) or turn.first >= len(self._rest):
+        """Return the id of the user's message that is a turn; None for any other, or a new one."""
+        if not turn.items[0].from_user or turn.first >= len(self._rest):
             return None
         return self._rest[turn.first].id
 
