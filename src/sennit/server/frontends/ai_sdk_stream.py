@@ -7,84 +7,39 @@ then finish, or error, or abort
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, ClassVar
 from uuid import UUID
 
-from sennit.messages.content import ActionResponseContent, AssistantResponseContent
+from sennit.messages.content import ActionResponseContent
 from sennit.messages.message import Message
 from sennit.server.frontends.ai_sdk_messages import outcome
 from sennit.server.frontends.chats import call_id_of
-from sennit.server.http.event_stream import sse_event
-from sennit.turns.events import (
-    AnyEvent,
-    ApprovalDecided,
-    ApprovalRequired,
-    DraftDropped,
-    MessageCompleted,
-    ReasoningAdded,
-    RunEnded,
-    TextAdded,
-    ToolCalled,
-    ToolCompleted,
-    TurnStarted,
-)
+from sennit.server.frontends.page_stream import PageEvent, PageStream, TextKind
 from sennit.turns.result import Return
 
-Chunk: TypeAlias = dict[str, Any]
 _FINISH_REASONS = {"length": "length", "refusal": "content-filter"}
+_FINISHED = ("stable", "length", "suspended", "max_turns", "budget", "loop")
 
 
-class UIMessageStream:
+class UIMessageStream(PageStream):
     """Encodes the events of one run; the first content names the message."""
 
-    end = b"data: [DONE]\n\n"
+    end: ClassVar[bytes] = b"data: [DONE]\n\n"
 
     def __init__(self, name: str | None = None) -> None:
         """`name` is the id of the message that the run continues, after an approval."""
+        super().__init__()
         self._name, self._started = name, False
         self._step = False  # whether a step is open
-        self._open: tuple[str, str] | None = None  # the kind and id of the open text
-        self._streamed: set[UUID] = set()  # messages whose text was streamed
         self._denied: set[str] = set()
 
-    def encode(self, event: AnyEvent) -> bytes:
-        """Return the chunks of an event, encoded as server-sent events."""
-        return b"".join(map(sse_event, self._chunks(event)))
+    def turn_started(self) -> Iterator[PageEvent]:
+        yield from self._close()
+        if self._step:
+            self._step = False
+            yield {"type": "finish-step"}
 
-    def _chunks(self, event: AnyEvent) -> Iterator[Chunk]:
-        match event:
-            case TurnStarted():
-                yield from self._end_step()
-            case TextAdded():
-                yield from self._text("text", event.message_id, event.text)
-            case ReasoningAdded():
-                yield from self._text("reasoning", event.message_id, event.text)
-            case DraftDropped():
-                yield from self._close()
-            case MessageCompleted(message=message):
-                yield from self._completed(message)
-            case ToolCalled(message=message):
-                yield from self._tool_call(message)
-            case ApprovalRequired(message=message):
-                call_id = call_id_of(message)
-                yield from self._begin(message.id)
-                yield {
-                    "type": "tool-approval-request",
-                    "approvalId": call_id,
-                    "toolCallId": call_id,
-                }
-            case ApprovalDecided(message=message, approved=False):
-                self._denied.add(call_id_of(message))
-                yield from self._begin(message.id)
-                yield {"type": "tool-output-denied", "toolCallId": call_id_of(message)}
-            case ToolCompleted(message=message):
-                yield from self._tool_result(message)
-            case RunEnded(result=result):
-                yield from self._end(result)
-            case _:
-                pass
-
-    def _begin(self, message: UUID) -> Iterator[Chunk]:
+    def _begin(self, message: UUID) -> Iterator[PageEvent]:
         """Yield the chunks that begin the message and a step, unless they have begun."""
         if not self._started:
             self._started = True
@@ -93,46 +48,34 @@ class UIMessageStream:
             self._step = True
             yield {"type": "start-step"}
 
-    def _end_step(self) -> Iterator[Chunk]:
-        yield from self._close()
-        if self._step:
-            self._step = False
-            yield {"type": "finish-step"}
-
-    def _text(self, kind: str, message: UUID, text: str) -> Iterator[Chunk]:
+    def text_started(self, kind: TextKind, message: UUID) -> Iterator[PageEvent]:
         yield from self._begin(message)
-        name = f"{message}-{kind}"
-        if self._open != (kind, name):
-            yield from self._close()
-            self._open = (kind, name)
-            yield {"type": f"{kind}-start", "id": name}
-        self._streamed.add(message)
-        yield {"type": f"{kind}-delta", "id": name, "delta": text}
+        yield {"type": f"{kind}-start", "id": f"{message}-{kind}"}
 
-    def _close(self) -> Iterator[Chunk]:
-        if self._open is not None:
-            kind, name = self._open
-            self._open = None
-            yield {"type": f"{kind}-end", "id": name}
+    def text_added(self, kind: TextKind, message: UUID, text: str) -> Iterator[PageEvent]:
+        yield {"type": f"{kind}-delta", "id": f"{message}-{kind}", "delta": text}
 
-    def _completed(self, message: Message) -> Iterator[Chunk]:
-        content = message.content
-        if isinstance(content, AssistantResponseContent) and message.id not in self._streamed:
-            if content.reasoning:
-                yield from self._text("reasoning", message.id, content.reasoning)
-            if content.words:
-                yield from self._text("text", message.id, content.words)
-        yield from self._close()
+    def text_ended(self, kind: TextKind, message: UUID) -> Iterator[PageEvent]:
+        yield {"type": f"{kind}-end", "id": f"{message}-{kind}"}
 
-    def _tool_call(self, message: Message) -> Iterator[Chunk]:
-        yield from self._close()
+    def tool_called(self, message: Message) -> Iterator[PageEvent]:
         yield from self._begin(message.id)
         content: Any = message.content
         call = {"toolCallId": call_id_of(message), "toolName": content.function or ""}
         yield {"type": "tool-input-start", **call}
         yield {"type": "tool-input-available", **call, "input": content.arguments or {}}
 
-    def _tool_result(self, message: Message) -> Iterator[Chunk]:
+    def approval_required(self, message: Message) -> Iterator[PageEvent]:
+        yield from self._begin(message.id)
+        call_id = call_id_of(message)
+        yield {"type": "tool-approval-request", "approvalId": call_id, "toolCallId": call_id}
+
+    def denied(self, message: Message) -> Iterator[PageEvent]:
+        self._denied.add(call_id_of(message))
+        yield from self._begin(message.id)
+        yield {"type": "tool-output-denied", "toolCallId": call_id_of(message)}
+
+    def tool_completed(self, message: Message) -> Iterator[PageEvent]:
         content = message.content
         assert isinstance(content, ActionResponseContent)
         call_id = content.request_id or ""
@@ -142,17 +85,18 @@ class UIMessageStream:
         ended = outcome(message)
         yield {"type": f"tool-{ended.pop('state')}", "toolCallId": call_id, **ended}
 
-    def _end(self, result: Return) -> Iterator[Chunk]:
-        yield from self._end_step()
+    def run_ended(self, result: Return) -> Iterator[PageEvent]:
+        yield from self.turn_started()  # ends the step
         if not self._started:
             yield {"type": "start"}
         reason = result.stop_reason
         if reason == "cancelled":
             yield {"type": "abort"}
-        elif reason in ("stable", "length", "suspended", "max_turns", "budget", "loop"):
+        elif reason in _FINISHED:
             finish = _FINISH_REASONS.get(result.metrics.finish_reason or "", "stop")
-            if reason == "suspended":
-                finish = "tool-calls"
-            yield {"type": "finish", "finishReason": finish}
+            yield {
+                "type": "finish",
+                "finishReason": "tool-calls" if reason == "suspended" else finish,
+            }
         else:
             yield {"type": "error", "errorText": result.notices[-1].text}

@@ -14,7 +14,7 @@ from asyncio import to_thread
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sennit.api.session import Session
 from sennit.errors import NotFoundError, ValidationError
@@ -26,6 +26,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
+from sennit.server.frontends.page_stream import PageStream
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest
 from sennit.server.http.errors import HTTPError
@@ -34,24 +35,12 @@ from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunPlan, RunRequest, plan_resume, resume_run, start_run
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import RunRepository
-from sennit.turns.events import AnyEvent
 from sennit.turns.subscription import Subscription, has_active_run
 from sennit.turns.tools.pending_calls import pending_approvals
 
 _ID_KEY = "ui_id"
 """The key of the id that the page gave a message, in its metadata."""
 _MAX_ID_CHARS = 200
-
-
-class Encoder(Protocol):
-    """Encodes the events of one run for a page."""
-
-    end: bytes
-    """The end of the stream."""
-
-    def encode(self, event: AnyEvent) -> bytes:
-        """Return the encoded event; empty if the page does not need it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +130,7 @@ async def answer(
     request: HTTPRequest,
     turn: ChatTurn,
     plan: RunPlan,
-    encoder: Callable[[str | None], Encoder],
+    encoder: Callable[[str | None], PageStream],
     headers: Mapping[str, str],
 ) -> EventStream:
     """Run a turn and return its events; the run goes on if the page disconnects.
@@ -183,7 +172,7 @@ def stream(
     request: HTTPRequest,
     branch: Branch,
     after: int,
-    encoder: Encoder,
+    encoder: PageStream,
     headers: Mapping[str, str],
 ) -> EventStream:
     """Return the events of a branch after a number, until its run has ended."""
@@ -192,7 +181,7 @@ def stream(
     return EventStream(chunks, request.limits, headers, open_streams=server.streams)
 
 
-async def _chunks(subscription: Subscription, encoder: Encoder) -> AsyncGenerator[bytes]:
+async def _chunks(subscription: Subscription, encoder: PageStream) -> AsyncGenerator[bytes]:
     async with subscription:
         while events := await subscription.batch():
             if chunk := b"".join(map(encoder.encode, events)):
@@ -201,7 +190,7 @@ async def _chunks(subscription: Subscription, encoder: Encoder) -> AsyncGenerato
 
 
 async def follow(
-    request: HTTPRequest, chat: str, encoder: Callable[[], Encoder], headers: Mapping[str, str]
+    request: HTTPRequest, chat: str, encoder: Callable[[], PageStream], headers: Mapping[str, str]
 ) -> Response:
     """Follow the answer that is being generated, from its beginning; 204 if there is none."""
     try:
