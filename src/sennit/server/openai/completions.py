@@ -1,4 +1,4 @@
-"""/v1/completions, the API before chat completions: the prompt is sent as a user's message."""
+"""/v1/completions, the older API: the prompt is sent as a user's message."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class CompletionRequest(CommonRequest, kw_only=True):
 
 @routes.post("/v1/completions", scope="run")
 async def complete(request: HTTPRequest, body: CompletionRequest) -> Response:
-    """Answer a prompt, as OpenAI's API before chat completions does."""
+    """Answer a prompt, as OpenAI's older API does."""
     refuse_unsupported(body)
     prompts = [body.texts] if isinstance(body.texts, str) else body.texts
     if len(prompts) != 1 or not prompts[0]:
