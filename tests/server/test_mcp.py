@@ -17,6 +17,7 @@ from mcp import Client as McpClient
 from mcp import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference, ResourceTemplateReference
 
 import sennit
 from sennit.server.http.tokens import Scope, add_token, new_token
@@ -344,6 +345,14 @@ async def look_at_resources(client: McpClient) -> None:
     ]
     recalled: Any = await client.get_prompt("recall", {"topic": "bowline"})
     assert "The bowline does not slip." in recalled.messages[0].content.text
+    prompt = PromptReference(name="continue")
+    names = await client.complete(prompt, {"name": "session", "value": "kn"})
+    assert names.completion.values == ["knots"]
+    names = await client.complete(prompt, {"name": "branch", "value": "m"}, {"session": "knots"})
+    assert names.completion.values == ["main"]
+    template = ResourceTemplateReference(uri="viking://session/{session}")
+    names = await client.complete(template, {"name": "session", "value": "none"})
+    assert names.completion.values == []
     again: Any = await client.get_prompt("continue", {"session": "knots"})
     assert [(one.role, one.content.text) for one in again.messages] == [
         ("user", "Which knot does not slip?"),
@@ -447,6 +456,9 @@ def test_resources_of_another_user_are_not_there(store: Path, tmp_path: Path) ->
                 await client.get_prompt("continue", {"session": "knots"})
         async with over_http(url, blind) as client:
             assert (await client.list_prompts()).prompts == []
+            typed = {"name": "session", "value": ""}
+            names = await client.complete(PromptReference(name="continue"), typed)
+            assert names.completion.values == []
             with pytest.raises(MCPError, match="scope 'read'"):
                 await client.get_prompt("recall", {"topic": "x"})
 

@@ -7,7 +7,7 @@ URI of its file. This module does not depend on the MCP protocol.
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,6 +30,7 @@ _FOLDERS = (
     "viking://resources",
 )
 _MAX_FOUND = 20
+_MAX_COMPLETIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,24 @@ async def prompt_messages(
     session = await access.client.asession(arguments["session"], create=False)
     messages = await to_thread(_last_messages, session, arguments.get("branch"))
     return list(_alternating(messages))
+
+
+async def complete_argument(
+    access: McpScope, argument: str, value: str, given: Mapping[str, str]
+) -> list[str]:
+    """Return the values that an argument of a prompt or resource may take, given the others."""
+    if not access.allows("read"):
+        return []
+    if argument == "session":
+        contains = value or None
+        infos = await access.client.asessions(contains=contains, limit=_MAX_COMPLETIONS)
+        return [session_name(info.key, info.id) for info in infos]
+    if argument == "branch" and given.get("session"):
+        with suppress(NotFoundError):
+            session = await access.client.asession(given["session"], create=False)
+            names = [branch.name for branch in session.branches if value in branch.name]
+            return names[:_MAX_COMPLETIONS]
+    return []
 
 
 async def _recalled(client: Client, topic: str) -> str:

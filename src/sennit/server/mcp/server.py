@@ -25,6 +25,7 @@ from sennit.server.http.errors import INTERNAL_ERROR, HTTPError, log_unexpected
 from sennit.server.http.limits import read_body, replay_body
 from sennit.server.mcp.resources import (
     PROMPTS,
+    complete_argument,
     list_resources,
     prompt_messages,
     read_resource,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mcp_types import (
         CallToolRequestParams,
         CallToolResult,
+        CompleteRequestParams,
         GetPromptRequestParams,
         GetPromptResult,
         ListPromptsResult,
@@ -74,7 +76,13 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
     try:
         from mcp.server.lowlevel import Server
         from mcp.shared.exceptions import MCPError
-        from mcp_types import ListPromptsResult, ListResourceTemplatesResult, ListToolsResult
+        from mcp_types import (
+            CompleteResult,
+            Completion,
+            ListPromptsResult,
+            ListResourceTemplatesResult,
+            ListToolsResult,
+        )
     except ImportError as error:
         raise MissingExtraError.of("The MCP server", "mcp") from error
 
@@ -108,6 +116,15 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
     async def prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         return await _get_prompt(who_asks(context), params.name, params.arguments or {})
 
+    async def complete(context: Context, params: CompleteRequestParams) -> CompleteResult:
+        given = {} if params.context is None else params.context.arguments or {}
+        argument = params.argument
+        with _protocol_errors():
+            values = await complete_argument(
+                who_asks(context), argument.name, argument.value, given
+            )
+        return CompleteResult(completion=Completion(values=values))
+
     return Server(
         "sennit",
         version=version("sennit"),
@@ -120,6 +137,7 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
         on_read_resource=read,
         on_list_prompts=prompts,
         on_get_prompt=prompt,
+        on_completion=complete,
     )
 
 
