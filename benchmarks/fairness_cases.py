@@ -339,6 +339,7 @@ def _openai_cases(setup: Setup) -> list[Case]:
         Case("POST /v1/messages, many blocks", "/v1/messages", _json(BLOCKS)),
         Case("POST /v1/messages/count_tokens", "/v1/messages/count_tokens", _json(BLOCKS)),
         Case("POST /v1/responses/{response}/cancel", f"{response}/cancel", b"", refused=(400,)),
+        Case("POST /v1/responses/compact", "/v1/responses/compact", _json(request(input=ITEMS))),
         Case(
             "POST /v1/responses/input_tokens",
             "/v1/responses/input_tokens",

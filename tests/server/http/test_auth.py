@@ -132,6 +132,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/ag-ui": {"threadId": "t", "messages": [{"id": "m1", "role": "user", "content": "Hi"}]},
     "/count_tokens": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},
     "/responses": {"model": "talker", "input": "Hello"},
+    "/compact": {"model": "talker", "input": "Hello"},
     "/input_tokens": {"model": "talker", "input": "Hello"},
     "/v1/completions": {"model": "talker", "prompt": "Hello"},
     "/embeddings": {"model": "words-64", "input": "Hello"},

@@ -176,3 +176,41 @@ def test_the_tokens_of_an_input_are_counted_with_its_history() -> None:
         )
         long = count(model="sage", input="Why?", conversation=conversation.id).input_tokens
         assert 100 < long - alone < 150
+
+
+def test_a_conversation_is_compacted_and_taken_up_from_its_summary() -> None:
+    with served("The bowline.", "They spoke of the bowline.", "It holds.", "Short.") as chat:
+        first = chat.openai.responses.create(model="sage", input="Name a knot.")
+        compacted = chat.openai.responses.compact(
+            model="sage", input="And a bend?", previous_response_id=first.id
+        )
+        assert compacted.object == "response.compaction"
+        assert compacted.usage.output_tokens > 0
+        *said, last = compacted.output
+        assert [one.content[0].text for one in said] == ["Name a knot.", "And a bend?"]
+        assert last.type == "compaction"
+        assert [message["content"] for message in chat.asked()[:3]] == [
+            "Name a knot.",
+            "The bowline.",
+            "And a bend?",
+        ]
+        items = [one.to_dict(warnings=False) for one in compacted.output]
+        again = chat.openai.responses.create(
+            model="sage", input=[*items, {"role": "user", "content": "Why?"}]
+        )
+        assert again.output_text == "It holds."
+        shown = [message["content"] for message in chat.asked()]
+        assert shown[-1] == "Why?"
+        assert "They spoke of the bowline." in shown[-2]
+        assert "The bowline." not in shown
+        once_more = chat.openai.responses.compact(model="sage", input=items)
+        assert [one.type for one in once_more.output] == ["message", "message", "compaction"]
+
+
+@pytest.mark.parametrize("content", ["", "????", "e30=", "bm8="])
+def test_a_summary_of_another_server_is_refused(content: str) -> None:
+    item = {"type": "compaction", "encrypted_content": content}
+    with served() as chat:
+        with pytest.raises(openai.BadRequestError, match="must come from") as caught:
+            chat.openai.responses.create(model="sage", input=[item])
+        assert caught.value.param == "input[0]"

@@ -35,6 +35,7 @@ from sennit.server.openai.chat_schemas import (
     bad_param,
     forced_choice,
 )
+from sennit.server.openai.compaction import COMPACTION, summary_message
 from sennit.server.openai.translate import (
     ClientMessages,
     ClientToolCall,
@@ -108,6 +109,12 @@ class ReasoningItem(msgspec.Struct, frozen=True):
     """Reasoning of a model, which is accepted and dropped."""
 
 
+class CompactionItem(msgspec.Struct, frozen=True):
+    """The summary of an earlier conversation."""
+
+    encrypted_content: str
+
+
 _KINDS: Mapping[Any, type[msgspec.Struct]] = {
     "message": MessageItem,
     "function_call": CallItem,
@@ -115,6 +122,7 @@ _KINDS: Mapping[Any, type[msgspec.Struct]] = {
     "custom_tool_call": CustomCallItem,
     "custom_tool_call_output": ResultItem,
     "reasoning": ReasoningItem,
+    COMPACTION: CompactionItem,
 }
 
 
@@ -279,6 +287,8 @@ def _item_messages(item: msgspec.Struct) -> Iterator[Message]:
         yield call_message(item.call_id, item.name, item.arguments)
     elif isinstance(item, CustomCallItem):
         yield custom_call_message(item.call_id, item.name, item.input)
+    elif isinstance(item, CompactionItem):
+        yield summary_message(item.encrypted_content)
     elif isinstance(item, ResultItem):
         output = item.output
         text = output if isinstance(output, str) else "\n".join(part.text for part in output)

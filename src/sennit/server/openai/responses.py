@@ -8,15 +8,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
+from sennit.messages.content import InstructionContent, MessageRole
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
 from sennit.server.http.errors import PRIVATE, HTTPError
+from sennit.server.http.event_stream import cancel_on_disconnect
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import bad_param, refuse_unsupported
+from sennit.server.openai.compaction import compaction_item, user_messages
 from sennit.server.openai.conversations import (
     find_conversation,
     is_conversation_id,
@@ -25,7 +30,7 @@ from sennit.server.openai.conversations import (
     session_name,
 )
 from sennit.server.openai.item_references import has_references, resolve_references
-from sennit.server.openai.item_schemas import ResponsesRequest, parse_input
+from sennit.server.openai.item_schemas import ResponsesRequest, items_of, parse_input
 from sennit.server.openai.locate import BranchLocation, Locator, NamedSession, with_first_id
 from sennit.server.openai.pagination import ItemsQuery, page
 from sennit.server.openai.requests import (
@@ -38,7 +43,7 @@ from sennit.server.openai.requests import (
     respond,
     turn_options,
 )
-from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, echoed_params
+from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, echoed_params, usage
 from sennit.server.openai.stored_responses import (
     StoredResponse,
     copy_branch,
@@ -53,12 +58,13 @@ from sennit.server.openai.translate import (
     client_tools,
     output_schema,
 )
-from sennit.server.openai.turn import error_of, find_model, stream_turn
+from sennit.server.openai.turn import error_of, find_model, run_turn, stream_turn
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import estimate_tokens
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import RunEnded
 from sennit.turns.recovery import events_of
+from sennit.turns.special.definition import summarize
 from sennit.turns.subscription import has_active_run
 
 routes = Routes()
@@ -210,6 +216,40 @@ def _named_session(
     return named_session(request, body)
 
 
+@routes.post("/v1/responses/compact", scope="run")
+async def compact(request: HTTPRequest, body: ResponsesRequest) -> dict[str, Any]:
+    """Return a conversation as its user messages and a summary of the rest; nothing is stored."""
+    _check_supported(body)
+    request.check_count(_count(body), request.limits.items, "input")
+    location = await _unstored(request, body)
+    history = location.session.messages.pick(location.branch)
+    ask = Message(
+        InstructionContent(instruction=summarize().instruction or ""), sender=MessageRole.USER
+    )
+    asked = structs.replace(location, new_messages=(*location.new_messages, ask))
+    options = structs.replace(turn_options(request, body), tools=(), schema=None)
+    work = run_turn(asked, options)
+    _, result = await cancel_on_disconnect(request.receive, work)
+    uid = new_id()
+    kept = user_messages([*history, *location.new_messages])
+    items = [item for message in kept for item in items_of(message)]
+    return {
+        "id": response_id(location.session.id, uid),
+        "object": "response.compaction",
+        "created_at": clock.now_us() // 1_000_000,
+        "output": [*items, compaction_item(uid, result.answer)],
+        "usage": usage(result.metrics.usage),
+    }
+
+
+async def _unstored(request: HTTPRequest, body: ResponsesRequest) -> BranchLocation:
+    """Return the history and the new input of a request, in a session that is not stored."""
+    previous, conversation = await _previous(request, body), await _conversation(request, body)
+    lasting = None if previous is None else previous.lasting
+    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
+    return _copy(request, previous, conversation, sent)
+
+
 class InputTokens(ResponseModel):
     """The number of tokens of a request."""
 
@@ -223,10 +263,7 @@ async def count_input_tokens(request: HTTPRequest, body: ResponsesRequest) -> In
     _check_supported(body)
     find_model(request.server, body.model)
     request.check_count(_count(body), request.limits.items, "input")
-    previous, conversation = await _previous(request, body), await _conversation(request, body)
-    lasting = None if previous is None else previous.lasting
-    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
-    location = _copy(request, previous, conversation, sent)
+    location = await _unstored(request, body)
     history = location.session.messages.pick(location.branch)
     return InputTokens(await to_thread(_estimate, body, [*history, *location.new_messages]))
 
