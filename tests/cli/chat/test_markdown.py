@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -79,6 +79,7 @@ def test_what_is_no_markup_is_shown_as_it_was_written(text: str) -> None:
 
 
 @given(st.lists(WORDS, max_size=40).map("".join), st.integers(1, 6), st.integers(20, 60))
+@example("knot__knot_", 1, 20)
 def test_the_pieces_make_no_difference(text: str, size: int, width: int) -> None:
     assert rendered(text, size=size, width=width) == rendered(text, width=width)
 

@@ -214,6 +214,8 @@ def _inline(
                 yield at, shown, shown_style
         elif complete or (span is None and _is_literal(text, at, before)):
             run = len(text[at:]) - len(text[at:].lstrip(text[at]))
+            if not complete and at + run == len(text):
+                return  # more of them may come, and a run is one
             at += run
             yield at, text[at - run : at], style
         else:
