@@ -144,14 +144,12 @@ class ActiveRuns:
         task.add_done_callback(lambda _: self._counts.remove(caller))
         await shield(started)
 
-    async def cancel_detached(self, name: str) -> bool:
-        """Cancel a run in the background and wait until it has ended; return False without one."""
+    async def cancel_detached(self, name: str) -> None:
+        """Cancel a run in the background, if there is one, and wait until it has ended."""
         task = self._detached.get(name)
-        if task is None:
-            return False
-        task.cancel()
-        await wait([task])
-        return True
+        if task is not None:
+            task.cancel()
+            await wait([task])
 
     async def stop_on(self, branches: Iterable[Branch]) -> None:
         """Cancel the runs on branches, and wait until they have ended or a timeout passes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep, to_thread
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,12 @@ import pytest
 
 from sennit import ModelError
 from sennit.server.http.tokens import new_token, write_tokens
+from sennit.server.openai import responses
+from sennit.server.openai.stored_responses import find_response
 from sennit.server.settings import Limits
+from sennit.sessions.run_repository import RunRepository
 from sennit.testing import ScriptedModel
+from sennit.turns.subscription import has_active_run
 from tests.http_server import Gate, Talker, serving
 from tests.openai_client import client, served
 
@@ -49,6 +54,26 @@ def test_a_response_in_the_background_is_polled_until_it_is_complete() -> None:
         assert response.output_text.strip() == "You said: Name a knot."
         more = sdk.responses.create(model="sage", input="Why?", previous_response_id=started.id)
         assert more.output_text.strip() == "You said: Why?"
+
+
+def test_a_response_that_ends_while_it_is_read_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    with at_gate() as (gate, sdk):
+        started = sdk.responses.create(**ASK, input="Name a knot.")
+        gate.reached()
+        looked: list[str] = []
+
+        async def find(caller: Any, name: str) -> Any:
+            stored = await find_response(caller, name)
+            assert stored is not None
+            if not looked:  # the run ends after the first look
+                gate.open()
+                while await to_thread(has_active_run, RunRepository(stored.branch)):
+                    await sleep(0)
+            looked.append(name)
+            return stored
+
+        monkeypatch.setattr(responses, "find_response", find)
+        assert sdk.responses.retrieve(started.id).status == "completed"
 
 
 def test_a_model_that_does_not_stream_answers_in_the_background() -> None:

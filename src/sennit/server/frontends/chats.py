@@ -214,8 +214,11 @@ def shown_groups(session: Session) -> tuple[list[Group], set[str]]:
     branch = max(session.branches, key=_last_change, default=None)
     if branch is None:
         return [], set()
-    groups = groups_of(branch)
-    if groups and not groups[-1].is_user and has_active_run(RunRepository(branch)):
+    runs = RunRepository(branch)
+    active, groups = has_active_run(runs), groups_of(branch)
+    while active != has_active_run(runs):  # a run has begun or ended in between
+        active, groups = not active, groups_of(branch)
+    if active and groups and not groups[-1].is_user:
         groups.pop()
     return groups, _waiting(branch)
 

@@ -282,17 +282,24 @@ async def retrieve(request: HTTPRequest) -> dict[str, Any]:
     """
     if b"stream=true" in request.http["query_string"].lower():
         raise bad_param("stream", "A stored response is not streamed; leave 'stream' out.")
-    stored = await _find_stored(request)
-    return await to_thread(_as_object, stored)
+    return await _current(request)
 
 
-def _as_object(stored: StoredResponse) -> dict[str, Any]:
+async def _current(request: HTTPRequest) -> dict[str, Any]:
     """Return a stored response with its answer, in progress, cancelled or failed."""
+    stored = await _find_stored(request)
+    if not stored.answer.is_final:
+        if await to_thread(has_active_run, RunRepository(stored.branch)):
+            return stored.head.build("in_progress", [])
+        stored = await _find_stored(request)  # the run may have ended after the first look
+    return await to_thread(_ended, stored)
+
+
+def _ended(stored: StoredResponse) -> dict[str, Any]:
+    """Return a response whose run has ended."""
     if stored.answer.messages:
         return stored.head.with_answer(stored.answer)
     runs = RunRepository(stored.branch)
-    if has_active_run(runs):
-        return stored.head.build("in_progress", [])
     last = runs.last()
     ended = next(reversed(events_of(runs, last)), None) if last is not None else None
     if not isinstance(ended, RunEnded) or ended.result.stop_reason == "stable":
@@ -311,9 +318,8 @@ async def cancel(request: HTTPRequest) -> dict[str, Any]:
     stored = await _find_stored(request)
     if not stored.head.params.get("background"):
         raise bad_param("response", "Only responses with 'background' can be cancelled.")
-    if await request.server.runs.cancel_detached(stored.head.id):
-        stored = await _find_stored(request)
-    answer = await to_thread(_as_object, stored)
+    await request.server.runs.cancel_detached(stored.head.id)
+    answer = await _current(request)
     if answer["status"] == "in_progress":
         message = "Another server process generates this response; only that can stop it."
         raise HTTPError(409, "elsewhere", message)

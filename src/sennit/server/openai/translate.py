@@ -327,6 +327,11 @@ class ModelAnswer:
         return self._metadata.get("finish_reason")
 
     @property
+    def is_final(self) -> bool:
+        """True if no more messages follow: the last one of a reply has the usage."""
+        return "usage" in self._metadata
+
+    @property
     def is_complete(self) -> bool:
         """True if there is an answer that was not cut off."""
         reasons = {message.metadata.get("finish_reason") for message in self.messages}
