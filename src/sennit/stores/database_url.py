@@ -24,14 +24,13 @@ _MIN_SECRET_LENGTH = 4  # shorter passwords occur in other words by chance
 
 def redact_url(url: str) -> str:
     """Return a URL without its password and parameters; only the scheme if it is ambiguous."""
-    if "://" not in url:
-        return "postgresql://…" if is_database(url) else url
-    scheme = url.partition("://")[0]
+    if "://" not in url and not is_database(url):
+        return url
     match = _URL.fullmatch(url)
     if match is None:
-        return f"{scheme}://…"
+        return f"{url.partition(':')[0]}://…"  # "://" may stand in the password
     user = f"{match['user']}@" if match["user"] else ""
-    return f"{scheme}://{user}{match['place']}"
+    return f"{match['scheme']}://{user}{match['place']}"
 
 
 def is_database(address: str) -> bool:
