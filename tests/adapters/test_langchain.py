@@ -7,6 +7,9 @@ from datetime import date
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -18,7 +21,17 @@ from langchain_core.messages import (
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
-from sennit import ActionRequestContent, ActionResponseContent, Client, ExistsError
+import sennit
+from sennit import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    Client,
+    ExistsError,
+    ImagePart,
+    InstructionContent,
+    TextPart,
+)
 from sennit.adapters.langchain import SennitChatMessageHistory
 
 MESSAGES: list[BaseMessage] = [
@@ -146,3 +159,55 @@ def test_a_chain_with_history_remembers(client: Client) -> None:
     chain.invoke({"q": "Another."}, config)  # type: ignore[arg-type]
     said = [m.content for m in SennitChatMessageHistory(client, "knots").messages]
     assert said == ["Name a knot.", "The bowline.", "Another.", "The sheet bend."]
+
+
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+
+
+def test_pictures_and_reasoning_are_messages_too(client: Client) -> None:
+    blocks: Any = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image", "base64": PICTURE, "mime_type": "image/png"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},  # no picture
+    ]
+    thought: Any = [
+        {"type": "reasoning", "reasoning": "A dot?"},
+        {"type": "text", "text": "A dot."},
+    ]
+    asked, answered = HumanMessage(blocks), AIMessage(thought)
+    history = SennitChatMessageHistory(client, "chat")
+    history.add_messages([asked, answered])
+    assert history.messages == [asked, answered]
+    question, reply = (one.content for one in client.session("chat").default_branch.messages)
+    assert isinstance(question, InstructionContent)
+    assert question.images == [f"data:image/png;base64,{PICTURE}"] * 2
+    assert isinstance(reply, AssistantResponseContent)
+    assert (reply.reasoning, reply.assistant_response) == ("A dot?", "A dot.")
+
+
+def test_a_picture_from_elsewhere_comes_with_its_message(client: Client) -> None:
+    session = client.session("chat")
+    url = f"data:image/png;base64,{PICTURE}"
+    session.add_message("user", [TextPart("What is it?"), ImagePart(url)])
+    (question,) = SennitChatMessageHistory(client, "chat").messages
+    picture: Any = question.content_blocks[1]
+    assert (picture["base64"], picture["mime_type"]) == (PICTURE, "image/png")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@given(
+    st.lists(
+        st.sampled_from("abc").map(HumanMessage)
+        | st.sampled_from("abc").map(AIMessage)
+        | st.just(None),
+        max_size=12,
+    )
+)
+def test_it_does_what_the_history_in_memory_does(acts: list[BaseMessage | None]) -> None:
+    with sennit.open(":memory:") as opened:
+        ours, theirs = SennitChatMessageHistory(opened, "chat"), InMemoryChatMessageHistory()
+        for act in acts:
+            for history in (ours, theirs):
+                history.clear() if act is None else history.add_message(act)
+            assert ours.messages == theirs.messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -454,3 +456,101 @@ def test_checkpoints_are_told_as_what_they_are_where_people_look(client: Client)
     assert {one.kind for one in shapes} == {"record"}
     assert all(one.text.startswith("LangGraph ") and one.metadata == {} for one in shapes)
     assert "checkpoint" in shapes[0].text
+
+
+def sources(tmp_path: Path) -> list[Any]:
+    file = sqlite3.connect(tmp_path / "theirs.db", check_same_thread=False)
+    return [InMemorySaver(), SqliteSaver(file)]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["memory", "sqlite"])
+def test_threads_move_from_the_savers_of_langgraph(
+    client: Client, elsewhere: Client, tmp_path: Path, kind: int
+) -> None:
+    source = sources(tmp_path)[kind]
+    graph = replying(source)
+    for text in "abc":
+        say(graph, text)
+    asking = interrupted(source)
+    waiting: Any = {"configurable": {"thread_id": "waits"}}
+    asking.invoke({"answer": ""}, waiting)
+    earlier = list(graph.get_state_history(THREAD))[4]
+    say(graph, "another way", earlier.config)
+    saver = SennitSaver(client)
+    assert sorted(saver.import_threads(source)) == ["t", "waits"]
+    moved = replying(SennitSaver(elsewhere))
+
+    def states(graph: Any, thread: Any) -> list[Any]:
+        return [
+            (one.values, one.next, one.config, one.parent_config, one.interrupts)
+            for one in graph.get_state_history(thread)
+        ]
+
+    assert states(moved, THREAD) == states(graph, THREAD)
+    assert len(states(moved, THREAD)) > 8
+    assert states(interrupted(saver), waiting) == states(asking, waiting)
+    done = interrupted(saver).invoke(Command(resume="yes"), waiting)
+    assert done["answer"] == "yes"
+    say(graph, "d")
+    assert saver.import_threads(source, ["t"]) == ["t"]
+    assert asyncio.run(saver.aimport_threads(source, ["none"])) == []
+    assert states(replying(saver), THREAD) == states(graph, THREAD)
+    assert interrupted(saver).get_state(waiting).values == {"answer": "yes"}
+
+
+def interrupted(saver: Any) -> Any:
+    class State(TypedDict):
+        answer: str
+
+    def ask(state: State) -> State:
+        del state
+        return {"answer": interrupt("Sure?")}
+
+    builder = StateGraph(State)
+    builder.add_node("ask", ask)
+    builder.add_edge(START, "ask")
+    return builder.compile(checkpointer=saver)
+
+
+def older_log(client: Client, versions: Sequence[tuple[str, str | None, int, list[str]]]) -> None:
+    """Write a log in which lists name their base by version."""
+    saver = SennitSaver(client)
+    thread = saver._get_or_create_thread("t")  # pyright: ignore[reportPrivateUsage]
+    pack = saver._pack  # pyright: ignore[reportPrivateUsage]
+    for number, (version, base, keep, items) in enumerate(versions):
+        data = {"items": [pack(item) for item in items], "base": base, "keep": keep}
+        put = {
+            "ns": "",
+            "id": f"id-{number}",
+            "parent": f"id-{number - 1}" if number else None,
+            "versions": {"list": version},
+            "run": None,
+            "body": pack({"id": f"id-{number}", "v": 4, "ts": "", "versions_seen": {}}),
+            "metadata": pack({}),
+            "deltas": [],
+            "values": [["list", version, data]],
+        }
+        thread.write({"put": put})
+
+
+def test_a_list_that_was_stored_as_its_own_base_is_read_whole(client: Client) -> None:
+    lists = [("1", None, 0, ["a"]), ("2", "1", 1, ["b"]), ("2", "2", 2, []), ("3", "2", 2, ["c"])]
+    older_log(client, lists)
+    read = SennitSaver(client)
+    found = [one.checkpoint["channel_values"]["list"] for one in read.list(THREAD)]
+    assert found == [["a", "b", "c"], ["a", "b"], ["a", "b"], ["a"]]
+    read.prune(["t"])
+    (left,) = SennitSaver(client).list(THREAD)
+    assert left.checkpoint["channel_values"] == {"list": ["a", "b", "c"]}
+    read.prune(["t"])
+    assert len(client.session("langgraph:t").get_branch("langgraph")) == 2
+
+
+def test_damaged_lists_that_are_a_cycle_end(client: Client) -> None:
+    saver = SennitSaver(client)
+    older_log(client, [("1", None, 0, ["a"])])
+    thread = saver._get_or_create_thread("t")  # pyright: ignore[reportPrivateUsage]
+    data = {"id": "x", "base": "x", "keep": 0, "items": []}
+    thread.write({"values": [["", "list", "1", True, data]]})
+    (found,) = SennitSaver(client).list(THREAD)
+    assert found.checkpoint["channel_values"] == {}

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, Runner, function_tool
+from agents import Agent, RunConfig, Runner, SQLiteSession, function_tool
 from agents.items import ModelResponse
 from agents.memory import Session, SessionSettings
 from agents.models.interface import Model
@@ -26,6 +26,7 @@ from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
     Client,
+    InstructionContent,
     Message,
     OutOfRangeError,
     ToolPart,
@@ -239,3 +240,48 @@ def test_a_runner_goes_on_with_tools_and_history(client: Client, elsewhere: Clie
     ]  # fmt: skip
     contents = [m.content for m in elsewhere.session("chat").default_branch.messages]
     assert contents[-1] == AssistantResponseContent("Still.")
+
+
+acts = st.lists(
+    st.lists(st.sampled_from(ITEMS), max_size=3)
+    | st.just("pop")
+    | st.just("clear")
+    | st.integers(-1, 4),
+    max_size=10,
+)
+
+
+@given(acts)
+def test_it_does_what_the_session_of_the_sdk_does(steps: list[Any]) -> None:
+    async def play() -> None:
+        theirs = SQLiteSession("s")
+        with sennit.open(":memory:") as opened:
+            ours = SennitSession(opened, "s")
+            for step in steps:
+                for_both: list[Any] = []
+                for session in (ours, theirs):
+                    if step == "pop":
+                        for_both.append(await session.pop_item())
+                    elif step == "clear":
+                        await session.clear_session()
+                    elif isinstance(step, int):
+                        # SQLite takes a negative limit for none; ours gives nothing
+                        for_both.append(await session.get_items(limit=max(step, 0) or None))
+                    else:
+                        await session.add_items(step)
+                if for_both:
+                    assert for_both[0] == for_both[1]
+                assert await ours.get_items() == await theirs.get_items()
+        theirs.close()
+
+    asyncio.run(play())
+
+
+def test_a_picture_that_is_sent_with_its_bytes_is_one_of_the_message(client: Client) -> None:
+    url = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    content: Any = [{"type": "input_image", "image_url": url, "detail": "auto"}]
+    session = SennitSession(client, "chat")
+    asyncio.run(session.add_items([{"role": "user", "content": content}]))
+    (message,) = client.session("chat").default_branch.messages
+    assert isinstance(message.content, InstructionContent)
+    assert message.content.images == [url]

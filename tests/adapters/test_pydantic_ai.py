@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
+    BinaryImage,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -32,7 +34,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import sennit
-from sennit import Client, Unset
+from sennit import AssistantResponseContent, Client, InstructionContent, Unset
 from sennit.adapters.pydantic_ai import SennitConversationStore, SennitMessageHistory
 from sennit.stores.postgres.store import PostgresStore
 
@@ -409,3 +411,23 @@ def _length(client: Client, name: str) -> int:
     if root is not None:
         session = client.session(root, create=False)
     return len(session.get_branch(name))
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(16)
+
+
+def test_pictures_and_reasoning_of_other_kinds_are_messages_too(client: Client) -> None:
+    url = "https://example.com/a.png"
+    picture = BinaryImage(data=PICTURE, media_type="image/png")
+    prompt = UserPromptPart(["What is it?", picture, ImageUrl(url)])
+    messages = [ModelRequest([prompt]), ModelResponse([ThinkingPart("A dot?"), TextPart("A dot.")])]
+    history = SennitMessageHistory(client, "chat")
+    history.add(messages)
+    assert history.messages() == messages
+    question, reply = (one.content for one in client.session("chat").default_branch.messages)
+    assert isinstance(question, InstructionContent)
+    assert question.instruction == "What is it?"
+    data = b64encode(PICTURE).decode()
+    assert question.images == [f"data:image/png;base64,{data}", url]
+    assert isinstance(reply, AssistantResponseContent)
+    assert reply.reasoning == "A dot?"

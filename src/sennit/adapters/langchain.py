@@ -39,8 +39,9 @@ def _contents(message: BaseMessage) -> Iterator[MessageContent]:
     text = str(message.text)
     match message:
         case AIMessage():
-            if text or not message.tool_calls:
-                yield answer(text)
+            reasoning = "\n\n".join(_reasoning(message))
+            if text or reasoning or not message.tool_calls:
+                yield answer(text, reasoning)
             for tool_call in message.tool_calls:
                 yield call(tool_call["name"], tool_call["args"], tool_call["id"])
         case ToolMessage():
@@ -52,8 +53,18 @@ def _contents(message: BaseMessage) -> Iterator[MessageContent]:
 
 def _images(message: BaseMessage) -> Iterator[str]:
     for block in message.content_blocks:
-        if block["type"] == "image" and "url" in block:
+        if block["type"] != "image":
+            continue
+        if "url" in block:
             yield block["url"]
+        elif "base64" in block:
+            yield f"data:{block.get('mime_type', '')};base64,{block['base64']}"
+
+
+def _reasoning(message: AIMessage) -> Iterator[str]:
+    for block in message.content_blocks:
+        if block["type"] == "reasoning" and (text := block.get("reasoning")):
+            yield text
 
 
 def _from_dict(data: Any) -> BaseMessage:

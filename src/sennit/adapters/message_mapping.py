@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -24,6 +25,7 @@ from sennit.messages.content import (
     MessageContent,
     MessageRole,
 )
+from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain, replace_invalid
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
@@ -140,13 +142,12 @@ def _has_orphan(messages: list[Message]) -> bool:
 
 
 def instruction(text: str, images: Iterable[str] = ()) -> InstructionContent:
-    """Return a user's message as an instruction; only images with an HTTP URL are included."""
-    urls = [url for url in images if url.startswith(("http://", "https://"))]
-    text = replace_invalid(text)
-    try:
-        return InstructionContent(instruction=text, images=urls or Unset)
-    except ValidationError:  # a URL that is not safe to fetch; the original has it
-        return InstructionContent(instruction=text)
+    """Return a user's message as an instruction; the original alone has images that are invalid."""
+    valid: list[str] = []
+    for image in images:
+        with suppress(ValidationError):  # an address that is not safe to fetch, or no image
+            valid.append(image_url(image))
+    return InstructionContent(instruction=replace_invalid(text), images=valid or Unset)
 
 
 def answer(text: str, reasoning: str = "") -> AssistantResponseContent:

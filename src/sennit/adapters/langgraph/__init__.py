@@ -265,6 +265,40 @@ class SennitSaver(BaseCheckpointSaver[str]):
         if source is not None:
             self._get_or_create_thread(str(target_thread_id)).write(*source.records())
 
+    def import_threads(
+        self, source: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None = None
+    ) -> list[str]:
+        """Copy threads, by default all, from another checkpointer, and return their ids.
+
+        Nothing is removed at the source. A thread that was imported before gets what is new.
+        """
+        imported: dict[str, None] = {}
+        for config in _oldest_first(source, thread_ids):
+            checkpoint = source.get_tuple(config)
+            if checkpoint is not None:  # else erased in the meantime
+                thread_id, ns, id = _parse_config(checkpoint.config)
+                self._import_checkpoint(checkpoint, thread_id, ns)
+                self._import_writes(checkpoint, _config(thread_id, ns, str(id)))
+                imported[thread_id] = None
+        return list(imported)
+
+    def _import_checkpoint(self, checkpoint: CheckpointTuple, thread_id: str, ns: str) -> None:
+        parent = checkpoint.parent_config
+        config: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns}}
+        if parent is not None:
+            config["configurable"]["checkpoint_id"] = get_checkpoint_id(parent)
+        versions = checkpoint.checkpoint["channel_versions"]
+        known = self._get_or_create_thread(thread_id).values
+        new = {name: at for name, at in versions.items() if (ns, name, at) not in known}
+        self.put(config, checkpoint.checkpoint, checkpoint.metadata, new)
+
+    def _import_writes(self, checkpoint: CheckpointTuple, config: Any) -> None:
+        writes: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in checkpoint.pending_writes or ():
+            writes.setdefault(task, []).append((channel, value))
+        for number, (task, task_writes) in enumerate(writes.items()):
+            self.put_writes(config, task_writes, task, f"{number:06}")  # which keeps the order
+
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Erase all but the newest checkpoint of each namespace, or the whole thread ("delete").
 
@@ -304,6 +338,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
     adelete_thread = async_method(delete_thread)
     adelete_for_runs = async_method(delete_for_runs)
     acopy_thread = async_method(copy_thread)
+    aimport_threads = async_method(import_threads)
     aprune = async_method(prune)
 
     async def alist(
@@ -318,6 +353,15 @@ class SennitSaver(BaseCheckpointSaver[str]):
         checkpoints = self.list(config, filter=filter, before=before, limit=limit)
         while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
             yield checkpoint
+
+
+def _oldest_first(source: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None) -> list[Any]:
+    """Return the configs of all checkpoints of threads, without keeping their values in memory."""
+    configs: list[Any] = [None]
+    if thread_ids is not None:
+        configs = [{"configurable": {"thread_id": str(thread_id)}} for thread_id in thread_ids]
+    found = [one.config for config in configs for one in source.list(config)]
+    return sorted(found, key=lambda config: str(get_checkpoint_id(config)))
 
 
 def _parse_config(config: Any) -> tuple[str, str, str | None]:

@@ -32,6 +32,8 @@ ValueKey: TypeAlias = tuple[str, str, Version]
 """Namespace, channel, version."""
 CheckpointKey: TypeAlias = tuple[str, str]
 """Namespace, checkpoint id."""
+_ERASED = "erased"
+"""The base of a list whose base is gone; no list has this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class ThreadState(RecordLog):
         self.writes: dict[CheckpointKey, dict[tuple[str, int], TaskWrite]] = {}
         self._lists: dict[str, ChannelValue] = {}
         """All lists by id, including those whose version was put again."""
+        self._older: set[str] = set()
+        """The ids of the lists whose record names the base by version."""
         self._messages: dict[CheckpointKey, set[UUID]] = {}
         """The messages that store a checkpoint and the writes after it, with superseded ones."""
         self._last_read: dict[tuple[str, str], tuple[str, list[Packed]]] = {}
@@ -129,8 +133,9 @@ class ThreadState(RecordLog):
                 self._messages.setdefault((writes["ns"], writes["id"]), set()).add(message)
                 self._apply_writes(message, writes)
             case {"values": values}:
-                for ns, channel, version, current, data in values:
-                    self._apply_value(message, (ns, channel, version), data, current=current)
+                for ns, channel, version, *current, data in values:
+                    key = (ns, channel, version)
+                    self._apply_value(message, key, data, current=all(current))
             case _:
                 pass  # a record kind of a later version
 
@@ -138,11 +143,30 @@ class ThreadState(RecordLog):
         self, message: UUID, key: ValueKey, data: Mapping[str, Any], *, current: bool = True
     ) -> None:
         """Store a value; one that is not `current` serves only as the base of lists."""
+        older = "items" in data and "id" not in data
+        if older:
+            data = self._with_ids(message, key, data)
+            self._older.add(data["id"])
         value = ChannelValue(message, key, data)
         if current:
             self.values[key] = value
         if "id" in data:
             self._lists[data["id"]] = value
+            if not older:
+                self._older.discard(data["id"])
+
+    def _with_ids(self, message: UUID, key: ValueKey, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a list of an older log, whose base is a version, with ids.
+
+        The base is the list that had the version when this one was written; it may have had the
+        same version, so that the list would be its own base.
+        """
+        ns, channel, _ = key
+        base = None if data["base"] is None else self.values.get((ns, channel, data["base"]))
+        base_id = None if base is None else base.data.get("id")
+        if data["base"] is not None and base_id is None:
+            base_id = _ERASED  # its base was erased
+        return {**data, "id": f"{message.hex} {ns} {channel}", "base": base_id}
 
     def _apply_writes(self, message: UUID, record: Mapping[str, Any]) -> None:
         writes = self.writes.setdefault((record["ns"], record["id"]), {})
@@ -181,10 +205,12 @@ class ThreadState(RecordLog):
         return items
 
     def _chain(self, value: ChannelValue) -> Iterator[ChannelValue]:
-        """Yield a value, then its base, the base of that, and so on."""
+        """Yield a value, its base, the base of that, and so on; a cycle of damaged data ends."""
         link: ChannelValue | None = value
-        while link is not None:
+        ids: set[str | None] = set()
+        while link is not None and (link_id := link.data.get("id")) not in ids:
             yield link
+            ids.add(link_id)
             base: str | None = link.data.get("base")
             link = None if base is None else self._lists.get(base)
 
@@ -255,7 +281,11 @@ class ThreadState(RecordLog):
             if (ns, name) not in dropped
             for value in self._values_of(ns, checkpoint)
         }
-        moved = [value for value in needed.values() if value.message in erased]
+        moved = [
+            value
+            for value in needed.values()
+            if value.message in erased or value.data.get("id") in self._older
+        ]
         return erased | self._orphaned_messages(needed.values(), erased), [
             (*value.key, self.values.get(value.key) is value, value.data) for value in moved
         ]

@@ -31,10 +31,13 @@ try:
         ConversationStore,
     )
     from pydantic_ai.messages import (
+        BinaryContent,
         ImageUrl,
         ModelMessage,
         ModelMessagesTypeAdapter,
         ModelRequest,
+        TextContent,
+        UserContent,
         UserPromptPart,
     )
 except ImportError as error:
@@ -90,11 +93,20 @@ def _contents(message: ModelMessage) -> Iterator[MessageContent]:
 
 
 def _prompt(part: UserPromptPart) -> MessageContent:
-    if isinstance(part.content, str):
-        return instruction(part.content)
-    texts = [item for item in part.content if isinstance(item, str)]
-    images = [item.url for item in part.content if isinstance(item, ImageUrl)]
-    return instruction("\n\n".join(texts), images)
+    content = part.content or ""
+    if isinstance(content, str):
+        return instruction(content)
+    texts = [item.content if isinstance(item, TextContent) else item for item in content]
+    texts = [text for text in texts if isinstance(text, str)]
+    return instruction("\n\n".join(texts), _images(content))
+
+
+def _images(content: Sequence[UserContent]) -> Iterator[str]:
+    for item in content:
+        if isinstance(item, ImageUrl):
+            yield item.url
+        elif isinstance(item, BinaryContent) and item.is_image:
+            yield item.data_uri
 
 
 def _to_json_data(message: ModelMessage) -> Any:
