@@ -235,7 +235,7 @@ class _ScriptedReply:
     def _finished(self, calls: int) -> Finished:
         if self._reply is not None:
             reply = self._reply
-            return Finished(reply.finish, reply.usage, reply.model or self._name)
+            return Finished(reply.finish, reply.usage, reply.model or self._name, reply.state)
         reason: FinishReason = "tool_calls" if calls else "stop"
         return Finished(reason, self._usage(), self._name)
 

@@ -478,7 +478,7 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"logit_bias": {"50256": -100}}, "logit_bias"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "sun"}}}, "tool_choice"),
-        ({"tool_choice": {"type": "allowed_tools"}, "tools": [WEATHER]}, "tool_choice.type"),
+        ({"tool_choice": {"type": "mcp"}, "tools": [WEATHER]}, "tool_choice.type"),
         ({"temperature": "hot"}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"tools": [{"type": "function", "function": {"name": "no good"}}]}, "tools[0]"),

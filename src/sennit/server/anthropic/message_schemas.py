@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from sennit.server.http.endpoint import RequestModel
-from sennit.server.openai.chat_schemas import EFFORTS, Function, JsonSchema, bad_param
+from sennit.server.http.errors import bad_param
+from sennit.server.openai.chat_schemas import EFFORTS, JsonSchema
+from sennit.server.openai.tool_schemas import Function
 from sennit.turns.options import WhenBusy
 
 _MEDIUM_BUDGET, _HIGH_BUDGET = 4_096, 16_384  # tokens to think, from which an effort is chosen

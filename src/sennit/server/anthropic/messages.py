@@ -17,8 +17,8 @@ from sennit.server.anthropic.message_schemas import (
 from sennit.server.anthropic.threads import find_thread, thread_notes
 from sennit.server.anthropic.translate import parse_messages
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
+from sennit.server.http.errors import bad_param
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import bad_param
 from sennit.server.openai.locate import BranchLocation, Locator, with_first_id
 from sennit.server.openai.requests import (
     IdempotentRequest,

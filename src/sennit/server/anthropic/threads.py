@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from sennit.server.anthropic.message_events import MESSAGE_PREFIX
 from sennit.server.anthropic.message_schemas import MessagesRequest, OfferedTool, ThreadParam
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import HTTPError
-from sennit.server.openai.chat_schemas import bad_param
+from sennit.server.http.errors import HTTPError, bad_param
 from sennit.server.openai.stored_responses import StoredResponse, find_response
 
 _KEY = "thread"  # in the metadata of the first new message of each request

@@ -21,7 +21,8 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.server.anthropic.message_schemas import InputMessage
-from sennit.server.openai.chat_schemas import ImageAddress, bad_param
+from sennit.server.http.errors import bad_param
+from sennit.server.openai.chat_schemas import ImageAddress
 from sennit.server.openai.translate import (
     ClientMessages,
     ClientToolCall,

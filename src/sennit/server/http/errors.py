@@ -117,6 +117,11 @@ class HTTPError(Exception):
         return Response(dumps(body), self.status, headers=self.headers, media_type=JSON)
 
 
+def bad_param(param: str | None, message: str, code: str = "invalid_value") -> HTTPError:
+    """Return an HTTPError 400 for a parameter."""
+    return HTTPError(400, code, message, param=param)
+
+
 def error_for(error: SennitError) -> HTTPError:
     """Return the HTTPError for one of our exceptions."""
     for kind, status, code in _STATUSES:

@@ -7,7 +7,7 @@ clients send earlier answers back unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -16,7 +16,19 @@ import msgspec
 
 from sennit.errors import ValidationError
 from sennit.server.http.endpoint import RequestModel
-from sennit.server.http.errors import HTTPError
+from sennit.server.http.errors import bad_param
+from sennit.server.openai.files import FileFields
+from sennit.server.openai.tool_schemas import (
+    ChatCustomTool,
+    ChatFunctionTool,
+    ChosenAmongChatTools,
+    ChosenCustomTool,
+    ChosenFunctionTool,
+    Function,
+    ToolChoice,
+    forced_choice,
+    offered_functions,
+)
 from sennit.services.models.params import check_params
 from sennit.turns.options import WhenBusy
 
@@ -44,6 +56,15 @@ class ImageUrlPart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url
     """An image in the content of a message."""
 
     image_url: ImageAddress
+
+
+class ChatFile(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
+    """A file in the content of a message."""
+
+    file: FileFields
+
+
+UserPart: TypeAlias = ChatTextPart | ImageUrlPart | ChatFile
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -84,7 +105,7 @@ class DeveloperMessage(msgspec.Struct, frozen=True, tag_field="role", tag="devel
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
     """A user message."""
 
-    content: str | list[ChatTextPart | ImageUrlPart]
+    content: str | list[UserPart]
     name: str | None = None
 
 
@@ -107,84 +128,6 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
 ChatMessage: TypeAlias = (
     SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
 )
-
-
-class Function(msgspec.Struct, frozen=True):
-    """A function that a model may call."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class CustomTool(msgspec.Struct, frozen=True):
-    """A tool whose input is a text; models call it as a function with one parameter."""
-
-    name: str
-    description: str | None = None
-    format: dict[str, Any] | None = None
-
-    @property
-    def as_function(self) -> Function:
-        """The function; a grammar of the input is part of its description."""
-        description = self.description or ""
-        match self.format:
-            case {"type": "grammar", **rest}:
-                grammar: Any = rest.get("grammar", rest)
-                description += f"\n\nThe input must follow this {grammar.get('syntax')} grammar:\n"
-                description += str(grammar.get("definition"))
-            case _:
-                pass
-        return Function(self.name, description.strip() or None, _CUSTOM_PARAMETERS)
-
-
-_CUSTOM_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
-
-
-class ChatFunctionTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
-    """A function tool, as chat completions wrap it."""
-
-    function: Function
-
-
-class ChatCustomTool(msgspec.Struct, frozen=True, tag_field="type", tag="custom"):
-    """A custom tool, as chat completions wrap it."""
-
-    custom: CustomTool
-
-    @property
-    def function(self) -> Function:
-        """The function that stands for it."""
-        return self.custom.as_function
-
-
-class NamedFunction(msgspec.Struct, frozen=True):
-    """A tool by its name."""
-
-    name: str
-
-
-class ChosenFunctionTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
-    """The function that the model must call."""
-
-    function: NamedFunction
-
-
-class ChosenCustomTool(msgspec.Struct, frozen=True, tag_field="type", tag="custom"):
-    """The custom tool that the model must call."""
-
-    custom: NamedFunction
-
-    @property
-    def function(self) -> NamedFunction:
-        """The function that stands for it."""
-        return self.custom
 
 
 class JsonSchema(msgspec.Struct, frozen=True):
@@ -272,7 +215,11 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     stop: str | list[str] | None = None
     stream_options: StreamOptions | None = None
     tool_choice: (
-        Literal["none", "auto", "required"] | ChosenFunctionTool | ChosenCustomTool | None
+        Literal["none", "auto", "required"]
+        | ChosenFunctionTool
+        | ChosenCustomTool
+        | ChosenAmongChatTools
+        | None
     ) = None
     tools: list[ChatFunctionTool | ChatCustomTool] | None = None
     prediction: Any = None
@@ -313,7 +260,7 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     @property
     def client_functions(self) -> list[Function]:
         """The functions that the model may call."""
-        return [] if self.tool_choice == "none" else [tool.function for tool in self.tools or ()]
+        return offered_functions(self._tool_choice, [tool.function for tool in self.tools or ()])
 
     @property
     def custom_tools(self) -> frozenset[str]:
@@ -328,27 +275,16 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
         return format.json_schema if isinstance(format, JsonSchemaFormat) else format
 
     @property
-    def _choice(self) -> str | list[str] | None:
+    def _tool_choice(self) -> ToolChoice:
+        """The choice of tools, unwrapped."""
         choice = self.tool_choice
-        offered = [tool.function.name for tool in self.tools or ()]
-        named = isinstance(choice, ChosenFunctionTool | ChosenCustomTool)
-        return forced_choice(choice.function if named else choice, offered)
+        if isinstance(choice, ChosenFunctionTool | ChosenCustomTool):
+            return choice.function
+        return choice.allowed_tools if isinstance(choice, ChosenAmongChatTools) else choice
 
-
-def forced_choice(
-    choice: str | NamedFunction | None, offered: Sequence[str]
-) -> str | list[str] | None:
-    """Return our `tool_choice`; raise HTTPError 400 for a tool that is not offered."""
-    if isinstance(choice, NamedFunction):
-        if choice.name not in offered:
-            message = f"'tool_choice' names {choice.name[:100]!r}, which is not in 'tools'."
-            raise bad_param("tool_choice", message)
-        return [choice.name]
-    if choice != "required":
-        return None
-    if not offered:
-        raise bad_param("tool_choice", "'tool_choice' is 'required', but 'tools' is empty.")
-    return "required"
+    @property
+    def _choice(self) -> str | list[str] | None:
+        return forced_choice(self._tool_choice, [tool.function.name for tool in self.tools or ()])
 
 
 def _first(newer: Any, older: Any) -> Any:
@@ -378,7 +314,6 @@ _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "image": (),
     "logit_bias": ({},),
     "logprobs": (False,),
-    "max_tool_calls": (),
     "modalities": (["text"],),
     "moderation": (),
     "n": (1,),
@@ -425,8 +360,3 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
                 f"A name in 'metadata' has {_MAX_NAME_CHARS} characters at most, and a value "
                 f"{_MAX_VALUE_CHARS}.",
             )
-
-
-def bad_param(param: str | None, message: str, code: str = "invalid_value") -> HTTPError:
-    """Return an HTTPError 400 for a parameter."""
-    return HTTPError(400, code, message, param=param)

@@ -12,19 +12,14 @@ from sennit import clock
 from sennit.messages.content import InstructionContent, MessageRole
 from sennit.messages.message import Message
 from sennit.server.http.endpoint import HTTPRequest, Routes
-from sennit.server.http.errors import HTTPError
+from sennit.server.http.errors import HTTPError, bad_param
 from sennit.server.http.event_stream import sse_event
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat import finish_reason, usage
-from sennit.server.openai.chat_schemas import (
-    CommonRequest,
-    Function,
-    StreamOptions,
-    bad_param,
-    refuse_unsupported,
-)
+from sennit.server.openai.chat_schemas import CommonRequest, StreamOptions, refuse_unsupported
 from sennit.server.openai.locate import BranchLocation
 from sennit.server.openai.requests import answer_history
+from sennit.server.openai.tool_schemas import Function
 from sennit.server.openai.translate import ClientMessages, ModelAnswer
 from sennit.server.openai.turn import raise_for_failure
 from sennit.services.models.reply import Usage

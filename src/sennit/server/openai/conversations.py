@@ -24,7 +24,7 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.openai.chat_schemas import check_metadata
 from sennit.server.openai.derived_sessions import SOURCE
 from sennit.server.openai.history import best_match, branch_turns, turns_of
-from sennit.server.openai.item_schemas import items_of, parse_items
+from sennit.server.openai.items import items_of, parse_items
 from sennit.server.openai.locate import CLIENT_METADATA, is_main_of_conversation, new_branch
 from sennit.server.openai.pagination import IncludeQuery, ItemsQuery, item_list, message_id, page
 from sennit.server.openai.translate import ClientMessages, check_calls, system_message

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from sennit.memory.retrieval.embedders import Embedder
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, Routes, ok
-from sennit.server.http.errors import PRIVATE, HTTPError
+from sennit.server.http.errors import PRIVATE, HTTPError, bad_param
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import bad_param
 from sennit.server.openai.requests import ignored_fields
 from sennit.services.models.usage import tokens_of_chars
 

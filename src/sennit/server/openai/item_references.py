@@ -16,10 +16,10 @@ from sennit.messages.content import ActionRequestContent
 from sennit.messages.message import Message
 from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller
-from sennit.server.openai.chat_schemas import bad_param
+from sennit.server.http.errors import bad_param
 from sennit.server.openai.derived_sessions import DerivedSessions
 from sennit.server.openai.history import turns_of
-from sennit.server.openai.item_schemas import items_of, parse_items
+from sennit.server.openai.items import items_of, parse_items
 from sennit.server.openai.locate import NamedSession
 
 _KIND = "item_reference"

@@ -29,7 +29,7 @@ from sennit.messages.message import Message
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.server.http.caches import BranchCache, BranchKey, HistoryTurn
 from sennit.server.http.callers import Caller
-from sennit.server.openai.chat_schemas import bad_param
+from sennit.server.http.errors import bad_param
 from sennit.server.openai.derived_sessions import SOURCE, DerivedSessions, is_full
 from sennit.server.openai.history import (
     HistoryMatch,

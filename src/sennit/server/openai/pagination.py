@@ -15,8 +15,8 @@ import msgspec
 
 from sennit.messages.message import Message
 from sennit.server.http.endpoint import RequestModel, fitting
-from sennit.server.openai.chat_schemas import bad_param
-from sennit.server.openai.item_schemas import items_of
+from sennit.server.http.errors import bad_param
+from sennit.server.openai.items import items_of
 
 
 class IncludeQuery(RequestModel):

@@ -24,14 +24,15 @@ from sennit.ids import new_id
 from sennit.server.http.caches import BranchCache
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, ok
-from sennit.server.http.errors import PRIVATE, HTTPError, error_for
+from sennit.server.http.errors import PRIVATE, HTTPError, bad_param, error_for
 from sennit.server.http.event_stream import EventStream, cancel_on_disconnect
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat_schemas import AnswerFormat as OutputFormat
-from sennit.server.openai.chat_schemas import Function, bad_param, checked_values
+from sennit.server.openai.chat_schemas import checked_values
 from sennit.server.openai.derived_sessions import derived_id
 from sennit.server.openai.locate import BranchLocation, Locator, NamedSession, begin_unstored
 from sennit.server.openai.stored_responses import StoredResponse, locate_stored, stored_in
+from sennit.server.openai.tool_schemas import Function
 from sennit.server.openai.translate import (
     ClientMessages,
     ModelAnswer,

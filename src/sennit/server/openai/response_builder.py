@@ -18,8 +18,8 @@ import msgspec
 from sennit.messages.message import Message
 from sennit.server.http.errors import HTTPError
 from sennit.server.http.event_stream import sse_event
-from sennit.server.openai.item_schemas import (
-    ResponsesRequest,
+from sennit.server.openai.item_schemas import ResponsesRequest
+from sennit.server.openai.items import (
     call_item,
     output_items,
     reasoning_item,
@@ -75,7 +75,10 @@ def echoed_params(body: ResponsesRequest) -> dict[str, Any]:
         "model": body.model,
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
+        "frequency_penalty": body.frequency_penalty,
+        "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata,
+        "presence_penalty": body.presence_penalty,
         "parallel_tool_calls": body.parallel_tool_calls,
         "previous_response_id": body.previous_response_id,
         "prompt_cache_key": body.prompt_cache_key,
@@ -178,7 +181,7 @@ def usage(used: Usage) -> dict[str, Any]:
 class _TextKind:
     """The events of a text, by the item or part that it belongs to."""
 
-    item: Callable[[str, str | None], dict[str, Any]]
+    item: Callable[[str, str | None, Message | None], dict[str, Any]]
     prefix: str
     """The prefix of the ids of the items."""
     part_event: str
@@ -226,7 +229,7 @@ _TEXT_KINDS = {
 class ResponseEvents:
     """The format of a response, whole or as events."""
 
-    end = b""
+    end = b"data: [DONE]\n\n"
 
     def __init__(self, head: ResponseHead) -> None:
         self._head = head
@@ -248,7 +251,7 @@ class ResponseEvents:
         """Return the encoded event that ends a failed response."""
         response = self._head.fail(problem, self._output)
         event = self._event("response.failed", response=response)
-        return sse_event(event, event["type"])
+        return sse_event(event, event["type"]) + self.end
 
     def convert(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
         """Yield the events of one of ours; raise HTTPError if the run failed."""
@@ -265,7 +268,7 @@ class ResponseEvents:
             yield from self._tool_call(event.message)
         elif isinstance(event, MessageCompleted):
             self._last = event.message
-            yield from self._close()
+            yield from self._close(event.message)
         elif isinstance(event, RunEnded):
             yield from self._close()
             metrics = raise_for_failure(event.result).metrics
@@ -287,14 +290,14 @@ class ResponseEvents:
         if self._open != (kind, name):
             yield from self._close()
             self._open, self._text = (kind, name), ""
-            item = texts.item(name, None)
+            item = texts.item(name, None, None)
             yield self._event("response.output_item.added", output_index=self._at, item=item)
             yield self._in_part(f"{texts.part_event}.added", part=texts.part(""))
         self._text += text
         yield self._in_part(f"{texts.text_event}.delta", delta=text, **texts.more)
 
-    def _close(self) -> Iterator[dict[str, Any]]:
-        """Yield the events that end the current item, if there is one."""
+    def _close(self, message: Message | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the events that end the current item, if there is one, of a completed message."""
         if self._open is None:
             return
         kind, name = self._open
@@ -302,7 +305,7 @@ class ResponseEvents:
         yield self._in_part(f"{texts.text_event}.done", text=text, **texts.more)
         yield self._in_part(f"{texts.part_event}.done", part=texts.part(text))
         self._open = None
-        yield self._done(texts.item(name, text))
+        yield self._done(texts.item(name, text, message))
 
     def _tool_call(self, message: Message) -> Iterator[dict[str, Any]]:
         custom = self._head.custom_tools

@@ -17,10 +17,10 @@ from sennit.messages.content import InstructionContent, MessageRole
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
-from sennit.server.http.errors import PRIVATE, HTTPError
+from sennit.server.http.errors import PRIVATE, HTTPError, bad_param
 from sennit.server.http.event_stream import cancel_on_disconnect
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import bad_param, refuse_unsupported
+from sennit.server.openai.chat_schemas import refuse_unsupported
 from sennit.server.openai.compaction import compaction_item, user_messages
 from sennit.server.openai.conversations import (
     find_conversation,
@@ -30,7 +30,8 @@ from sennit.server.openai.conversations import (
     session_name,
 )
 from sennit.server.openai.item_references import has_references, resolve_references
-from sennit.server.openai.item_schemas import ResponsesRequest, items_of, parse_input
+from sennit.server.openai.item_schemas import ResponsesRequest
+from sennit.server.openai.items import items_of, parse_input
 from sennit.server.openai.locate import BranchLocation, Locator, NamedSession, with_first_id
 from sennit.server.openai.pagination import ItemsQuery, page
 from sennit.server.openai.requests import (

@@ -26,14 +26,15 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
 from sennit.messages.unset import Unset
+from sennit.server.http.errors import bad_param
 from sennit.server.openai.chat_schemas import (
     AnswerFormat,
     AssistantMessage,
+    ChatFile,
     ChatMessage,
     ChatTextPart,
     ChatToolCall,
     DeveloperMessage,
-    Function,
     ImageUrlPart,
     JsonObjectFormat,
     JsonSchema,
@@ -41,12 +42,16 @@ from sennit.server.openai.chat_schemas import (
     SystemMessage,
     ToolMessage,
     UserMessage,
-    bad_param,
+    UserPart,
 )
+from sennit.server.openai.files import file_text
+from sennit.server.openai.tool_schemas import Function
 from sennit.services.models.reply import Usage
 from sennit.services.tools.backend import ToolBackend, ToolContext
 from sennit.services.tools.tool import Tool
 
+PHASE = "phase"
+"""The key of the phase in the metadata of an assistant's message, and in a message item."""
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -103,11 +108,16 @@ def _parse_message(message: UserMessage | AssistantMessage | ToolMessage) -> Ite
             yield _call_of(call)
 
 
-def _instruction(content: str | list[ChatTextPart | ImageUrlPart]) -> InstructionContent:
+def _instruction(content: str | list[UserPart]) -> InstructionContent:
     if isinstance(content, str):
         return InstructionContent(instruction=content)
     images = [part.image_url for part in content if isinstance(part, ImageUrlPart)]
-    return instruction([part.text for part in content if isinstance(part, ChatTextPart)], images)
+    texts = [
+        file_text(part.file) if isinstance(part, ChatFile) else part.text
+        for part in content
+        if not isinstance(part, ImageUrlPart)
+    ]
+    return instruction(texts, images)
 
 
 def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionContent:
@@ -130,9 +140,10 @@ def _text(content: str | Iterable[ChatTextPart | RefusalPart]) -> str:
     )
 
 
-def answer_message(text: str) -> Message:
-    """Return an assistant message."""
-    return Message(AssistantResponseContent(text), sender=MessageRole.ASSISTANT)
+def answer_message(text: str, phase: str | None = None) -> Message:
+    """Return an assistant message; `phase` is that of a message item."""
+    metadata = None if phase is None else {PHASE: phase}
+    return Message(AssistantResponseContent(text), sender=MessageRole.ASSISTANT, metadata=metadata)
 
 
 def tool_result(call_id: str, text: str) -> Message:

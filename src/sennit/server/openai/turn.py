@@ -17,8 +17,7 @@ from sennit.errors import ModelError, NotFoundError, SennitError, ValidationErro
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.unset import Unset
 from sennit.server.active_runs import MemoryOptions, run_notes
-from sennit.server.http.errors import HTTPError, error_for
-from sennit.server.openai.chat_schemas import bad_param
+from sennit.server.http.errors import HTTPError, bad_param, error_for
 from sennit.server.openai.locate import BranchLocation, fork_location, with_schema
 from sennit.server.state import ServerState
 from sennit.services.models.protocol import Model, supports_output_schema
