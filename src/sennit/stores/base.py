@@ -16,6 +16,8 @@ Every store guarantees:
    the files that the store manages.
 7. Removed messages are not searched. A message that is on no branch, is no branch's system message
    and is in no archive stays stored, but search does not return it until it is attached again.
+8. Blobs stay. A blob that a stored message names is not collected, and a write that requires a blob
+   is refused without it.
 
 A store may be used from any thread. It takes and returns records and does not know sessions.
 """
@@ -36,6 +38,7 @@ from sennit.errors import (
     ValidationError,
     short_repr,
 )
+from sennit.stores.records.blobs import BlobStore
 from sennit.stores.records.files import FileStore
 from sennit.stores.records.search import TextSearchStore
 from sennit.stores.records.sessions import (
@@ -62,7 +65,7 @@ FIRST_PAGE = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id after those of every session: the cursor of the first page."""
 
 
-class Store(FileStore, TextSearchStore, VectorStore, Protocol):
+class Store(FileStore, TextSearchStore, VectorStore, BlobStore, Protocol):
     """A store of sessions and memories."""
 
     @property
@@ -115,9 +118,9 @@ class Store(FileStore, TextSearchStore, VectorStore, Protocol):
         open session only when it has changed.
         An Append whose messages are all on the branch already counts as a retry after a lost
         acknowledgement: nothing is added, and the head gives the position where they begin.
-        Raises NotFoundError if the session, a branch or a message does not exist, ConflictError if
-        another writer has changed a branch, holds its lease or has started a tool call, and
-        ExistsError if an id or a name is taken.
+        Raises NotFoundError if the session, a branch, a message or a required blob does not exist,
+        ConflictError if another writer has changed a branch, holds its lease or has started a tool
+        call, and ExistsError if an id or a name is taken.
         """
         ...
 

@@ -63,6 +63,7 @@ from sennit.stores.records.sessions import (
     RemoveBranch,
     RemoveMessages,
     RenameBranch,
+    RequireBlobs,
     SegmentRecord,
     SessionRecord,
     Snapshot,
@@ -280,6 +281,8 @@ class InMemorySession:
                 self._describe(change.metadata)
             case TakeLease():
                 return self._take_lease(change)
+            case RequireBlobs():
+                pass  # the store has them
         return None
 
     def _describe(self, metadata: dict[str, Any]) -> None:

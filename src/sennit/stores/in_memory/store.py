@@ -13,14 +13,23 @@ from threading import RLock
 from typing import TypeVar
 from uuid import UUID
 
+from sennit import clock
 from sennit.closing import Closing
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import dumps
 from sennit.stores import leases
 from sennit.stores.base import FIRST_PAGE, no_session, session_taken
+from sennit.stores.in_memory.blobs import BlobDict, received
 from sennit.stores.in_memory.files import FileLog
 from sennit.stores.in_memory.search import scored
 from sennit.stores.in_memory.session import InMemorySession, copied
+from sennit.stores.records.blobs import (
+    BLOB_GRACE_US,
+    BlobLimits,
+    BlobRecord,
+    hashes_in,
+    missing,
+)
 from sennit.stores.records.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.records.files import (
     Derived,
@@ -42,6 +51,7 @@ from sennit.stores.records.search import (
     matches_filters,
 )
 from sennit.stores.records.sessions import (
+    AddMessages,
     BranchHead,
     Change,
     EventRecord,
@@ -51,6 +61,8 @@ from sennit.stores.records.sessions import (
     MessageRecord,
     Owner,
     RemovedMessage,
+    RemoveMessages,
+    RequireBlobs,
     RunRecord,
     SessionDump,
     SessionRecord,
@@ -72,6 +84,7 @@ class MemoryStore(Closing):
         self._lock = RLock()
         self._owners: dict[Owner, dict[UUID, InMemorySession]] = {}
         self._files = FileLog()
+        self._blobs = BlobDict()
         self._vectors: dict[tuple[Owner, str], dict[int, list[float]]] = {}
         self._closed = False
 
@@ -110,6 +123,7 @@ class MemoryStore(Closing):
             if state is None or (before is not None and state.session.updated >= before):
                 return False
             del self._sessions_of(owner)[session]
+            self._blobs.mark(owner, _named(state.messages.values()), erased=True)
             return True
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
@@ -155,7 +169,12 @@ class MemoryStore(Closing):
     def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
         with self._locked():
             state = self._sessions_of(owner).get(session)
-            return [] if state is None else state.erase_removed(before)
+            if state is None:
+                return []
+            messages = dict(state.messages)
+            erased = state.erase_removed(before)
+            self._blobs.mark(owner, _named(messages[uid] for uid in erased), erased=True)
+            return erased
 
     def branches_holding(
         self, owner: Owner, session: UUID, messages: Sequence[UUID]
@@ -174,7 +193,29 @@ class MemoryStore(Closing):
 
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         with self._locked():
-            return self._find(owner, session).make(changes)
+            state = self._find(owner, session)
+            present = self._blobs.hashes(owner)
+            for change in changes:
+                if isinstance(change, RequireBlobs):
+                    missing(change.hashes, (hash for hash in change.hashes if hash in present))
+            erased = self._about_to_erase(state, changes)
+            heads = state.make(changes)
+            self._blobs.mark(owner, _named(erased), erased=True)
+            for change in changes:
+                if isinstance(change, AddMessages):
+                    self._blobs.mark(owner, _named(change.messages), erased=False)
+            return heads
+
+    def _about_to_erase(
+        self, state: InMemorySession, changes: Sequence[Change]
+    ) -> list[MessageRecord]:
+        erased = (
+            uid
+            for change in changes
+            if isinstance(change, RemoveMessages)
+            for uid in change.messages
+        )
+        return [state.messages[uid] for uid in erased if uid in state.messages]
 
     def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         with self._locked():
@@ -452,8 +493,34 @@ class MemoryStore(Closing):
             return [messages[uid] for uid in ids if uid in messages]
 
     def scrub(self) -> None:
+        self.collect_blobs(clock.now_us() - BLOB_GRACE_US)  # other erased data leaves no trace
+
+    def put_blob(
+        self, owner: Owner, chunks: Iterable[bytes], media_type: str, limits: BlobLimits
+    ) -> BlobRecord:
+        data, hasher = received(chunks, limits, self.blob_bytes(owner))
         with self._locked():
-            pass  # erased data leaves no trace
+            return self._blobs.put(owner, data, hasher, media_type)
+
+    def find_blob(self, owner: Owner, hash: bytes) -> BlobRecord | None:
+        with self._locked():
+            return self._blobs.find(owner, hash)
+
+    def read_blob(self, owner: Owner, hash: bytes, offset: int, length: int) -> bytes:
+        with self._locked():
+            return self._blobs.read(owner, hash, offset, length)
+
+    def blob_bytes(self, owner: Owner) -> int:
+        with self._locked():
+            return self._blobs.used(owner)
+
+    def collect_blobs(self, before: int) -> int:
+        def named_by(owner: Owner) -> set[bytes]:
+            sessions = self._sessions_of(owner).values()
+            return {hash for state in sessions for hash in _named(state.messages.values())}
+
+        with self._locked():
+            return self._blobs.collect(before, named_by)
 
     def has_workers(self) -> bool:
         """Return False: the process that opens a commit finishes it."""
@@ -524,6 +591,11 @@ class MemoryStore(Closing):
             if new is not None:
                 del sessions[new.id]
             return error
+
+
+def _named(messages: Iterable[MessageRecord]) -> list[bytes]:
+    """Return the hashes of the blobs that messages name."""
+    return [hash for message in messages for hash in hashes_in(message.body)]
 
 
 def _removed(owner: Owner, state: InMemorySession, before: int) -> list[RemovedMessage]:

@@ -24,6 +24,7 @@ from sennit.stores.postgres.prepared_connection import (
     Refused,
     Statement,
 )
+from sennit.stores.records.blobs import names_blobs
 from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
@@ -212,6 +213,8 @@ def appending(write: Write, owner: int) -> FastAppend | None:
     if append is None:
         return None
     message, branch = append
+    if names_blobs((message,)):
+        return None
     uid, created, body = message.id, message.created, message.body
     checksum = message_checksum(uid.bytes, created, body)
     return FastAppend(clock.now_us(), owner, write.session, branch, uid, created, body, checksum)
@@ -223,6 +226,8 @@ def _as_journal_write(write: Write, owner: int) -> FastJournalWrite | None:
     match rest:
         case [AddMessages() as added, Append() as append, *rest]:
             messages = added.messages
+            if names_blobs(messages):
+                return None
         case _:
             pass
     puts = [change for change in rest if isinstance(change, PutRun)]

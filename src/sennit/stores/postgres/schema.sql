@@ -348,3 +348,49 @@ CREATE INDEX jobs_of_commits ON sennit.procrastinate_jobs ((args ->> 'commit'))
 WHERE queue_name = 'sennit';
 CREATE TRIGGER queue_commit AFTER INSERT OR UPDATE OF state OR DELETE ON sennit.commits
 FOR EACH ROW EXECUTE FUNCTION sennit.queue_commit();
+
+-- Bytes that messages name by hash, stored once per owner. One without a hash is being stored, or
+-- erased if `unused` is 0. `unused` is when a blob was stored that no message has named yet, 0 if a
+-- message that named it was erased, and NULL if messages name it.
+CREATE TABLE sennit.blobs (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    size bigint NOT NULL,
+    unused bigint,
+    owner integer NOT NULL,
+    hash bytea,
+    media_type text NOT NULL,
+    UNIQUE (owner, hash)
+);
+CREATE INDEX blobs_size ON sennit.blobs (owner, size);
+CREATE INDEX blobs_unused ON sennit.blobs (unused) WHERE unused IS NOT NULL;
+
+-- Most files are compressed already: to try it again would take longer than to write them.
+CREATE TABLE sennit.blob_chunks (
+    blob bigint NOT NULL,
+    checksum bigint NOT NULL,
+    owner integer NOT NULL,
+    pos integer NOT NULL,
+    bytes bytea NOT NULL,
+    PRIMARY KEY (owner, blob, pos)
+);
+ALTER TABLE sennit.blob_chunks ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+-- Which messages name a blob.
+CREATE TABLE sennit.blob_refs (
+    session bigint NOT NULL,
+    message bigint NOT NULL,
+    blob bigint NOT NULL,
+    owner integer NOT NULL,
+    PRIMARY KEY (owner, session, message, blob)
+);
+CREATE INDEX blob_refs_blob ON sennit.blob_refs (owner, blob);
+CREATE FUNCTION sennit.blob_unused() RETURNS trigger
+LANGUAGE plpgsql SET search_path = sennit, pg_temp
+AS $$
+BEGIN
+    UPDATE blobs SET unused = 0 WHERE owner = OLD.owner AND no = OLD.blob AND unused IS NULL;
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER blob_unused AFTER DELETE ON sennit.blob_refs
+FOR EACH ROW EXECUTE FUNCTION sennit.blob_unused();

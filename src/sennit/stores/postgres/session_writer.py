@@ -16,6 +16,7 @@ from sennit.stores.postgres.adapter import PostgresConnection
 from sennit.stores.postgres.detached import DetachedTable
 from sennit.stores.postgres.runs import JournalWriter
 from sennit.stores.records.sessions import BranchRecord, MessageRecord
+from sennit.stores.sql.blobs import BlobTable
 from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql.session_writer import SessionWriter, StoredSegment, Tail
 from sennit.stores.sql_json import grants_of, text_of
@@ -34,9 +35,10 @@ class PostgresSessionWriter(SessionWriter):
 
     def __init__(self, connection: Connection, owner: int, session: int) -> None:
         self._detached: DetachedTable = DetachedTable(connection, owner, session)
-        commits = CommitTable(PostgresConnection(connection), owner, session)
+        adapter = PostgresConnection(connection)
+        commits, blobs = CommitTable(adapter, owner, session), BlobTable(adapter, owner)
         journals = JournalWriter(connection, owner, session)
-        super().__init__((owner, session), journals, commits, self._detached)
+        super().__init__((owner, session), journals, commits, self._detached, blobs)
         self._connection = connection
         self._key_values: dict[str, Any] = {"owner": owner, "session": session}
 

@@ -28,6 +28,7 @@ DROP_RECEIPTS: Final = """
         SELECT id FROM sennit.receipts WHERE made < now() - interval '1 day'
         LIMIT 10000 FOR UPDATE SKIP LOCKED)"""
 
+WITHOUT_SYNC: Final = "SET LOCAL synchronous_commit = off"
 SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 FIND_OWNER: Final = """
@@ -488,6 +489,7 @@ ERASE_SESSION: Final = (
     "DELETE FROM sennit.segments WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.words WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.detached WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.blob_refs WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.messages WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s",
 )

@@ -36,6 +36,7 @@ from sennit.stores.postgres.runs import JournalReader, journals, last_runs, leas
 from sennit.stores.postgres.search import PostgresSearch
 from sennit.stores.postgres.session_reader import SessionReader, labels, session_from
 from sennit.stores.postgres.session_writer import Connection, PostgresSessionWriter, fetch_one
+from sennit.stores.records.blobs import BLOB_GRACE_US
 from sennit.stores.records.files import EndCommit, FileChange, StoredFile, owners_of
 from sennit.stores.records.sessions import (
     AddMessages,
@@ -131,6 +132,17 @@ class PostgresStore(PostgresSearch, Closing):
             return number
 
         return self._database.run(add)
+
+    def _ensure_owner_number(self, owner: Owner) -> int:
+        return self._ensure_owner(owner)
+
+    def _change_blobs(self, work: Callable[[SqlConnection], _T], *, durable: bool) -> _T:
+        def change(connection: SqlConnection) -> _T:
+            if not durable:
+                connection.run(sql.WITHOUT_SYNC)
+            return work(connection)
+
+        return self._change(change)
 
     @property
     def identity(self) -> Hashable:
@@ -451,8 +463,8 @@ class PostgresStore(PostgresSearch, Closing):
         return self._database.read(read_snapshot)
 
     def scrub(self) -> None:
-        """Do nothing: the server's VACUUM reclaims erased rows."""
-        self._database.refuse_if_closed()
+        """Collect blobs that are not used any more; VACUUM reclaims erased rows."""
+        self.collect_blobs(clock.now_us() - BLOB_GRACE_US)
 
     def stored(self, owner: Owner) -> tuple[int, int]:
         """Return the number of an owner's sessions, and their total bytes with names."""

@@ -340,8 +340,15 @@ class PutLabels(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[LabelRecord, ...]
 
 
+class RequireBlobs(msgspec.Struct, frozen=True, gc=False):
+    """Refuse the write unless the owner has these blobs, by hash; until it is done they stay."""
+
+    hashes: tuple[bytes, ...]
+
+
 Change: TypeAlias = (
     AddMessages
+    | RequireBlobs
     | DescribeSession
     | Append
     | AddBranch

@@ -26,6 +26,7 @@ from sennit.stores.base import (
     no_segment,
 )
 from sennit.stores.detached import DetachedMessages, alone
+from sennit.stores.records.blobs import names_blobs
 from sennit.stores.records.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.records.sessions import (
     AddBranch,
@@ -45,10 +46,12 @@ from sennit.stores.records.sessions import (
     RemoveBranch,
     RemoveMessages,
     RenameBranch,
+    RequireBlobs,
     SegmentRecord,
     TakeLease,
 )
 from sennit.stores.segment_graph import lost_below, source_of
+from sennit.stores.sql.blobs import BlobTable
 from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql_json import text_of
 
@@ -101,10 +104,12 @@ class SessionWriter(ABC):
         journals: Journals,
         commits: CommitTable,
         detached: DetachedMessages,
+        blobs: BlobTable,
     ) -> None:
         """Write to a session, given by its owner's number and its own."""
         self.key = key
-        self._owner, _ = key
+        self._owner, self._session = key
+        self._blobs = blobs
         self._journals, self._commits, self._detached = journals, commits, detached
         self._new: dict[UUID, int] = {}  # ids to numbers of messages that this write added
         self._unplaced: set[int] = set()  # those that are on no branch yet
@@ -209,6 +214,11 @@ class SessionWriter(ABC):
                 added = self._add_messages(change.messages)
                 self._new |= added
                 self._unplaced.update(added.values())
+                if names_blobs(change.messages):
+                    self._blobs.refer(
+                        self._session,
+                        [(added[it.id], it) for it in change.messages if it.id in added],
+                    )
             case Append():
                 self._append(change)
             case AddEvents():
@@ -230,6 +240,8 @@ class SessionWriter(ABC):
             case PutStarts():
                 numbers = self._numbers([message for message, _ in change.starts])
                 self._journals.put_starts(change, numbers)
+            case RequireBlobs():
+                self._blobs.require(change.hashes)
             case DescribeSession():
                 self._run(self.sql.DESCRIBE_SESSION, (text_of(change.metadata), *self.key))
             case AddBranch():
@@ -441,6 +453,7 @@ class SessionWriter(ABC):
             moved = self._move_starts(gaps) if gaps else []
             self._touch_branches(list({*gaps, *moved}), numbers)
             self._commits.forget_messages(numbers)
+            self._blobs.forget_messages(self._session, numbers)
             self._erase_rows(numbers)
             self._tails.clear()
             self._unplaced.difference_update(numbers)

@@ -18,6 +18,7 @@ from sennit.stores.records.search import TextSearchStore
 from sennit.stores.records.sessions import FoundMessage, MessageRecord, Owner, RemovedMessage
 from sennit.stores.search.messages import search_messages
 from sennit.stores.sql import statements as sql
+from sennit.stores.sql.blobs import SqlBlobs
 from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql.connection import SqlConnection, Statement
 from sennit.stores.sql.files import FileReader, FileWriter
@@ -26,7 +27,7 @@ from sennit.stores.sql.search import message_in
 _T = TypeVar("_T")
 
 
-class SqlStore(TextSearchStore, ABC):
+class SqlStore(SqlBlobs, TextSearchStore, ABC):
     """The memory methods of an SQL store; see `sennit.stores.base.Store`."""
 
     @abstractmethod

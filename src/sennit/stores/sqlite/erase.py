@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 
+from sennit import clock
+from sennit.stores.records.blobs import BLOB_GRACE_US
 from sennit.stores.sqlite import erase_statements as sql
 from sennit.stores.sqlite import secure_delete
 from sennit.stores.sqlite.search_rows import few, index_words
@@ -36,6 +38,7 @@ _TABLES = (
     (sql.SOME_USES, sql.DELETE_USE),
     (sql.SOME_ARCHIVED, sql.DELETE_ARCHIVED),
     (sql.SOME_COMMITS, sql.DELETE_COMMIT),
+    (sql.SOME_BLOB_REFS, sql.DELETE_BLOB_REF),
 )
 
 
@@ -47,6 +50,9 @@ class SQLiteErasing(ABC):
 
     @abstractmethod
     def _unsynced_transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    @abstractmethod
+    def collect_blobs(self, before: int) -> int: ...
 
     @abstractmethod
     def _truncate_wal(self) -> None: ...
@@ -74,6 +80,7 @@ class SQLiteErasing(ABC):
         A long read keeps the WAL from being truncated until the next call.
         """
         self._erase_hidden_sessions()
+        self.collect_blobs(clock.now_us() - BLOB_GRACE_US)
         with self._snapshot() as connection:
             erased = secure_delete.in_index(connection)
         if erased:

@@ -47,6 +47,11 @@ SOME_ARCHIVED = """
     SELECT 0, owner, session, message FROM archived
     WHERE owner = :owner AND session = :session LIMIT :rows"""
 DELETE_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ? AND message = ?"
+SOME_BLOB_REFS = """
+    SELECT 0, owner, session, message, blob FROM blob_refs
+    WHERE owner = :owner AND session = :session LIMIT :rows"""
+DELETE_BLOB_REF = """
+    DELETE FROM blob_refs WHERE owner = ? AND session = ? AND message = ? AND blob = ?"""
 SOME_BRANCHES = """
     SELECT length(metadata), owner, session, id FROM branches
     WHERE owner = :owner AND session = :session LIMIT :rows"""

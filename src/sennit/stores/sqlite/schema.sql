@@ -304,3 +304,41 @@ CREATE TABLE labels (
     created INTEGER NOT NULL,
     PRIMARY KEY (owner, session, message, judge)
 ) STRICT, WITHOUT ROWID;
+
+-- Bytes that messages name by hash, stored once per owner. One without a hash is being stored, or
+-- erased if `unused` is 0. `unused` is when a blob was stored that no message has named yet, 0 if a
+-- message that named it was erased, and NULL if messages name it.
+CREATE TABLE blobs (
+    no INTEGER PRIMARY KEY,
+    owner INTEGER NOT NULL,
+    hash BLOB,
+    media_type TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    unused INTEGER,
+    UNIQUE (owner, hash)
+) STRICT;
+CREATE INDEX blobs_size ON blobs (owner, size);
+CREATE INDEX blobs_unused ON blobs (unused) WHERE unused IS NOT NULL;
+
+CREATE TABLE blob_chunks (
+    owner INTEGER NOT NULL,
+    blob INTEGER NOT NULL,
+    pos INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (owner, blob, pos)
+) STRICT;
+
+-- Which messages name a blob.
+CREATE TABLE blob_refs (
+    owner INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    blob INTEGER NOT NULL,
+    PRIMARY KEY (owner, session, message, blob)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX blob_refs_blob ON blob_refs (owner, blob);
+CREATE TRIGGER blob_refs_unused AFTER DELETE ON blob_refs
+BEGIN
+    UPDATE blobs SET unused = 0 WHERE owner = OLD.owner AND no = OLD.blob AND unused IS NULL;
+END;

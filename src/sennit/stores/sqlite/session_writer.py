@@ -15,6 +15,7 @@ from sennit.messages.codec import dumps
 from sennit.stores.base import other_content, segment_cycle
 from sennit.stores.checksums import START, entry_checksum, message_checksum
 from sennit.stores.records.sessions import BranchRecord, MessageRecord
+from sennit.stores.sql.blobs import BlobTable
 from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql.session_writer import SessionWriter, StoredSegment, Tail
 from sennit.stores.sql_json import grants_of, text_of
@@ -44,8 +45,9 @@ class SQLiteSessionWriter(SessionWriter):
         connection = rows.connection
         self._journals: JournalWriter = JournalWriter(rows, owner, session)
         self._detached: DetachedTable = DetachedTable(connection, owner, session)
-        commits = CommitTable(SQLiteConnection(connection), owner, session)
-        super().__init__((owner, session), self._journals, commits, self._detached)
+        adapter = SQLiteConnection(connection)
+        commits, blobs = CommitTable(adapter, owner, session), BlobTable(adapter, owner)
+        super().__init__((owner, session), self._journals, commits, self._detached, blobs)
         self._rows, self._connection, self._next_numbers = rows, connection, numbers
         self.check_existing = False
 

@@ -328,6 +328,21 @@ class SQLiteStore(SQLiteSearch, Closing):
         number = self._owner(connection, owner)
         return number or connection.execute(sql.ADD_OWNER, owner.key).fetchone()[0]
 
+    def _ensure_owner_number(self, owner: Owner) -> int:
+        with self._snapshot() as connection:
+            number = self._owner(connection, owner)
+        if number:
+            return number
+        with self._transaction(keep_caches=True) as connection:
+            return self._ensure_owner(connection, owner)
+
+    def _change_blobs(self, work: Callable[[SqlConnection], _T], *, durable: bool) -> _T:
+        transaction = (
+            self._transaction(keep_caches=True) if durable else self._unsynced_transaction()
+        )
+        with transaction as connection:
+            return work(SQLiteConnection(connection))
+
     @property
     def identity(self) -> Hashable:
         """The device and inode of the file: all stores opened on it share them."""

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 from sennit.stores.base import Store
 from sennit.testing.conformance import (
+    blobs,
     branches,
     calls,
     changes_since,
@@ -101,6 +102,7 @@ _MODULES = (
     runs,
     commits,
     files,
+    blobs,
     labels,
     concurrency,
     reference_model,

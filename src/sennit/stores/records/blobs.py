@@ -1,0 +1,190 @@
+"""Records of blobs: pictures, audio, documents and other bytes, stored once per owner.
+
+A blob has the SHA-256 of its bytes as its key, so that storing the same bytes again stores nothing.
+A message names a blob by its reference, `sennit-blob:sha256:` and the hash in hexadecimal digits,
+anywhere in its body. The blob is written first, in a transaction of its own, so no crash leaves a
+message without its blob; a blob that no message names is collected after BLOB_GRACE_US.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Protocol
+
+import msgspec
+
+from sennit.errors import NotFoundError, StoreError, ValidationError
+from sennit.stores.records.sessions import MessageRecord, Owner
+
+BLOB_PREFIX: Final = "sennit-blob:sha256:"
+"""The beginning of a reference to a blob."""
+CHUNK_BYTES: Final = 256 * 1024
+"""The bytes of each chunk but the last."""
+BLOB_GRACE_US: Final = 24 * 3_600_000_000
+"""How long a blob stays that no message has named yet."""
+_MARK: Final = BLOB_PREFIX.encode()
+_REFERENCE: Final = re.compile(_MARK + rb"([0-9a-f]{64})(?![0-9a-f])")
+
+
+class BlobRecord(msgspec.Struct, frozen=True, gc=False):
+    """A stored blob."""
+
+    hash: bytes
+    """The SHA-256 of its bytes."""
+    media_type: str
+    """The media type that it was first stored with."""
+    size: int
+    """The number of its bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobLimits:
+    """Limits for storing a blob."""
+
+    blob_bytes: int = 512 * 1024 * 1024
+    """The maximum size of one blob."""
+    owner_bytes: int = 10 * 1024 * 1024 * 1024
+    """The maximum size of all blobs of an owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob of a store that is copied."""
+
+    owner: Owner
+    record: BlobRecord
+    chunks: Iterable[bytes]
+
+
+class BlobStore(Protocol):
+    """The part of a store that has the blobs."""
+
+    def put_blob(
+        self, owner: Owner, chunks: Iterable[bytes], media_type: str, limits: BlobLimits
+    ) -> BlobRecord:
+        """Store bytes as they come, unless the owner has the same already; return the blob.
+
+        Nothing is stored if `chunks` raises. Raises ValidationError for a blob beyond the limits.
+        """
+        ...
+
+    def find_blob(self, owner: Owner, hash: bytes) -> BlobRecord | None:
+        """Return the owner's blob with that hash, or None."""
+        ...
+
+    def read_blob(self, owner: Owner, hash: bytes, offset: int, length: int) -> bytes:
+        """Return bytes of a blob, fewer at its end.
+
+        Raises NotFoundError if the owner has no such blob, StoreError if its bytes are damaged.
+        """
+        ...
+
+    def blob_bytes(self, owner: Owner) -> int:
+        """Return the size of all blobs of an owner."""
+        ...
+
+    def collect_blobs(self, before: int) -> int:
+        """Erase blobs of all owners that no message names; return their number.
+
+        A blob whose last message was erased goes at once, one that was never named if it was
+        stored before that time.
+        """
+        ...
+
+
+def hashes_in(body: bytes) -> list[bytes]:
+    """Return the hashes of the blobs that a body names, each once."""
+    if _MARK not in body:
+        return []
+    return [bytes.fromhex(found.decode()) for found in dict.fromkeys(_REFERENCE.findall(body))]
+
+
+def names_blobs(messages: Iterable[MessageRecord]) -> bool:
+    """Return whether any of these messages may name a blob."""
+    return any(_MARK in message.body for message in messages)
+
+
+class BlobHasher:
+    """Cuts bytes into chunks of one size, and hashes and counts them on the way."""
+
+    def __init__(self, limits: BlobLimits, used: int) -> None:
+        """Refuse bytes beyond the limits of an owner who has used some of them."""
+        self._limits, self._used = limits, used
+        self._digest = sha256()
+        self.size = 0
+
+    @property
+    def hash(self) -> bytes:
+        """The hash of the bytes so far."""
+        return self._digest.digest()
+
+    def cut(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the bytes in chunks of CHUNK_BYTES; raises ValidationError beyond the limit."""
+        rest = bytearray()
+        for chunk in chunks:
+            self._digest.update(chunk)
+            self.size += len(chunk)
+            check_blob_size(self.size, self._limits)
+            if not rest and len(chunk) == CHUNK_BYTES:
+                yield bytes(chunk)
+                continue
+            rest += chunk
+            while len(rest) >= CHUNK_BYTES:
+                yield bytes(rest[:CHUNK_BYTES])
+                del rest[:CHUNK_BYTES]
+        if rest:
+            yield bytes(rest)
+
+    def check_quota(self) -> None:
+        """Raise ValidationError if the owner has no room for the bytes."""
+        if self._used + self.size > self._limits.owner_bytes:
+            raise ValidationError(
+                f"A blob of {self.size:,} bytes does not fit: the blobs of this user have "
+                f"{self._used:,} of at most {self._limits.owner_bytes:,} bytes. Delete sessions "
+                f"with files, or raise SENNIT_MAX_BLOB_BYTES_PER_USER."
+            )
+
+
+def check_blob_size(size: int, limits: BlobLimits) -> None:
+    """Raise ValidationError if a blob has too many bytes."""
+    if size > limits.blob_bytes:
+        raise ValidationError(
+            f"A blob may have {limits.blob_bytes:,} bytes, got {size:,} or more; make it smaller, "
+            f"or raise SENNIT_MAX_BLOB_BYTES."
+        )
+
+
+def blob_reference(hash: bytes) -> str:
+    """Return the reference of a blob."""
+    return BLOB_PREFIX + hash.hex()
+
+
+def no_blob(hash: bytes) -> NotFoundError:
+    """Return the error for a blob that the owner does not have."""
+    return NotFoundError(
+        f"There is no blob {blob_reference(hash)!r} of this user; store its bytes first."
+    )
+
+
+def damaged_blob(hash: bytes) -> StoreError:
+    """Return the error for a blob whose bytes do not match their checksums."""
+    return StoreError(
+        f"Blob {blob_reference(hash)!r} is damaged in the store: its bytes are not what was "
+        f"written. Run `sennit doctor`, and restore a backup."
+    )
+
+
+def interrupted_upload() -> StoreError:
+    """Return the error for an upload whose first chunks were collected meanwhile."""
+    return StoreError("The upload took too long and its first bytes were collected; send it again.")
+
+
+def missing(hashes: Sequence[bytes], found: Iterable[bytes]) -> None:
+    """Raise NotFoundError unless all hashes were found."""
+    present = set(found)
+    for hash in hashes:
+        if hash not in present:
+            raise no_blob(hash)
