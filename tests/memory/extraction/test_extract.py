@@ -44,7 +44,14 @@ def judged(name: str) -> tuple[float, float, list[str]]:
     return right / found_in_all, right / wanted_in_all, wrong
 
 
-@pytest.mark.parametrize("name", ["statements.psv", "statements_heldout.psv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{name}{half}.psv"
+        for name in ("statements", "profile_facts", "turns")
+        for half in ("", "_heldout")
+    ],
+)
 def test_what_rules_find_was_meant_and_what_was_meant_is_found(name: str) -> None:
     precision, recall, wrong = judged(name)
     print(f"\n{name}: precision {precision:.2f}, recall {recall:.2f}", *wrong, sep="\n")
@@ -63,6 +70,47 @@ def test_a_memory_is_in_the_users_own_words_and_names_its_message() -> None:
     assert [evidence.message_id for evidence in one.evidence] == [said.id]
     assert one.evidence[0].quote in "By the way, I live in Lisbon with my cat."
     assert one.slug == "home"
+
+
+@pytest.mark.parametrize(
+    ("said", "memory"),
+    [
+        ("Rosa and I have decided to adopt.", "Rosa and I have decided to adopt."),
+        ("We're off. My wife and I bought a caravan.", "My wife and I bought a caravan."),
+        ("I'm vegetarian, what could I cook tonight?", "I'm vegetarian."),
+        ("No eggs for me because I'm vegan.", "I'm vegan."),
+    ],
+)
+def test_a_statement_is_cut_out_of_its_sentence_without_changing_who_it_is_about(
+    said: str, memory: str
+) -> None:
+    assert texts(user(said)) == [memory]
+
+
+def test_she_is_the_person_of_the_sentence_before() -> None:
+    said = user("My sister Anna has moved. She lives in Rome now.")
+    [candidate] = [one for one in found(said) if "Rome" in one.text]
+    assert candidate.text == "My sister Anna lives in Rome now."
+    assert candidate.category is Category.ENTITIES
+    assert candidate.evidence[0].quote == "My sister Anna has moved. She lives in Rome now."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "She lives in Rome.",
+        "My mother met my aunt. She lives in Rome.",
+        "I decided to go with that.",
+        "I sold him the bowl last year.",
+        "I bring it every Sunday.",
+        "I moved here in 2019.",
+        "I'll try again on Monday.",
+        "I saw your message yesterday.",
+    ],
+)
+def test_what_means_nothing_alone_is_not_remembered(said: str) -> None:
+    assert not any("Rome" in text for text in texts(user(said)))
+    assert "Rome" in said or texts(user(said)) == []
 
 
 def test_every_text_of_a_message_is_read() -> None:

@@ -24,8 +24,9 @@ from itertools import islice
 from typing import TypeAlias
 
 from sennit.memory.extraction.english.clauses import content_terms, expand
+from sennit.memory.extraction.english.facts import Fact, Words
 from sennit.memory.extraction.english.lexicon import ONE_AT_A_TIME
-from sennit.memory.extraction.english.rules import Fact, Words, fact_of
+from sennit.memory.extraction.english.rules import fact_of
 from sennit.memory.extraction.terms import (
     FRAME,
     NARROWING,

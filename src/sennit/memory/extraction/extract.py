@@ -18,14 +18,17 @@ from functools import lru_cache
 from itertools import filterfalse, pairwise
 
 from sennit.memory.extraction.english.clauses import (
+    clauses,
     expand,
     is_injection,
     is_unsafe,
-    own_statements,
+    stated_sentences,
     to_sentence,
 )
 from sennit.memory.extraction.english.dates import Period, period
-from sennit.memory.extraction.english.rules import Fact, fact_of
+from sennit.memory.extraction.english.facts import Fact
+from sennit.memory.extraction.english.referents import is_dangling, person_in, with_person
+from sennit.memory.extraction.english.rules import fact_of
 from sennit.memory.extraction.terms import slug, words
 from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import (
@@ -40,6 +43,8 @@ from sennit.stores.search.tokenizer import STOP_WORDS
 
 _UNDATED_SLOTS = frozenset({"birthday", "age"})
 """Slots in which a date is the value, not a validity."""
+_ADDRESSED_SLOTS = frozenset({"instruct", "answer", "keep", "do", "prefer", "like"})
+"""Slots of statements to the assistant, in which "you" is clear."""
 
 # A line of a program rather than of prose: signs that sentences do not have, or a statement.
 _CODE_LINE = re.compile(
@@ -60,21 +65,41 @@ def extract_by_rules(conversation: Utterances) -> Extraction:
 
 
 def extract_facts(utterance: Utterance) -> Iterator[Candidate]:
-    """Yield a candidate for each fact that a user utterance states."""
-    for clause in own_statements(utterance):
-        fact = fact_of(clause)
-        if fact is not None:
-            yield candidate_of(fact, clause, utterance)
+    """Yield a candidate for each fact that a user utterance states.
+
+    A clause about "she" takes the person named in the sentence before; one that refers to anything
+    else outside of itself is left out.
+    """
+    before, person = "", None
+    for sentence in stated_sentences(utterance):
+        for clause in clauses(sentence):
+            resolved = person and with_person(clause, person)
+            if resolved:
+                fact, quote = fact_of(resolved), f"{before} {clause.strip()}"
+                if fact is not None and not is_dangling(resolved):
+                    yield candidate_of(fact, resolved, utterance, quote=quote)
+                continue
+            fact = fact_of(clause)
+            if fact is not None and not _is_meaningless_alone(fact, clause):
+                yield candidate_of(fact, clause, utterance)
+            named = person_in(clause)
+            before, person = (clause.strip(), named) if named else (before, person)
 
 
-def candidate_of(fact: Fact, clause: str, utterance: Utterance) -> Candidate:
+def _is_meaningless_alone(fact: Fact, clause: str) -> bool:
+    """Return whether a fact refers to something that only the conversation names."""
+    to_assistant = fact.slot in _ADDRESSED_SLOTS or fact.category is Category.PATTERNS
+    return is_dangling(clause, to_assistant=to_assistant)
+
+
+def candidate_of(fact: Fact, clause: str, utterance: Utterance, *, quote: str = "") -> Candidate:
     """Return a fact as a candidate, in the words in which it was stated."""
     when = Period() if fact.slot in _UNDATED_SLOTS else period(clause, utterance.at)
     return Candidate(
         category=fact.category,
         text=to_sentence(clause),
         slug=slug_of(fact, when),
-        evidence=(QuotedEvidence(utterance.message_id, clause.strip()),),
+        evidence=(QuotedEvidence(utterance.message_id, quote or clause.strip()),),
         said_at=utterance.at,
         valid_from=when.start,
         valid_to=when.end,
@@ -97,7 +122,10 @@ def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
     foreign = sum(is_foreign(utterance.text) for utterance in users)
     if foreign:
         subject = "1 message seems" if foreign == 1 else f"{foreign} messages seem"
-        yield f"{subject} not to be in English; rule-based extraction supports English only."
+        yield (
+            f"{subject} not to be in English. The rules read English only; set a model "
+            "with client.memory.use(model=...) to remember other languages."
+        )
 
 
 def is_foreign(text: str) -> bool:

@@ -25,7 +25,8 @@ from sennit.memory.extraction.english.clauses import (
     to_sentence,
 )
 from sennit.memory.extraction.english.dates import period
-from sennit.memory.extraction.english.rules import Fact, fact_of, is_instruction
+from sennit.memory.extraction.english.facts import Fact
+from sennit.memory.extraction.english.rules import fact_of, is_instruction
 from sennit.memory.extraction.extract import candidate_of, is_foreign
 from sennit.memory.extraction.terms import FRAME, NEGATIONS, slug, stem, terms, words
 from sennit.memory.extraction.utterances import ToolUse, Utterance, sentences, text_of

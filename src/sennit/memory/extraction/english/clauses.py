@@ -1,6 +1,7 @@
 """Clauses that rules can read: statements only, in a normal form.
 
-`own_statements` yields the clauses of a text in which a person states something. Questions, tasks,
+`stated_sentences` yields the sentences of a text in which a person states something, and `clauses`
+splits them. Questions, tasks,
 suppositions, reported speech, secrets and injected instructions to the memory are left out. A
 `NormalizedClause` has no contractions, fillers or negation, so that one rule matches many wordings.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sennit.memory.extraction.english.dates import is_dated
+from sennit.memory.extraction.english.lexicon import PEOPLE
 from sennit.memory.extraction.terms import FRAME, terms
 from sennit.memory.extraction.utterances import Utterance
 
@@ -38,7 +40,11 @@ _FILLER = re.compile(
     r"unfortunately|luckily|sadly|anyway|from now on|in (?:the )?future|for (?:context|the record|"
     r"your information|reference)|(?:please |do )?(?:note|remember|keep in mind)(?: that)?|"
     r"(?:please )?(?:store|save|record|put) (?:it )?(?:in|to|into) (?:your |the )?memory(?: that)?|"
-    r"as (?:you know|I said|mentioned)|(?:it )?turns out(?: that)?|you should know(?: that)?)"
+    r"as (?:you know|I said|mentioned)|(?:because|since|as|given that|considering(?: that)?)(?= "
+    r"(?:I|we|my|our)\b)|"
+    r"I should (?:probably )?(?:mention|add|say|note|point out)(?: that)?|one more thing|"
+    r"(?:just |as )?(?:a )?(?:quick |some |little )?(?:bit of )?(?:context|background|intro|info|"
+    r"update)|(?:it )?turns out(?: that)?|you should know(?: that)?)"
     r"(?:\s*[,:.!–—-]+\s*|\s+)"
     r"|(?:hi|hello|hey|thanks|thank you|yes|yeah|no|nope|ok|okay|great|sure|sorry|correction|"
     r"good \w+)[\w ]{0,12}[,:.!–—-]+\s*)",
@@ -93,7 +99,10 @@ _SUPPOSED = re.compile(
     r"^(?:if|suppose|supposing|imagine|pretend|assume|assuming|hypothetically|what if|let us "
     r"(?:say|assume|pretend|imagine)|say I)\b|\b(?:maybe|perhaps|might|not sure|I wish|I guess|"
     r"I suppose|I would (?!rather|prefer)|would be|could be|I could|hypothetical\w*|as if|unless|"
-    r"in (?:my|the|a) (?:story|novel|dream|game|book)|my character)\b",
+    r"in (?:my|the|a) (?:story|novel|dream|game|book)|my character|lol|haha\w*|lmao|just kidding|"
+    r"jk|"
+    r"I wonder|for example|for instance|the form (?:asks|says))\b|^(?:e\.g\.|example\b)|"
+    r"\N{FACE WITH TEARS OF JOY}",
     _I,
 )
 _REPORTED = re.compile(
@@ -148,10 +157,27 @@ _INJECTION_HINTS = (
 )  # fmt: skip
 """One of these is in every injection; searching for them first saves most of the time."""
 _CLAUSE_BREAK = re.compile(
-    r"(?:,(?:\s*+(?:and|but|so|while))?|(?<!\s)\s++(?:and|but|so|while|though|although))\s++"
-    r"(?=(?:I|my|we|our)\b)(?!(?:my|our) [\w -]{2,25},)",
+    r"(?:,(?:\s*+(?:and|but|so|while|because|since|as|given that))?|(?<!\s)\s++(?:and|but|so|while|"
+    r"though|although|because|since|as|given that))\s++"
+    r"(?=(?:I|my|we|our|I'm|im)\b)(?!(?:my|our) [\w -]{2,25},)|(?<!\s)\s++(?=I(?:'d| would) "
+    r"(?:need|want)\b)",
     _I,
 )
+_SOMEBODY = (
+    rf"(?:(?:[Mm]y|[Oo]ur) (?:[\w-]+ )?(?:{'|'.join(sorted(PEOPLE, key=len, reverse=True))}|"
+    r"friends|family|kids|parents|team)|(?!I\b|We\b|My\b)[^\W\d_a-z][\w'-]*)(?:,? [^\W\d_a-z][\w'-]*)?"
+)
+_AND_I = re.compile(rf"(?:^|[,.;] |\b(?:and|but|so|then) ){_SOMEBODY}$")
+"""A person at the end of a text, who does together with the user what follows after "and I"."""
+_TOGETHER = re.compile(rf"{_SOMEBODY} and (?:I|me)\b")
+_THEN_ASKED = re.compile(
+    r"(?:,|;| -| and| so)\s+(?:so )?(?=(?:what|how|can|could|would|do|does|is|are|which|where|"
+    r"any|should|"
+    r"will|who|why|got)\b(?:\W+\w+){2})",
+    _I,
+)
+"""The beginning of a question after a statement."""
+_DECLARES = re.compile(r"(?:I|I'm|im|I've|we|we're|we've|my|our)\b", _I)
 _APPOSITION = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
 _ELLIPTIC = re.compile(
     r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
@@ -262,7 +288,7 @@ def stated_sentences(utterance: Utterance) -> Iterator[str]:
     """
     if is_injection(utterance.text):
         return
-    for sentence in utterance.sentences:
+    for sentence in map(_before_question, utterance.sentences):
         plain = _without_fillers(expand(sentence))
         if _TASK.match(plain):
             if plain.endswith(":"):
@@ -271,15 +297,25 @@ def stated_sentences(utterance: Utterance) -> Iterator[str]:
             yield sentence
 
 
-def own_statements(utterance: Utterance) -> Iterator[str]:
-    """Yield the statements of an utterance, clause by clause."""
-    for sentence in stated_sentences(utterance):
-        yield from clauses(sentence)
+def _before_question(sentence: str) -> str:
+    """Return what a sentence states before it asks: "I'm vegan, what can I eat?"."""
+    if not sentence.endswith("?") or not _DECLARES.match(_without_fillers(sentence)):
+        return sentence
+    asked = _THEN_ASKED.search(sentence)
+    return sentence[: asked.start()] if asked else sentence
 
 
 def clauses(sentence: str) -> list[str]:
     """Return the parts of a sentence that may each state something."""
-    return [clause for clause in _CLAUSE_BREAK.split(sentence) if clause.strip()]
+    parts: list[str] = []
+    start = 0
+    for match in _CLAUSE_BREAK.finditer(sentence):
+        part = sentence[start : match.start()]
+        if sentence[match.start() :].lstrip(", ").startswith("and I") and _AND_I.search(part[-80:]):
+            continue  # "Rosa and I have decided"
+        parts.append(part)
+        start = match.end()
+    return [part for part in (*parts, sentence[start:]) if part.strip()]
 
 
 def _is_statement(sentence: str, plain: str) -> bool:
@@ -309,6 +345,7 @@ def normalize(clause: str) -> NormalizedClause:
         for pattern, replacement in _NEGATION_RULES:
             text, count = pattern.subn(replacement, text)
             positive = positive != bool(count % 2 and replacement != "hate")
+    text = _TOGETHER.sub("I", text, count=1) if " and " in text[:80] else text
     text = _WE.sub(lambda match: _SINGULAR[match[0].lower()], text)
     text = " ".join(_ADVERB.sub("", f"{text} ").split()).strip(" ,")
     return NormalizedClause(text, positive, change, clause)
