@@ -165,7 +165,8 @@ _CLAUSE_BREAK = re.compile(
 )
 _SOMEBODY = (
     rf"(?:(?:[Mm]y|[Oo]ur) (?:[\w-]+ )?(?:{'|'.join(sorted(PEOPLE, key=len, reverse=True))}|"
-    r"friends|family|kids|parents|team)|(?!I\b|We\b|My\b)[^\W\d_a-z][\w'-]*)(?:,? [^\W\d_a-z][\w'-]*)?"
+    r"friends|family|kids|parents|team)|(?!I\b|We\b|My\b)[^\W\d_a-z][\w'-]*)"
+    r"(?:,? [^\W\d_a-z][\w'-]*)?"
 )
 _AND_I = re.compile(rf"(?:^|[,.;] |\b(?:and|but|so|then) ){_SOMEBODY}$")
 """A person at the end of a text, who does together with the user what follows after "and I"."""
