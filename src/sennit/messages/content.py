@@ -28,6 +28,8 @@ from sennit.messages.unset import MaybeUnset, Unset, or_unset
 from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from pydantic import BaseModel
 
     from sennit.messages.output_schema import Model
@@ -149,7 +151,7 @@ class InstructionContent(MessageContent):
     response_model: MaybeUnset[Model] = Unset
     """The model or schema of the expected answer."""
     images: MaybeUnset[list[str]] = Unset
-    """http(s) addresses, checked when set."""
+    """http(s) addresses, `data:` URLs or references to blobs, checked when set."""
     image_detail: MaybeUnset[ImageDetail] = Unset
     """The resolution that a model should use for the images."""
 
@@ -206,6 +208,15 @@ class InstructionContent(MessageContent):
             for url in self.images or ()
         ]
         return [{"type": "text", "text": text}, *image_blocks] if text else image_blocks
+
+    @property
+    def attachment_urls(self) -> Sequence[str]:
+        """The addresses of its images."""
+        return () if self.images is Unset else self.images
+
+    def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
+        """Return this content with the address of each image changed, without validation."""
+        return self.replaced(images=[change(url) for url in self.images]) if self.images else self
 
     def record(self) -> dict[str, Any]:
         """Return the fields that are set; a model class becomes its name and JSON schema."""

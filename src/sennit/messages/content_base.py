@@ -7,7 +7,7 @@ name they are stored under.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import fields
 from enum import Enum
@@ -158,6 +158,16 @@ class MessageContent:
     def empty(self) -> bool:
         """True for text that is blank, which prompts leave out; never for calls and results."""
         return self._is_text and not self.rendered_text.strip()
+
+    @property
+    def attachment_urls(self) -> Sequence[str]:
+        """The addresses of pictures and files: http(s), `data:`, or references to blobs."""
+        return ()
+
+    def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
+        """Return this content with each of its `attachment_urls` changed, without validation."""
+        del change
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are set as plain data, a deep copy."""

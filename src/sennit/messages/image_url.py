@@ -1,4 +1,4 @@
-"""Validation of images: by URL, or with their bytes.
+"""Validation of images: by URL, with their bytes, or as a reference to a stored blob.
 
 An image URL is stored here and fetched by a provider's server, so only plain http(s) URLs are
 accepted. Scripts, credentials and characters that URL parsers disagree about are refused on input,
@@ -13,9 +13,12 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.messages.blob_reference import BlobReference
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
 """The maximum size of an image that is sent with its bytes."""
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""The media types of images that are sent with their bytes."""
 _IS_DATA = re.compile(r"data:(?!//)", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:([^,;]*);base64,([A-Za-z0-9+/]+={0,2})")
 _SNIFFED_CHARS = 32  # of base64, enough to recognise an image
@@ -25,7 +28,8 @@ _REFUSED = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
 def image_url(image: str | bytes | Path) -> str:
     """Return the URL of an image: its address, or a `data:` URL; raises ValidationError.
 
-    An image is an http(s) or `data:` URL, its bytes, or the Path of a file.
+    An image is an http(s) or `data:` URL, its bytes, the Path of a file, or the reference of a
+    blob, whose bytes are checked when the message is stored.
     """
     if isinstance(image, Path):
         image = _read(image)
@@ -33,7 +37,18 @@ def image_url(image: str | bytes | Path) -> str:
         return _data_url(image)
     if isinstance(image, str) and _IS_DATA.match(image):  # pyright: ignore[reportUnnecessaryIsInstance]
         return _check_data_url(image)
+    if isinstance(image, str) and (blob := BlobReference.of(image)) is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        check_image_type(blob)
+        return image
     return check_image_url(image)
+
+
+def check_image_type(blob: BlobReference) -> None:
+    """Raise ValidationError for a blob of a known type that is no image."""
+    if blob.media_type and blob.media_type not in IMAGE_TYPES:
+        raise ValidationError(
+            f"Blob {str(blob)!r} is no image; an image is one of {sorted(IMAGE_TYPES)}."
+        )
 
 
 def is_data_url(url: str) -> bool:
@@ -42,7 +57,9 @@ def is_data_url(url: str) -> bool:
 
 
 def without_data(url: str) -> str:
-    """Return an image URL for people: of a `data:` URL, the type and the size."""
+    """Return an image URL for people: of a `data:` URL or a blob, the type and the size."""
+    if (blob := BlobReference.of(url)) is not None:
+        return f"[{blob.media_type}, {blob.size:,} bytes]"
     if not is_data_url(url):
         return url
     kind, _, data = url.partition(";base64,")

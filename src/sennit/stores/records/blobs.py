@@ -17,10 +17,9 @@ from typing import Final, Protocol
 import msgspec
 
 from sennit.errors import NotFoundError, StoreError, ValidationError
+from sennit.messages.blob_reference import BLOB_PREFIX
 from sennit.stores.records.sessions import MessageRecord, Owner
 
-BLOB_PREFIX: Final = "sennit-blob:sha256:"
-"""The beginning of a reference to a blob."""
 CHUNK_BYTES: Final = 256 * 1024
 """The bytes of each chunk but the last."""
 BLOB_GRACE_US: Final = 24 * 3_600_000_000
