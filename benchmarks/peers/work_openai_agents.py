@@ -38,7 +38,8 @@ class Agents(Worker):
                 for name in ("journal_mode", "synchronous")
             ]
         await _close(session)
-        pragmas = f"{rows[0][0]}, synchronous={rows[1][0]}"
+        journal, synchronous = (row[0] for row in rows if row is not None)
+        pragmas = f"{journal}, synchronous={synchronous}"
         return {"versions": {"openai-agents": version("openai-agents")}, "pragmas": pragmas}
 
     def append(self, count: int) -> dict[str, Any]:
