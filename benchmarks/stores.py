@@ -70,7 +70,7 @@ def _bodies(count: int) -> list[bytes]:
 def _session(path: Path, size: int = 0) -> tuple[Session, Branch]:
     session = sennit.open(path).session("bench")
     branch = session.default_branch
-    session.append_messages(_messages(size), [branch])
+    session.add_messages(_messages(size), branches=branch)
     return session, branch
 
 

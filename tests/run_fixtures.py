@@ -5,6 +5,7 @@ from __future__ import annotations
 from sennit import Session
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
+from sennit.sessions.repository import repository_of
 from sennit.stores.records.sessions import AddEvents, EventRecord, PutRun, RunRecord
 
 NOON = 1_700_000_000_000_000
@@ -12,7 +13,7 @@ NOON = 1_700_000_000_000_000
 
 def note_something(session: Session) -> None:
     """Note two runs on the first branch, with four events, one of them about its last message."""
-    repository = session.repository.stored()
+    repository = repository_of(session).stored()
     branch = next(iter(session.branches))
     lease = repository.acquire(branch.id, "somebody", 1)
     runs = [

@@ -43,7 +43,7 @@ NAMES_OF_DOCUMENTS = {
     *{"request", "conduct", "invoke", "execute", "queue", "exec", "execute_special_turn"},
 }
 """Async methods whose names the founding documents give."""
-INTERNAL = {"abegin", "admit"}
+INTERNAL = {"admit"}
 
 
 @pytest.fixture

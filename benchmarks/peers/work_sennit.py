@@ -83,7 +83,7 @@ def _role(number: int) -> Any:
 def _fill(session: Session) -> None:
     kinds = (InstructionContent, AssistantResponseContent)
     messages = [Message(kinds[number % 2](text(number))) for number in range(SIZE)]
-    session.append_messages(messages, [session.default_branch])
+    session.add_messages(messages, branches=session.default_branch)
 
 
 def _length(path: Path, key: str) -> int:

@@ -25,7 +25,9 @@ from sennit import (
     ValidationError,
 )
 from sennit.api.client_pool import ClientPool
+from sennit.sessions.client import begin_session
 from sennit.sessions.plan import AppendPlan
+from sennit.sessions.repository import repository_of
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.in_memory.store import MemoryStore
 from tests.sessions.test_session import said, system, user
@@ -155,7 +157,7 @@ def test_a_loop_that_ends_before_its_write_is_made_takes_no_other_loop_with_it(
 ) -> None:
     session = sennit.open(tmp_path / "sennit.db").session("chat")
     session.add_message("user", "first")
-    store: Any = session.repository.stored().store
+    store: Any = repository_of(session).stored().store
 
     async def leave() -> None:
         task = asyncio.create_task(session.aadd_message("user", "left behind"))
@@ -172,14 +174,17 @@ def test_a_session_begins_in_one_step_with_many_others(tmp_path: Path) -> None:
     async def work() -> None:
         client = sennit.open(tmp_path / "sennit.db")
         begun = await asyncio.gather(
-            *(client.abegin(f"chat {number}", system=system("Be kind.")) for number in range(20))
+            *(
+                begin_session(client, f"chat {number}", system=system("Be kind."))
+                for number in range(20)
+            )
         )
         assert all(branch is not None and branch.system is not None for branch in begun)
         assert begun[3] is not None
         assert client.session("chat 3") is begun[3].session
-        assert await client.abegin("chat 3") is None
+        assert await begin_session(client, "chat 3") is None
         other = sennit.Client(client._store)
-        assert await other.abegin("chat 4") is None  # there, though not open here
+        assert await begin_session(other, "chat 4") is None  # there, though not open here
         assert len(other.session("chat 4").default_branch) == 1
         await client.aclose()
 

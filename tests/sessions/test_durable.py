@@ -357,10 +357,10 @@ def test_a_session_someone_else_deleted_is_made_anew(path: Path) -> None:
 def test_granting_what_is_granted_writes_nothing(path: Path) -> None:
     client = sennit.open(path)
     main = client.session("chat", resources={"gpt4"}).default_branch
-    before = main.version
+    before = main._version
     client.session("chat", resources={"gpt4"})
     main.revoke(resources={"never granted"})
-    assert main.version == before
+    assert main._version == before
 
 
 def test_an_erased_message_leaves_no_trace_in_the_file(path: Path) -> None:

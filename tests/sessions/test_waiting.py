@@ -139,6 +139,6 @@ def test_what_changes_while_a_session_is_read_anew_is_neither_lost_nor_doubled(
 
 def shown(session: Session) -> Any:
     def one(branch: Branch) -> Any:
-        return branch.name, branch.version, branch.resources, said(branch)
+        return branch.name, branch._version, branch.resources, said(branch)
 
     return sorted(map(one, session.branches)), len(session.messages)

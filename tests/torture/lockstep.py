@@ -165,7 +165,7 @@ def _seen(branch: Branch) -> tuple[Any, ...]:
         sorted(branch.capabilities),
         dict(branch.metadata),
         branch.created_at,
-        branch.version,
+        branch._version,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from sennit import Client, ConflictError, SennitError
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.plan import BranchPlan
+from sennit.sessions.repository import repository_of
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import BranchHead, TakeLease, Write
@@ -255,7 +256,7 @@ def test_a_branch_made_with_a_lease_is_its_makers_from_the_first_moment(
         slow.go.set()
         terms = LeaseTerms(new_holder(), ttl)
         session = ours.session("chat")
-        branch = await session.repository.submit(BranchPlan(session, "new", lease=terms))
+        branch = await repository_of(session).submit(BranchPlan(session, "new", lease=terms))
         session = theirs.session("chat")
         other = session.conversation(session.get_branch("new"), model=ScriptedModel(["Theirs."]))
         refused = Return() if ttl == 1 else await other.asay("Mine.")

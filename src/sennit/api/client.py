@@ -6,7 +6,7 @@ and maintenance, and is a context manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from os import PathLike
@@ -21,12 +21,12 @@ from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.paths import local_path
 from sennit.sessions.async_method import async_method
-from sennit.sessions.client import ClientCore
+from sennit.sessions.client import ClientCore, drop_erased
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupCommitter
-from sennit.stores.records.sessions import Owner, SessionRecord
+from sennit.stores.records.sessions import SessionRecord
 from sennit.stores.retention import check_retention, cutoff_us, purge, purge_if_possible
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """The operations that sessions of this client accept."""
         return self._own_operations or operation_registry(None)
 
-    def _opened(self, record: SessionRecord, repository: SessionRepository) -> Session:
-        session = self.session_type.opened(
-            record, repository, services=self.services, operations=self.operations, agent=self.agent
+    def _opened(
+        self, record: SessionRecord, repository: SessionRepository, **options: Any
+    ) -> Session:
+        return super()._opened(
+            record, repository, operations=self.operations, memory=self._memory, **options
         )
-        session.share_memory(self._memory)
-        return session
 
     @property
     def memory(self) -> Memory:
@@ -177,7 +177,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         self._memory.close()
         if not self._shares and not self._closing:
             self._closing = True
-            purge_if_possible(self._store, self._owner, cutoff_us(self._retention), self.lose)
+            purge_if_possible(
+                self._store, self._owner, cutoff_us(self._retention), partial(drop_erased, self)
+            )
         super().close()
 
     def export(
@@ -311,14 +313,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         before = (
             cutoff_us(self._retention) if older_than is None else clock.from_datetime(older_than)
         )
-        return purge(self._store, self._owner, before, self.lose)
-
-    def lose(self, owner: Owner, session: UUID, messages: Sequence[UUID]) -> None:
-        """Drop erased messages from a session that is open in this client."""
-        with self._lock:
-            open_session = self._open.get(session) if owner == self._owner else None
-        if open_session is not None:
-            open_session.lose(messages)
+        return purge(self._store, self._owner, before, partial(drop_erased, self))
 
     def _repository(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         repository = super()._repository(session, new)

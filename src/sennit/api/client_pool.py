@@ -18,6 +18,7 @@ from sennit.api.client import Client, validate_embedder
 from sennit.api.own_store import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
+from sennit.sessions.client import drop_erased
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import Owner
@@ -101,7 +102,7 @@ class ClientPool(Closing):
 
         def on_erased(owner: Owner, session: UUID, messages: list[UUID]) -> None:
             for client in clients:
-                client.lose(owner, session, messages)
+                drop_erased(client, owner, session, messages)
 
         purge_if_possible(self._store, None, cutoff_us(self._retention), on_erased)
 

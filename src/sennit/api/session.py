@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
 from sennit.api.lazy_memory import LazyMemory
@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff
     from sennit.sessions.plan import Plan
+    from sennit.sessions.repository import SessionRepository
     from sennit.sessions.tree import BranchTree
     from sennit.stores.base import Store
+    from sennit.stores.records.sessions import SessionRecord
     from sennit.turns.context import ContextProvider
     from sennit.turns.conversation import ConversationSession
     from sennit.turns.observers import ConversationObserver
@@ -226,7 +228,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         )
         request = draft.on(self._branch_for(draft, branch))
         if system is not None:
-            self.ensure_branch_system(request.branch, system)
+            self._ensure_branch_system(request.branch, system)
         return ConversationSession(
             request, observers=observers, generate_greeting=generate_greeting
         )
@@ -251,11 +253,22 @@ class Session(SessionCore, Closing, AsyncClosing):
 
         return session_memory(self)
 
-    def share_memory(self, memory: LazyMemory) -> None:
-        """Use a memory shared with other sessions; called by the client."""
-        self._memory = memory
+    @classmethod
+    def _from_store(
+        cls,
+        record: SessionRecord,
+        repository: SessionRepository,
+        *,
+        memory: LazyMemory | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a stored session, with the `memory` of its client."""
+        session = super()._from_store(record, repository, **options)
+        if memory is not None:
+            session._memory = memory
+        return session
 
-    def was_written(self, plan: Plan[Any]) -> None:
+    def _was_written(self, plan: Plan[Any]) -> None:
         """Count new messages, if the memory commits automatically."""
         if plan.messages and self._memory.existing is not None:
             self._memory.existing.count_messages(self, plan.messages, plan.branches)
@@ -276,7 +289,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         if not removed:
             return removed
         if erases and not self._is_committed():
-            self.repository.scrub()
+            self._repository.scrub()
             return removed
         # If it is erased already, a commit came in between.
         erase = removed.copy if erases else partial(super().remove_messages, removed)
@@ -284,7 +297,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     def _is_committed(self) -> bool:
         """Return whether the session may have memories, according to the store."""
-        return bool(self.archives.number or self.repository.archived(after=0))
+        return bool(self._archives.number or self._repository.archived(after=0))
 
     def used(
         self,

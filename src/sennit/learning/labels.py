@@ -18,6 +18,7 @@ from sennit import clock
 from sennit.containers.element import Ref, uid_of
 from sennit.errors import ValidationError, short_repr
 from sennit.messages.json_values import validate_text
+from sennit.sessions.repository import repository_of
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.sessions import LabelRecord, PutLabels, judge_name
 
@@ -81,13 +82,13 @@ def label(
 def label_many(session: SessionCore, labels: Sequence[Label]) -> None:
     """Store several labels, all or none; raises NotFoundError for a missing message."""
     if labels:
-        session.repository.record(PutLabels(tuple(map(_to_record, labels))))
+        repository_of(session).record(PutLabels(tuple(map(_to_record, labels))))
 
 
 def unlabel(session: SessionCore, message: Ref, *, by: str = "user") -> None:
     """Remove a judge's label of a message, if there is one."""
     removal = LabelRecord(uid_of(message), by, None, clock.now_us())
-    session.repository.record(PutLabels((removal,)))
+    repository_of(session).record(PutLabels((removal,)))
 
 
 def labels(
@@ -97,7 +98,7 @@ def labels(
     message_id = None if message is None else uid_of(message)
     all_labels = [
         _from_record(record)
-        for record in session.repository.labels()
+        for record in repository_of(session).labels()
         if by in (None, record.judge) and message_id in (None, record.message)
     ]
     return [label for label in all_labels if label is not None]
@@ -105,7 +106,7 @@ def labels(
 
 def labels_by_message(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
     """Return all labels of a session by message, oldest first; `by` selects one judge."""
-    return group_labels(session.repository.labels(), by=by)
+    return group_labels(repository_of(session).labels(), by=by)
 
 
 def group_labels(

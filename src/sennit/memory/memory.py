@@ -51,7 +51,9 @@ from sennit.numbers import count
 from sennit.services.models.protocol import Model
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch
+from sennit.sessions.repository import repository_of
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
+from sennit.sessions.unarchived import archives_of
 from sennit.stores.records.commits import AddUses
 
 _log = logging.getLogger(__name__)
@@ -142,7 +144,7 @@ class Memory(MemoryReader):
         target = session.default_branch if branch is None else session.get_branch(branch)
         with session.lock:
             records = usage_records(self.scope, target, contexts, skill)
-        session.repository.record(AddUses(records))
+        repository_of(session).record(AddUses(records))
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
         """Return the unarchived messages; see `Session.current`."""
@@ -159,7 +161,7 @@ class Memory(MemoryReader):
             self._refuse_running_loop()
         self._resume()
         target = _find_branch(session, branch)
-        repository = session.repository.stored()
+        repository = repository_of(session).stored()
         here = wait or not repository.store.has_workers()
         if here and not wait and self._worker.closed:
             raise StoreError(
@@ -353,7 +355,9 @@ def _messages_to_count(
 ) -> Sequence[Message]:
     """Return the unarchived messages, without those that the last commit left unarchived."""
     entries = unarchived_entries(session, branch)
-    return session.messages.pick(entries[policy.keep_recent if session.archives.number else 0 :])
+    return session.messages.pick(
+        entries[policy.keep_recent if archives_of(session).number else 0 :]
+    )
 
 
 def _find_branch(session: SessionCore, branch: BranchRef | None) -> Branch | None:
@@ -366,7 +370,7 @@ def _find_branch(session: SessionCore, branch: BranchRef | None) -> Branch | Non
 
 def session_memory(session: SessionCore) -> Memory:
     """Return the memory of a session without a client; raises StoreError if it has no store."""
-    repository, agent = session.repository.stored(), session.agent
+    repository, agent = repository_of(session).stored(), session.agent
     name = agent.value if isinstance(agent, MessageRole) else str(agent)
     return Memory(MemoryScope(repository.store, repository.owner, name))
 

@@ -24,6 +24,7 @@ from sennit.messages.unset import Unset
 from sennit.server.http.endpoint import ResponseModel
 from sennit.sessions.branch import Branch
 from sennit.sessions.client import SessionInfo
+from sennit.sessions.repository import repository_of
 from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.subscription import has_active_run
@@ -128,7 +129,7 @@ def branch_shape(branch: Branch) -> BranchShape:
 
 def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
     """Return branches of one session as schemas, with one read for their last runs."""
-    last = branches[0].session.repository.last_runs() if branches else {}
+    last = repository_of(branches[0].session).last_runs() if branches else {}
     return [_branch_shape(branch, last.get(branch.id)) for branch in branches]
 
 

@@ -4,6 +4,9 @@ A planned method returns what to write, and has two versions: one waits for the 
 awaits a group commit. Other blocking methods run in a worker thread for async callers.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
@@ -28,7 +31,7 @@ def planned(make: Callable[Concatenate[_S, _P], Plan[_R]]) -> Callable[Concatena
     def write(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with self.lock:
             plan = make(self, *args, **kwargs)
-            return plan.session.repository.write(plan)
+            return plan.session._repository.write(plan)
 
     setattr(write, "plan", make)  # noqa: B010 - functions have no such attribute for type checkers
     return write
@@ -50,7 +53,7 @@ def async_method(
         if make is not None:
             with self.lock:
                 plan = make(self, *args, **kwargs)
-            return await plan.session.repository.submit(plan)
+            return await plan.session._repository.submit(plan)
         import asyncio  # slow to import; only async callers need it
 
         return await asyncio.to_thread(getattr(self, name), *args, **kwargs)

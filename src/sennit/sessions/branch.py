@@ -5,6 +5,9 @@ shares the history below with other branches (see `segments`). Its system messag
 not part of the shared history. Every change goes through the session: lock, validate, write.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,15 +68,23 @@ class FirstLease(NamedTuple):
 class Branch(Progression):
     """A line of messages; created by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_grants", "_session", "_system", "_tail", "_unarchived", "first_lease", "version")
+    __slots__ = (
+        "_first_lease",
+        "_grants",
+        "_session",
+        "_system",
+        "_tail",
+        "_unarchived",
+        "_version",
+    )
 
     _session: SessionCore
     _tail: Segment
     _system: UUID | None
     _grants: Grants
-    version: int
+    _version: int
     """The version of the branch record in the store, for optimistic locking."""
-    first_lease: FirstLease | None
+    _first_lease: FirstLease | None
     """The lease acquired on creation, until the first run takes it over."""
 
     def __init__(
@@ -98,8 +109,8 @@ class Branch(Progression):
         self._system = system
         self._grants = grants
         self._unarchived: UnarchivedView | None = None
-        self.version = 0
-        self.first_lease = None
+        self._version = 0
+        self._first_lease = None
 
     @property
     def name(self) -> str:
@@ -144,7 +155,7 @@ class Branch(Progression):
         Others may have committed since the last `session.refresh()`; every turn begins with one.
         """
         with self._session.lock:
-            archives = self._session.archives
+            archives = self._session._archives
             if not archives.covering:
                 return self
             if self._unarchived is None or not self._unarchived.is_current(archives):
@@ -289,7 +300,9 @@ class Branch(Progression):
     aregenerate = async_method(regenerate)
 
     def _plan_fork(self, start: ForkStart, name: str | None) -> Plan[Branch]:
-        return self._session.plan_fork(
+        from sennit.sessions.plan import fork_plan  # which imports this module
+
+        return fork_plan(
             self,
             start.length,
             name=name,
@@ -412,7 +425,7 @@ class Branch(Progression):
             raise ValidationError(f"Branch {self.name!r} can have only one system message.")
 
     def _extend(self, ids: list[UUID]) -> None:
-        self._session.append_messages(self._session.messages.pick(ids), [self])
+        self._session._append_messages(self._session.messages.pick(ids), [self])
 
     def _set_system(self, uid: UUID | None) -> None:
         self._update(system=uid, keep_system=False)
@@ -420,7 +433,7 @@ class Branch(Progression):
     def _apply(self, tail: Segment, system: UUID | None, grants: Grants) -> None:
         """Change the history, system message or grants in memory."""
         self._tail, self._system, self._grants = tail, system, grants
-        self.version += 1
+        self._version += 1
         self._changed()
 
     def _update(
@@ -435,7 +448,7 @@ class Branch(Progression):
         tail = self._tail if tail is None else tail
         system = self._system if keep_system else system
         grants = self._grants if grants is None else grants
-        self._session.update_branch(self, tail, system, grants)
+        self._session._update_branch(self, tail, system, grants)
 
     def _at(self, index: int) -> UUID:
         if self._system is None:

@@ -5,10 +5,13 @@ derived from owner and key: two processes of one user that open "chat_001" get t
 users different ones. Opening a session twice returns the same object.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -32,7 +35,7 @@ from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
 from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.branches import DEFAULT_BRANCH
-from sennit.sessions.grants import Capabilities, Grants, Resources
+from sennit.sessions.grants import Capabilities, Resources
 from sennit.sessions.plan import BranchPlan
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
@@ -167,60 +170,14 @@ class ClientCore(Generic[_S]):
                 record = self._store.create_session(self._owner, _new_record(uid, key, metadata))
             session = self._cache_session(uid, session, self._opened(record, self._repository(uid)))
         if system is not None:
-            session.ensure_branch_system(session.default_branch, system)
+            session._ensure_branch_system(session.default_branch, system)
         if resources is not None or capabilities is not None:
             session.default_branch.grant(resources=resources, capabilities=capabilities)
         return session
 
-    async def abegin(
-        self,
-        session_id: str | UUID,
-        *,
-        system: Message | None = None,
-        resources: Resources | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        lease: LeaseTerms | None = None,
-    ) -> Branch | None:
-        """Create a session with its main branch in one group commit; return the branch.
-
-        Returns None if the session exists. `lease` is as in `acreate_branch`.
-        """
-        uid, key = self._identify(session_id)
-        if (cached := self._open.get(uid)) is not None:
-            if await to_thread(_is_stored, cached):
-                return None
-            self.evict(uid)  # deleted by another process
-        if _is_short(metadata):
-            record = _new_record(uid, key, metadata)
-        else:
-            record = await to_thread(_new_record, uid, key, metadata)
-        session = self._opened(record, self._repository(uid, record))
-        try:
-            grants = Grants.given(resources, None)
-            plan = BranchPlan(session, DEFAULT_BRANCH, system=system, grants=grants, lease=lease)
-            branch = await session.repository.submit(plan)
-        except ExistsError:
-            return None
-        with self._lock:
-            # A session that was opened in the meantime has loaded the branch.
-            cached = self._open.setdefault(uid, session)
-        main = cached.get_branch(branch.id, None)
-        if main is not None:
-            main.first_lease = branch.first_lease
-        return main
-
-    def opened(self, session_id: str | UUID) -> _S | None:
-        """Return the session if it is open in this process, without reading the store."""
-        return self._open.get(self._identify(session_id)[0])
-
-    def evict(self, session_id: UUID) -> None:
-        """Drop the session from the cache, so that the next access loads it from the store."""
-        with self._lock:
-            self._open.pop(session_id, None)
-
-    def _opened(self, record: SessionRecord, repository: SessionRepository) -> _S:
-        return self._session_type.opened(
-            record, repository, services=self.services, agent=self._agent
+    def _opened(self, record: SessionRecord, repository: SessionRepository, **options: Any) -> _S:
+        return self._session_type._from_store(
+            record, repository, services=self.services, agent=self._agent, **options
         )
 
     def _cache_session(self, session: UUID, stale: _S | None, opened: _S) -> _S:
@@ -267,7 +224,7 @@ class ClientCore(Generic[_S]):
     def delete_session(self, session_id: str | UUID) -> bool:
         """Erase a session and everything in it; return False if there was none."""
         uid, _ = self._identify(session_id)
-        self.evict(uid)
+        evict_session(self, uid)
         return self._store.delete_session(self._owner, uid)
 
     def search_messages(
@@ -305,6 +262,63 @@ class ClientCore(Generic[_S]):
         if len(key) > MAX_NAME_BYTES:  # not worth a place in the cache
             return session_id(self._owner, key), key
         return _parse_key(self._owner, key)
+
+
+def cached_session(client: ClientCore[_S], session_id: str | UUID) -> _S | None:
+    """Return a session that is open in this process, without reading the store."""
+    return client._open.get(client._identify(session_id)[0])
+
+
+def evict_session(client: ClientCore[_S], session_id: UUID) -> None:
+    """Drop a session from the cache, so that the next access loads it from the store."""
+    with client._lock:
+        client._open.pop(session_id, None)
+
+
+def drop_erased(
+    client: ClientCore[Any], owner: Owner, session: UUID, messages: Sequence[UUID]
+) -> None:
+    """Drop messages that were erased in the store from a session that is open in a client."""
+    with client._lock:
+        cached = client._open.get(session) if owner == client._owner else None
+    if cached is not None:
+        cached._lose(messages)
+
+
+async def begin_session(
+    client: ClientCore[_S],
+    session_id: str | UUID,
+    *,
+    system: Message | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    lease: LeaseTerms | None = None,
+) -> Branch | None:
+    """Create a session with its main branch in one group commit; return the branch.
+
+    Returns None if the session exists. A `lease` for the first run is acquired in the same write.
+    """
+    uid, key = client._identify(session_id)
+    if (cached := client._open.get(uid)) is not None:
+        if await to_thread(_is_stored, cached):
+            return None
+        evict_session(client, uid)  # deleted by another process
+    if _is_short(metadata):
+        record = _new_record(uid, key, metadata)
+    else:
+        record = await to_thread(_new_record, uid, key, metadata)
+    session = client._opened(record, client._repository(uid, record))
+    try:
+        plan = BranchPlan(session, DEFAULT_BRANCH, system=system, lease=lease)
+        branch = await session._repository.submit(plan)
+    except ExistsError:
+        return None
+    with client._lock:
+        # A session that was opened in the meantime has loaded the branch.
+        cached = client._open.setdefault(uid, session)
+    main = cached.get_branch(branch.id, None)
+    if main is not None:
+        main._first_lease = branch._first_lease
+    return main
 
 
 def _is_stored(session: SessionCore) -> bool:

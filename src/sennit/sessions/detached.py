@@ -3,6 +3,9 @@
 Messages and branches are in the session itself, so nothing is encoded or stored twice.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
@@ -108,8 +111,8 @@ class DetachedRepository:
         branch = self._session.get_branch(change.branch)
         lease = self._log.acquire(branch.id, change.holder, change.ttl)
         seq, last = self._log.last_seq(branch.id), self._log.last_of(branch.id)
-        grant = LeaseGrant(lease, seq, last, self._session.archives.number)
-        return BranchHead(branch.id, branch.tail.id, len(branch.tail), branch.version, grant)
+        grant = LeaseGrant(lease, seq, last, self._session._archives.number)
+        return BranchHead(branch.id, branch.tail.id, len(branch.tail), branch._version, grant)
 
     def _put_labels(self, labels: Sequence[LabelRecord]) -> None:
         self._session.messages.pick(label.message for label in labels)

@@ -51,6 +51,18 @@ def fork_point(branch: Branch) -> ForkPoint | None:
     )
 
 
+def fork_metadata(source: Branch, length: int) -> dict[str, Any]:
+    """Return the metadata of a fork that shares `length` messages, not counting the system's."""
+    return {
+        "forked_from": {
+            "branch_id": str(source.id),
+            "branch_name": source.name,
+            "created_at": clock.to_iso(source.created_us),
+            "message_count": length + (source.system_id is not None),
+        }
+    }
+
+
 class ForkStart(NamedTuple):
     """The initial content of a fork."""
 

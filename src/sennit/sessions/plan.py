@@ -11,6 +11,7 @@ is refreshed, and a plan that does not depend on what has changed is prepared an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
 from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.forks import fork_metadata
 from sennit.sessions.grants import UNFENCED, Grants
 from sennit.sessions.records import branch_record, change_of, message_record, segment_record
 from sennit.sessions.segments import Segment
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
 
 _R = TypeVar("_R")
+_FORK_NUMBER = re.compile(r"_fork_\d+$")
 
 
 class Plan(Generic[_R]):
@@ -89,7 +92,7 @@ class Plan(Generic[_R]):
         """Apply the written plan."""
         session = self.session
         with session.lock:
-            session.generation += 1
+            session._generation += 1
             is_stale = self.apply(heads)
         if is_stale:
             session.refresh()
@@ -152,12 +155,12 @@ class AppendPlan(Plan[_R]):
         self._draft, self._creates = None, False
         if (main := session.branches.named.get(DEFAULT_BRANCH)) is not None:
             return [main]
-        if session.pending_default is None:
-            session.pending_default = session.branch_type(
+        if session._pending_default is None:
+            session._pending_default = session.branch_type(
                 session, DEFAULT_BRANCH, tail=Segment(), system=None, grants=UNFENCED
             )
             self._creates = True
-        self._draft = session.pending_default
+        self._draft = session._pending_default
         self.refreshing = (ConflictError, ExistsError, NotFoundError)
         return [self._draft]
 
@@ -184,7 +187,7 @@ class AppendPlan(Plan[_R]):
             session._messages._insert(message)
         if self._draft is not None:
             self.branches = [session.branches.include_draft(self._draft)]
-            session.pending_default = None
+            session._pending_default = None
         is_stale = False
         for number, branch in enumerate(self.branches):
             tail = branch._tail
@@ -192,7 +195,7 @@ class AppendPlan(Plan[_R]):
                 tail.grow(self._ids)
             elif (head := heads[number]).segment.int == tail.id.int and head.length == len(tail):
                 tail.grow(self._ids)
-                is_stale = is_stale or head.version != branch.version
+                is_stale = is_stale or head.version != branch._version
             else:
                 is_stale = True
             if self._system is not None:
@@ -200,8 +203,8 @@ class AppendPlan(Plan[_R]):
         return is_stale
 
     def can_retry(self) -> bool:
-        if self._draft is not None and self.session.pending_default is self._draft:
-            self.session.pending_default = None
+        if self._draft is not None and self.session._pending_default is self._draft:
+            self.session._pending_default = None
         return self._draft is not None
 
 
@@ -270,11 +273,59 @@ class BranchPlan(Plan[Branch]):
             self.session.messages._insert(message)
         self.result = self.session.branches.include_draft(self.result)
         if self._lease is not None and heads:
-            self.result.first_lease = FirstLease(self._lease, heads[-1], clock.monotonic())
+            self.result._first_lease = FirstLease(self._lease, heads[-1], clock.monotonic())
         return False
 
     def can_retry(self) -> bool:
         return self._name is None and self.result.name in self.session.branches.named
+
+
+def fork_plan(
+    source: Branch,
+    length: int,
+    *,
+    name: str | None,
+    grants: Grants,
+    system: Message | UUID | None,
+    messages: Sequence[Message] = (),
+    lease: LeaseTerms | None = None,
+) -> BranchPlan:
+    """Return the plan of a fork after `length` messages, not counting the system message.
+
+    New `messages` are appended to it, and a `lease` for its first run is acquired, in the same
+    write.
+    """
+    return BranchPlan(
+        source.session,
+        name,
+        stem=f"{_FORK_NUMBER.sub('', source.name)}_fork",  # also of a fork of a fork
+        tail=source.tail.fork(length, [message.id for message in messages]),
+        system=system,
+        grants=grants,
+        metadata=fork_metadata(source, length),
+        messages=messages,
+        source_version=source._version,
+        lease=lease,
+    )
+
+
+async def fork_history(
+    source: Branch,
+    length: int,
+    *,
+    system: Message | UUID | None,
+    lease: LeaseTerms | None = None,
+) -> Branch:
+    """Fork with the grants of the source; see `fork_plan`.
+
+    Raises ConflictError if another process has changed the history since the last refresh.
+    """
+    session = source.session
+    with session.lock:
+        plan = fork_plan(
+            source, length, name=None, grants=source.grants, system=system, lease=lease
+        )
+    return await session._repository.submit(plan)
 
 
 class BranchUpdate(Plan[None]):

@@ -1,5 +1,8 @@
 """Conversion of messages, branches and segments to and from the records of a store."""
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -64,7 +67,7 @@ def branch_record(
         resources=resources,
         capabilities=capabilities,
         metadata=dict(branch.metadata),
-        version=branch.version,
+        version=branch._version,
     )
 
 

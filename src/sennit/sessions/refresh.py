@@ -40,17 +40,17 @@ def refresh(session: SessionCore, repository: SessionRepository) -> None:
 
 def _try_refresh(session: SessionCore, repository: SessionRepository) -> bool:
     """Load changes from the store; return False if memory changed during the read."""
-    if repository.last_write() == session.last_seen_write:
+    if repository.last_write() == session._last_seen_write:
         return True
     with session.lock:
-        generation, after = session.generation, session.archives.number
+        generation, after = session._generation, session._archives.number
         segments = {
             segment.id: segment
             for branch in session.branches
             for segment, _ in branch._tail.chain()
         }
         sizes = {uid: len(segment) for uid, segment in segments.items()}
-        versions = {branch.id: branch.version for branch in session.branches}
+        versions = {branch.id: branch._version for branch in session.branches}
     snapshot = repository.changes(sizes)
     stored_versions = {record.id: record.version for record in snapshot.branches}
     # Appends and new branches load incrementally; any other change reloads everything.
@@ -59,10 +59,10 @@ def _try_refresh(session: SessionCore, repository: SessionRepository) -> bool:
         segments, after, snapshot = {}, 0, repository.load()
     archived = repository.archived(after)
     with session.lock:
-        if session.generation != generation:
+        if session._generation != generation:
             return False
         if reload:
-            session.archives = ArchiveIndex()
+            session._archives = ArchiveIndex()
             stored_keys = {record.id.int for record in snapshot.messages}
             for message in session.messages:
                 if message.id.int not in stored_keys:
@@ -78,8 +78,8 @@ def apply_snapshot(
     archived: Sequence[ArchiveRecord],
 ) -> None:
     """Update metadata, messages, branches and archives from a snapshot."""
-    session.generation += 1
-    session.last_seen_write = snapshot.session.updated
+    session._generation += 1
+    session._last_seen_write = snapshot.session.updated
     session._metadata = MappingProxyType(snapshot.session.metadata)
     session.messages.load(snapshot.messages)
     merge_segments(snapshot.segments, segments)
@@ -93,7 +93,7 @@ def apply_snapshot(
     )
     for record in snapshot.branches:
         _apply_branch(session, record, segments[record.segment])
-    session.archives.add(archived)
+    session._archives.add(archived)
 
 
 def _apply_branch(session: SessionCore, record: BranchRecord, tail: Segment) -> None:
@@ -112,7 +112,7 @@ def _apply_branch(session: SessionCore, record: BranchRecord, tail: Segment) -> 
                 metadata=record.metadata,
             )
         )
-    elif branch.version != record.version or branch._tail is not tail:
+    elif branch._version != record.version or branch._tail is not tail:
         branch._tail, branch._system, branch._grants = tail, record.system, grants
         branch._changed()
-    branch.version = record.version
+    branch._version = record.version

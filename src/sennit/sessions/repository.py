@@ -4,6 +4,9 @@ It carries out plans, and reads what is not in memory: runs, events, leases and 
 without a store has a DetachedRepository instead.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -45,6 +48,11 @@ _R = TypeVar("_R")
 _MAX_ENCODED_ON_LOOP = 64  # messages; more are encoded in a worker thread
 
 
+def repository_of(session: SessionCore) -> Repository:
+    """Return the repository that a session is bound to."""
+    return session._repository
+
+
 class SessionRepository:
     """Reads and writes one session in a store."""
 
@@ -81,7 +89,7 @@ class SessionRepository:
                     raise
         plan.finish(heads)
         self._erase_removed(changes)
-        plan.session.was_written(plan)
+        plan.session._was_written(plan)
         return plan.result
 
     def record(self, *changes: Change) -> None:
@@ -112,7 +120,7 @@ class SessionRepository:
             bridge, future = self._new_future()
             self._send(plan, changes, bridge, future, bridge.call_soon)
             await future
-        plan.session.was_written(plan)
+        plan.session._was_written(plan)
         return plan.result
 
     def _send(

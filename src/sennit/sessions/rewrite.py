@@ -17,6 +17,7 @@ from uuid import UUID
 from sennit.errors import ConflictError
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.sessions.forks import fork_metadata
 from sennit.sessions.grants import NO_GRANTS, UNFENCED
 from sennit.sessions.plan import Plan, add_branch
 from sennit.sessions.records import branch_record, message_record, segment_record
@@ -58,7 +59,7 @@ def rewrite(
     for remaining in reversed(range(_MAX_ATTEMPTS)):
         with session.lock:
             try:
-                return session.repository.write(_RewritePlan(branch, plan, run_changes))
+                return session._repository.write(_RewritePlan(branch, plan, run_changes))
             except ConflictError:
                 # A concurrent append, or a lost lease.
                 session.refresh()
@@ -91,7 +92,7 @@ class _RewritePlan(Plan["Branch | None"]):
                 system=branch.system_id,
                 grants=NO_GRANTS if branch.fenced else UNFENCED,
                 id=rewrite.aside,
-                metadata={"forked_from": self.session.origin_of(branch, length)},
+                metadata=fork_metadata(branch, length),
             )
 
     def changes(self) -> Sequence[Change]:

@@ -4,6 +4,9 @@ With a store, leases exclude concurrent runs across processes, and runs and even
 session without a store has them in memory.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -49,7 +52,7 @@ class RunRepository:
 
     @property
     def _repository(self) -> Repository:
-        return self._session.repository
+        return self._session._repository
 
     @property
     def place(self) -> Hashable:
@@ -68,7 +71,7 @@ class RunRepository:
         Raises ConflictError if another holds it.
         """
         with self._session.lock:
-            first, self.branch.first_lease = self.branch.first_lease, None
+            first, self.branch._first_lease = self.branch._first_lease, None
         if first is not None:
             holder = first.terms.holder
             if clock.monotonic() - first.acquired_at < first.terms.ttl * _FRESH_SECONDS_PER_TTL_US:
@@ -163,7 +166,7 @@ def _acquisition(branch: Branch, head: BranchHead) -> LeaseAcquisition:
     session, grant = branch.session, head.taken
     assert grant is not None
     with session.lock:
-        tail, number = branch.tail, session.archives.number
-        local = (tail.id.int, len(tail), branch.version, number)
+        tail, number = branch.tail, session._archives.number
+        local = (tail.id.int, len(tail), branch._version, number)
     stored = (head.segment.int, head.length, head.version, grant.commits)
     return LeaseAcquisition(grant, local == stored)

@@ -10,7 +10,6 @@ applied, so a refused change has no effect.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -30,7 +29,6 @@ from typing import (
 )
 from uuid import UUID
 
-from sennit import clock
 from sennit.containers.element import Element, Ref, key_of
 from sennit.containers.flow import Flow
 from sennit.containers.pile import Pile
@@ -45,7 +43,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
 from sennit.sessions.async_method import async_method, planned
-from sennit.sessions.branch import Branch, LeaseTerms
+from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH, RAISE, Branches, BranchPile, BranchRef
 from sennit.sessions.detached import DetachedRepository
 from sennit.sessions.grants import (
@@ -55,7 +53,7 @@ from sennit.sessions.grants import (
     capability_names,
     resource_names,
 )
-from sennit.sessions.plan import AppendPlan, BranchPlan, BranchUpdate, Plan
+from sennit.sessions.plan import AppendPlan, BranchPlan, BranchUpdate, Plan, fork_plan
 from sennit.sessions.refresh import apply_snapshot
 from sennit.sessions.repository import Repository, SessionRepository
 from sennit.sessions.segments import Segment, erase
@@ -76,12 +74,10 @@ from sennit.stores.records.sessions import (
 if TYPE_CHECKING:
     from sennit.messages.parts import GroupRole, MessageGroup, Part
     from sennit.services.registry import ServiceRegistry
-    from sennit.stores.records.commits import ArchiveRecord
 
 ASSISTANT = "assistant"
 """The default sender of model replies."""
 _Default = TypeVar("_Default")
-_FORK_NUMBER = re.compile(r"_fork_\d+$")
 
 
 class SessionCore(Element):
@@ -112,15 +108,15 @@ class SessionCore(Element):
         self.lock = RLock()
         self._messages = self.message_pile_type(self)
         self._branches = BranchPile(self)
-        self.repository: Repository = DetachedRepository(self)
+        self._repository: Repository = DetachedRepository(self)
         """Reads and writes what is not in memory."""
-        self.archives = ArchiveIndex()
+        self._archives = ArchiveIndex()
         """The entries that commits cover, as of the last refresh."""
-        self.pending_default: Branch | None = None
+        self._pending_default: Branch | None = None
         """The default branch from its first append until that is stored."""
-        self.generation = 0
+        self._generation = 0
         """Increases with every local change, so that a refresh detects changes during its read."""
-        self.last_seen_write: int | None = None
+        self._last_seen_write: int | None = None
         """The time of the last write that was loaded from the store."""
         self._key: str | None = None
         self._services = None if services is None else service_registry(services)
@@ -129,7 +125,9 @@ class SessionCore(Element):
             self._import_conversations(conversations)
 
     @classmethod
-    def opened(cls, record: SessionRecord, repository: SessionRepository, **options: Any) -> Self:
+    def _from_store(
+        cls, record: SessionRecord, repository: SessionRepository, **options: Any
+    ) -> Self:
         """Load a stored session; `options` are what is not stored, such as its services."""
         session = cls(id=record.id, **options)
         session._keep(record, repository)
@@ -137,25 +135,19 @@ class SessionCore(Element):
 
     def _keep(self, record: SessionRecord, repository: SessionRepository) -> None:
         """Bind this session to a store and load its state."""
-        self._key, self.repository = record.key, repository
+        self._key, self._repository = record.key, repository
         self._user = party(record.user, "user")
         self._created, self._metadata = record.created, MappingProxyType(record.metadata)
         apply_snapshot(self, repository.load(), {}, repository.archived(after=0))
 
     def refresh(self) -> None:
         """Load what other processes have written to the store; a no-op without a store."""
-        self.repository.refresh(self)
+        self._repository.refresh(self)
 
     arefresh = async_method(refresh)
 
-    def was_written(self, plan: Plan[Any]) -> None:
+    def _was_written(self, plan: Plan[Any]) -> None:
         """Handle a plan that was just written to the store; a hook."""
-
-    def add_archive(self, archive: ArchiveRecord) -> None:
-        """Add the archive of a commit that this process just made."""
-        with self.lock:
-            self.generation += 1
-            self.archives.add([archive])
 
     @property
     def messages(self) -> MessagePile:
@@ -306,19 +298,19 @@ class SessionCore(Element):
             if message is None:
                 target._set_system(None)
             else:
-                self.append_messages((message,), [target])
+                self._append_messages((message,), [target])
 
-    def append_messages(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+    def _append_messages(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
         """Store messages and append them to branches that lack them; raises ConflictError."""
-        self.repository.write(AppendPlan(self, None, messages, branches))
+        self._repository.write(AppendPlan(self, None, messages, branches))
 
-    def update_branch(
+    def _update_branch(
         self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
     ) -> None:
         """Change a branch; raises ConflictError if its version is stale."""
-        self.repository.write(BranchUpdate(branch, tail, system, grants))
+        self._repository.write(BranchUpdate(branch, tail, system, grants))
 
-    def ensure_branch_system(self, branch: BranchRef, system: Message | str) -> None:
+    def _ensure_branch_system(self, branch: BranchRef, system: Message | str) -> None:
         """Set the system message of a branch unless it already has the same content."""
         with self.lock:
             message, current = self._resolve_system(system), self.get_branch_system(branch)
@@ -346,7 +338,7 @@ class SessionCore(Element):
         sets none. A fork of a branch without grants has no grants either.
         """
         source = self.get_branch(branch)
-        return self.plan_fork(
+        return fork_plan(
             source,
             _length_through(source, at),
             name=name,
@@ -354,60 +346,7 @@ class SessionCore(Element):
             system=source.system_id if system is True else self._resolve_system(system),
         )
 
-    @planned
-    def fork_history(
-        self,
-        source: Branch,
-        length: int,
-        *,
-        name: str | None,
-        grants: Grants,
-        system: Message | UUID | None,
-        lease: LeaseTerms | None = None,
-    ) -> Plan[Branch]:
-        """Fork after the first `length` messages, not counting the system message.
-
-        A `lease` for its first run is acquired in the same write. Raises ConflictError if another
-        process has changed the history since the last refresh.
-        """
-        return self.plan_fork(source, length, name=name, grants=grants, system=system, lease=lease)
-
     afork = async_method(fork)
-    afork_history = async_method(fork_history)
-
-    def plan_fork(
-        self,
-        source: Branch,
-        length: int,
-        *,
-        name: str | None,
-        grants: Grants,
-        system: Message | UUID | None,
-        messages: Sequence[Message] = (),
-        lease: LeaseTerms | None = None,
-    ) -> Plan[Branch]:
-        """Return the plan of a fork; new `messages` are appended to it in the same write."""
-        return BranchPlan(
-            self,
-            name,
-            stem=f"{_FORK_NUMBER.sub('', source.name)}_fork",  # also of a fork of a fork
-            tail=source.tail.fork(length, [message.id for message in messages]),
-            system=system,
-            grants=grants,
-            metadata={"forked_from": self.origin_of(source, length)},
-            messages=messages,
-            source_version=source.version,
-            lease=lease,
-        )
-
-    def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
-        """Return the `forked_from` metadata of a fork that shares `length` messages."""
-        return {
-            "branch_id": str(source.id),
-            "branch_name": source.name,
-            "created_at": clock.to_iso(source.created_us),
-            "message_count": length + (source.system_id is not None),
-        }
 
     def _resolve_system(self, system: Any) -> Message | None:
         """Return the message for a system message, its id or its text, without storing it."""
@@ -552,14 +491,14 @@ class SessionCore(Element):
 
     def _erase_messages(self, messages: Sequence[Message]) -> None:
         """Erase messages of the session, under its lock."""
-        self.repository.write(_RemovalPlan(self, messages))
+        self._repository.write(_RemovalPlan(self, messages))
 
     def _resolve_messages(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
         """Resolve references and groups to distinct messages; raises NotFoundError."""
         groups = ((ref,) if isinstance(ref, _REFS) else _members(ref) for ref in messages)
         return list(dict.fromkeys(map(self.messages.get, chain.from_iterable(groups))))
 
-    def lose(self, messages: Iterable[UUID]) -> None:
+    def _lose(self, messages: Iterable[UUID]) -> None:
         """Drop messages from memory that were erased in the store, where no branch had them.
 
         A branch that still has one in memory is stale, and the next refresh reloads it.
@@ -567,9 +506,9 @@ class SessionCore(Element):
         with self.lock:
             for uid in messages:
                 if uid in self.messages:
-                    self.forget_message(self.messages.get(uid))
+                    self._forget_message(self.messages.get(uid))
 
-    def forget_message(self, message: Message) -> list[Branch]:
+    def _forget_message(self, message: Message) -> list[Branch]:
         """Drop an erased message from memory; return the branches that had it."""
         branches = list(self.branches)
         segment_keys = erase(message.id, [branch._tail for branch in branches])
@@ -597,7 +536,7 @@ class SessionCore(Element):
 
     async def adescribe(self, metadata: Mapping[str, Any]) -> None:
         """`describe` for async callers."""
-        await self._adescribe(await self.repository.read(lambda: plain_dict(metadata, "metadata")))
+        await self._adescribe(await self._repository.read(lambda: plain_dict(metadata, "metadata")))
 
     @planned
     def _describe(self, metadata: dict[str, Any]) -> Plan[None]:
@@ -617,10 +556,10 @@ class SessionCore(Element):
             )
         self.add_messages(Pile(conversations.items, item_type=Message))
         if isinstance(conversations, Conversations) and (starts := conversations.starts()):
-            self.repository.record(PutStarts(tuple(starts.items())))
+            self._repository.record(PutStarts(tuple(starts.items())))
         for progression in conversations.progressions:
             plan = BranchPlan(self, progression.name, id=progression.id)
-            self.repository.write(plan).extend(list(progression))
+            self._repository.write(plan).extend(list(progression))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")
@@ -643,12 +582,12 @@ class _RemovalPlan(Plan[None]):
         is_stale = len(self._removed) > 1
         systems = {branch.system_id for branch in self.session.branches}
         for message in self._removed:  # their contents may be damaged, so they are not read
-            branches = self.session.forget_message(message)
+            branches = self.session._forget_message(message)
             if message.id in systems:
                 is_stale = is_stale or bool(branches)  # only the store knows the new versions
             else:
                 for branch in branches:
-                    branch.version += 1
+                    branch._version += 1
         return is_stale
 
 

@@ -8,6 +8,9 @@ is loaded with every refresh, and costs nothing in a session without commits.
 entries. A commit, or a rewrite of the branch, invalidates it.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -21,6 +24,7 @@ from sennit.containers.progression import Progression
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
+    from sennit.sessions.session import SessionCore
     from sennit.stores.records.commits import ArchiveRecord
 
 _T = TypeVar("_T", bound=Element)
@@ -52,6 +56,18 @@ class ArchiveIndex:
         """Return whether an entry was archived before a message was created."""
         number = self.covering.get(entry.int)
         return number is not None and self.commit_ids[number] < before.int
+
+
+def archives_of(session: SessionCore) -> ArchiveIndex:
+    """Return the entries of a session that commits cover, as of the last refresh."""
+    return session._archives
+
+
+def add_archive(session: SessionCore, archive: ArchiveRecord) -> None:
+    """Add the archive of a commit that this process just made."""
+    with session.lock:
+        session._generation += 1
+        session._archives.add([archive])
 
 
 class UnarchivedView(Progression):

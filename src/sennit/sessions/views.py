@@ -80,4 +80,4 @@ class Conversations(Flow[Message, Branch]):
 
     def starts(self) -> dict[UUID, int]:
         """Return how often each tool call was started, without those never started."""
-        return self._items._session.repository.starts()
+        return self._items._session._repository.starts()

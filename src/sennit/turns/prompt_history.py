@@ -18,7 +18,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.sessions.unarchived import UnarchivedView
+from sennit.sessions.unarchived import UnarchivedView, archives_of
 from sennit.turns.result import SPECIAL_TURN_KEY
 from sennit.turns.tools.pending_calls import messages_from_end
 
@@ -49,7 +49,7 @@ def prompt_messages(branch: Branch) -> list[Message]:
 def prompt_at(branch: Branch, place: int) -> list[Message]:
     """Return the messages of the prompt for the answer at an index, without archived ones."""
     with branch.session.lock:
-        archives, answer = branch.session.archives, branch[place]
+        archives, answer = archives_of(branch.session), branch[place]
         above = branch.session.messages.pick(branch[:place])
     start = open_turn_start(above)
     return [

@@ -26,6 +26,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.services.models.traced_call import ask
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
+from sennit.sessions.repository import repository_of
 from sennit.turns.context import ContextProvider, checked_contexts
 from sennit.turns.policies import PolicySource, checked_policies, pass_reply, pass_request
 from sennit.turns.prompt_history import check_answerable, nothing_to_answer, prompt_ids
@@ -221,7 +222,7 @@ async def set_system(request: Request) -> None:
     ):
         return
     set_system = partial(session.set_branch_system, request.branch, new_system)
-    await finish_uncancelled(session.repository.read(set_system))
+    await finish_uncancelled(repository_of(session).read(set_system))
 
 
 class RequestDraft(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import pytest
 import sennit
 from sennit.server.http.caches import FairCache
 from sennit.server.settings import Limits
+from sennit.sessions.client import cached_session
 from tests.http_server import Gate, Running, Talker, new_branch, serving
 from tests.server.http.test_limits import branch_of, error_of, guests, in_time
 
@@ -231,4 +232,4 @@ def test_other_tenants_find_their_sessions_open(tmp_path: Path) -> None:
 
 def is_open(server: Running, user: str, branch: str) -> bool:
     client = server.state.clients.of(tenant=user, user=user)
-    return client.opened(branch.split("/")[3]) is not None
+    return cached_session(client, branch.split("/")[3]) is not None

@@ -41,6 +41,7 @@ from sennit.services.models.imodel import iModel
 from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
+from sennit.sessions.unarchived import archives_of
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import (
     AnyEvent,
@@ -355,7 +356,7 @@ class ChatSession:
         """Remove the last question and everything after it from the branch; return the question."""
         question = self.question()
         since = self.branch.index(question)
-        archived = self.session.archives.covering
+        archived = archives_of(self.session).covering
         self.removed_committed = [
             message for message in self.branch.messages[since:] if message.id.int in archived
         ]

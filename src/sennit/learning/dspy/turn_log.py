@@ -32,6 +32,7 @@ from sennit.learning.labels import labels_by_message
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.sessions.repository import repository_of
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
 
@@ -108,7 +109,7 @@ class TurnLog:
         """Return the result of work that may wait for a store."""
         if self._branch is None:
             return work()
-        return await self._branch.session.repository.read(work)
+        return await repository_of(self._branch.session).read(work)
 
     @property
     def session(self) -> SessionCore:

@@ -19,6 +19,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.sessions.session import SessionCore
+from sennit.sessions.unarchived import add_archive, archives_of
 from sennit.stores.records.commits import AddCommit, ArchiveRecord, CommitRecord
 
 
@@ -42,7 +43,7 @@ def archive(
         pending = repository.store.uses_of(repository.owner, session.id, None)
         uses = tuple(use.id for use in uses_to_count(branch, commit.entries, pending))
         repository.record(AddCommit(commit, uses))
-        session.add_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
+        add_archive(session, ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
 
     return retry_on_conflict(write_archive, "the commits of this session")
@@ -54,7 +55,7 @@ def _new_commit(
     """Return a commit of the new entries; its number and entries are read under one lock."""
     with session.lock:
         entries = _entries_to_archive(session, branch, keep_recent)
-        number = session.archives.number + 1
+        number = archives_of(session).number + 1
     if not entries:
         return None
     return CommitRecord(

@@ -32,6 +32,7 @@ from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.sessions.branch import Branch
+from sennit.sessions.unarchived import archives_of
 from sennit.stores.records.commits import UseRecord
 from sennit.stores.records.files import CountUses
 
@@ -155,7 +156,7 @@ def uses_to_count(
     was archived before or is gone.
     """
     covered = {uid.int for uid in entries}
-    archived = branch.session.archives.covering
+    archived = archives_of(branch.session).covering
 
     def is_due(use: UseRecord) -> bool:
         if use.head is not None and use.head.int in covered:

@@ -43,8 +43,9 @@ from sennit.messages.prompt.incremental import read
 from sennit.numbers import count
 from sennit.services.models.usage import tokens_of_chars
 from sennit.sessions.branch import Branch
+from sennit.sessions.repository import repository_of
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
-from sennit.sessions.unarchived import UnarchivedView
+from sennit.sessions.unarchived import UnarchivedView, archives_of
 from sennit.stores.records.commits import AddUses
 from sennit.turns.context import REPLACED_KEY, ContextItem, ContextNeed
 
@@ -185,7 +186,7 @@ def _filters(
     filters = where(memory.scope, without=excluded)
     if other_sessions:
         return filters
-    if not session.archives.number and len(session.branches) < 2:
+    if not archives_of(session).number and len(session.branches) < 2:
         return replace(filters, messages=False)  # the prompt has all of such a session
     return replace(filters, session=session.id)
 
@@ -287,7 +288,7 @@ def _record_uses(
     target = session.default_branch if branch is None else session.get_branch(branch)
     with session.lock:
         records = recall_records(memory.scope, target, used)
-    session.repository.record(AddUses(records))
+    repository_of(session).record(AddUses(records))
 
 
 class MemoryContext:
@@ -353,7 +354,9 @@ def _stands(session: SessionCore, source: EvidenceSource) -> bool:
     uid = source.message
     if source.session != session.id:
         return False
-    return uid.int in session.archives.covering or any(uid in branch for branch in session.branches)
+    return uid.int in archives_of(session).covering or any(
+        uid in branch for branch in session.branches
+    )
 
 
 def _piece_uri(piece: ContextPiece) -> str | None:

@@ -34,6 +34,7 @@ from sennit.server.http.event_stream import EventStream
 from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunPlan, RunRequest, plan_resume, resume_run, start_run
 from sennit.sessions.branch import Branch
+from sennit.sessions.plan import fork_history
 from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import Subscription, has_active_run
 from sennit.turns.tools.pending_calls import pending_approvals
@@ -146,9 +147,7 @@ async def answer(
         await _decide(request, branch, target.decided)
         return stream(request, branch, after, encoder(target.group), headers)
     if target.fork_at is not None:
-        branch = await branch.session.afork_history(
-            branch, target.fork_at, name=None, grants=branch.grants, system=branch.system_id
-        )
+        branch = await fork_history(branch, target.fork_at, system=branch.system_id)
     started = await start_run(request, branch, plan, target.message)
     return stream(request, branch, started.after, encoder(None), headers)
 

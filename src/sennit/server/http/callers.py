@@ -18,6 +18,7 @@ from sennit.server.http.tokens import SCOPES, Scope, Token
 from sennit.server.settings import Limits
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.client import cached_session, evict_session
 
 _ALL_SCOPES = frozenset(SCOPES)
 _MAX_OPEN_SESSIONS = 256
@@ -51,7 +52,7 @@ class Caller:
     def evict(self, session: UUID) -> None:
         """Remove a stale session from all caches, so that it is next read from the store."""
         self.drop(session)
-        self.client.evict(session)
+        evict_session(self.client, session)
 
     def require(self, scope: Scope) -> None:
         """Raise HTTPError 403 unless the caller has a scope; "admin" includes all."""
@@ -73,7 +74,7 @@ class Caller:
 
         Ids and the name "main" are stable; any other name may have moved to another branch.
         """
-        cached = self.client.opened(session)
+        cached = cached_session(self.client, session)
         match = None if cached is None else cached.get_branch(branch, None)
         if cached is None or match is None or branch not in (DEFAULT_BRANCH, str(match.id)):
             return None

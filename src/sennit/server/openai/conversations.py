@@ -31,6 +31,7 @@ from sennit.server.openai.translate import ClientMessages, check_calls, system_m
 from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.client import begin_session
 from sennit.turns.tools.pending_calls import pending_calls
 
 routes = Routes()
@@ -147,7 +148,7 @@ async def _create(
     """Create a session and its main branch; return it once all messages are stored."""
     uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
-    branch = await request.caller.client.abegin(uid, system=system, metadata=metadata)
+    branch = await begin_session(request.caller.client, uid, system=system, metadata=metadata)
     assert branch is not None  # the id is new
     await branch.session.aadd_messages(sent.messages, branches=branch)
     await to_thread(_cache_main, request, branch)

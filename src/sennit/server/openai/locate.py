@@ -45,7 +45,9 @@ from sennit.server.openai.translate import (
     system_message,
 )
 from sennit.sessions.branch import Branch
-from sennit.sessions.plan import BranchPlan
+from sennit.sessions.client import begin_session, cached_session
+from sennit.sessions.plan import BranchPlan, fork_history
+from sennit.sessions.repository import repository_of
 from sennit.turns.branch_lease import first_lease
 from sennit.turns.tools.pending_calls import pending_calls
 
@@ -264,7 +266,7 @@ class Locator:
         return best_match(target, (branch,))
 
     def _open_branch(self, key: BranchKey) -> Branch | None:
-        session = self._caller.client.opened(key[0])
+        session = cached_session(self._caller.client, key[0])
         return None if session is None else session.get_branch(key[1], None)
 
     @property
@@ -284,11 +286,15 @@ class Locator:
         system = _optional_system(sent.system)
         async with cache.lock(derived.first):
             number = cache.last_derived(caller.client, derived.first)
-            session = caller.client.opened(derived.id(number))
+            session = cached_session(caller.client, derived.id(number))
             if session is None or is_full(session):
                 number += session is not None
-                branch = await caller.client.abegin(
-                    derived.id(number), system=system, metadata=SOURCE, lease=first_lease()
+                branch = await begin_session(
+                    caller.client,
+                    derived.id(number),
+                    system=system,
+                    metadata=SOURCE,
+                    lease=first_lease(),
                 )
                 if branch is None:
                     return None
@@ -298,7 +304,7 @@ class Locator:
         try:
             session = caller.hold(session)
             plan = BranchPlan(session, None, system=system, lease=first_lease())
-            branch = await session.repository.submit(plan)
+            branch = await repository_of(session).submit(plan)
         except NotFoundError:  # deleted elsewhere
             caller.evict(session.id)
             return None
@@ -424,9 +430,7 @@ async def fork_at(location: BranchLocation, system: Message | UUID | None) -> Br
     last = message_at(branch, at)
     for retries_left in range(_FORK_RETRIES, -1, -1):
         try:
-            fork = await branch.session.afork_history(
-                branch, at, name=None, grants=branch.grants, system=system, lease=first_lease()
-            )
+            fork = await fork_history(branch, at, system=system, lease=first_lease())
         except ConflictError:  # perhaps only its system message has changed
             await to_thread(branch.session.refresh)
             if not retries_left or message_at(branch, at) != last:

@@ -18,7 +18,7 @@ from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.schemas import BranchShape, as_cursor, branch_shapes, cursor, fields_of, iso
-from sennit.sessions.client import SessionInfo
+from sennit.sessions.client import SessionInfo, begin_session
 from sennit.sessions.session import SessionCore
 from sennit.sessions.title import first_words
 from sennit.sessions.tree import BranchNode
@@ -153,7 +153,7 @@ async def create_session(request: HTTPRequest, body: NewSession) -> SessionWithB
     key: str | UUID = new_id() if body.key is None else body.key
     text = body.system
     system = None if text is None else Message(SystemContent(system_message=text))
-    branch = await request.caller.client.abegin(key, system=system, metadata=body.metadata)
+    branch = await begin_session(request.caller.client, key, system=system, metadata=body.metadata)
     if branch is None:
         raise _key_taken(key)
     return await to_thread(_with_branches, request.caller, branch.session)
