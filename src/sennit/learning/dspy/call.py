@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from asyncio import to_thread
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
+from sennit.finish_uncancelled import finish_uncancelled
 from sennit.learning.dspy.call_lock import CallLock
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan, Turn
+from sennit.learning.dspy.history import Fields, HistoryEntry, HistorySpan, Turn, parse_history
 from sennit.learning.dspy.node_memory import NodeMemory
+from sennit.learning.dspy.reducers import HistoryReducer
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.turn_log import TurnLog
 
@@ -34,11 +37,12 @@ class SessionCall:
         history_argument: str | None,
         is_exclusive: bool,
         nested_logs: Callable[[], dict[str, TurnLog]],
+        reducers: Sequence[HistoryReducer] = (),
         memory: NodeMemory | None = None,
     ) -> None:
         self._program, self.state, self.inputs, self.parent = program, state, inputs, parent
         self.explicit_history, self.records_turn = explicit_history, records_turn
-        self._history_argument = history_argument
+        self._history_argument, self._reducers = history_argument, reducers
         self.nested_logs = nested_logs
         """Returns the turns of the sessions nested in the program, by name."""
         self.memory = memory
@@ -93,6 +97,8 @@ class SessionCall:
             entries = self.state.log.entries_for(self.span, node, fields)
         else:
             entries = []
+        for reduce in self._reducers:
+            entries = parse_history(reduce([dict(entry) for entry in entries], fields))
         return History.model_construct(messages=entries)
 
     def memory_for(self, node: str) -> str:
@@ -144,7 +150,9 @@ class SessionCall:
             self.memory.end_episode()
 
     async def run_off_loop(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Run work that may block on the store, without blocking the event loop."""
+        """Run work that may block on the store or a reducer, without blocking the event loop."""
+        if self._reducers:
+            return await finish_uncancelled(to_thread(work, *args, **kwargs))
         return await self.state.aside(work, *args, **kwargs)
 
     @cached_property

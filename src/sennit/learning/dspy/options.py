@@ -14,12 +14,15 @@ from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 from sennit.errors import ValidationError, short_repr
 from sennit.learning.dspy.call_lock import LockMode
 from sennit.learning.dspy.history import HistoryEntry, Turn
+from sennit.learning.dspy.reducers import HistoryReducer
 
 CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
 HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_session"]
 OnMetricError: TypeAlias = Literal["zero", "raise"]
 OnTurn: TypeAlias = Callable[[Any, Turn], object]
 """Called with the session and its new turn."""
+BeforeTurn: TypeAlias = Callable[[Any, dict[str, Any]], Mapping[str, Any] | None]
+"""Called with the session and the inputs of a call; may return other inputs."""
 Isolation: TypeAlias = Literal["isolated", "shared"]
 Lifespan: TypeAlias = Literal["persistent", "episodic", "stateless"]
 Consolidator: TypeAlias = Callable[[str, list[Turn], str], str]
@@ -95,6 +98,9 @@ class Options:
     lock: LockMode = "none"
     copy_mode: CopyMode = "deep"
     on_turn: OnTurn | None = None
+    before_turn: BeforeTurn | None = None
+    reducers: tuple[HistoryReducer, ...] = ()
+    """Shorten the history of each predictor, one after the other."""
     memory: MemoryPlan | None = None
 
     def __post_init__(self) -> None:

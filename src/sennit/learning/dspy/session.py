@@ -43,6 +43,7 @@ from sennit.learning.dspy.modules import (
 )
 from sennit.learning.dspy.node_memory import SHARED, NodeMemory
 from sennit.learning.dspy.options import (
+    BeforeTurn,
     ChildConfig,
     Consolidator,
     CopyMode,
@@ -61,6 +62,7 @@ from sennit.learning.dspy.predictor_hook import (
     current_call,
     signature_fields,
 )
+from sennit.learning.dspy.reducers import HistoryReducer, parse_reducers
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.state_file import is_saved_session, read_file, write_file
 from sennit.learning.dspy.turn_log import TurnLog
@@ -101,6 +103,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         max_stored_turns: int | None = None,
         copy_mode: CopyMode = "deep",
         on_turn: OnTurn | None = None,
+        before_turn: BeforeTurn | None = None,
+        history_reducer: HistoryReducer | Sequence[HistoryReducer] | None = None,
         store: ClientCore[Any] | None = None,
         key: str | None = None,
         branch: str | None = None,
@@ -113,7 +117,9 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         passed to a call: "override" records no turn, "use_if_provided" records the turn,
         "replace_session" starts over with that history. With `store` and `key` the turns are stored
         there, on the branch "main" unless `branch` is given, and a stored conversation continues.
-        With `memory` each predictor has a history of its own; see `with_memory`.
+        With `memory` each predictor has a history of its own; see `with_memory`. A
+        `history_reducer`, or several in order, shortens what each predictor is sent; `before_turn`
+        is called before each call and may return other inputs.
         Raises ValidationError for an invalid option and for an option passed under both its names,
         InvalidTypeError if `module` is not a dspy.Module.
         """
@@ -139,6 +145,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             lock=lock,
             copy_mode=copy_mode,
             on_turn=on_turn,
+            before_turn=before_turn,
+            reducers=parse_reducers(history_reducer),
             memory=memory,
         )
         self.__dict__.update(
@@ -216,6 +224,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     )
     lock = _option("lock", "The lock mode: which calls exclude each other.")
     on_turn = _option("on_turn", "The function that is called with each new turn.")
+    before_turn = _option("before_turn", "The function that is called before each call.")
+    history_reducer = _option("reducers", "The functions that shorten the history.")
 
     def __repr__(self) -> str:
         program = type(self.module).__name__
@@ -287,7 +297,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def forward(self, *args: Any, **inputs: Any) -> Any:
         """Call the program as the next turn."""
-        call = self._create_call(bind_arguments(self.module, args, inputs))
+        call = self._create_call(self._prepared(bind_arguments(self.module, args, inputs)))
         with call.lock.hold(), call_context(call.begin()), call.attempt():
             prediction = self.module(**call.arguments)
             self._record_turn(call, prediction)
@@ -296,7 +306,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     async def aforward(self, *args: Any, **inputs: Any) -> Any:
         """Call the program as the next turn, without blocking the event loop on the store."""
-        call = await self.state.aside(self._create_call, bind_arguments(self.module, args, inputs))
+        prepared = self._prepared(bind_arguments(self.module, args, inputs))
+        call = await self.state.aside(self._create_call, prepared)
         async with call.lock.hold_async():
             with call_context(await call.run_off_loop(call.begin)):
                 async with call.async_attempt():
@@ -306,6 +317,17 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                     finally:
                         self._notify(call)  # a turn is recorded even if the caller was cancelled
         return prediction
+
+    def _prepared(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs of a call as `before_turn` changes them."""
+        options: Options = self._options
+        changed = None if options.before_turn is None else options.before_turn(self, dict(inputs))
+        if changed is not None and not isinstance(cast("Any", changed), Mapping):
+            raise InvalidTypeError(
+                f"before_turn must return the inputs as a dict, or None to leave them as they are, "
+                f"got {short_repr(changed)}."
+            )
+        return inputs if changed is None else dict(changed)
 
     def _create_call(self, inputs: dict[str, Any]) -> SessionCall:
         options: Options = self._options
@@ -329,6 +351,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             history_argument=field if self._takes_history else None,
             is_exclusive=not self._is_shared,
             nested_logs=self._nested_logs,
+            reducers=options.reducers,
             memory=memory,
         )
 
