@@ -18,7 +18,7 @@ PROMISED = {
     *{"Session", "Branch", "Message", "MessageContent", "MessageRole", "SenderRecipient"},
     *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
     *{"ActionRequestContent", "ActionResponseContent", "OpaqueContent"},
-    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "Client"},
+    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "FilePart", "AudioPart", "Client"},
     *{"Pile", "Progression", "Flow", "Element", "iModel"},
     *{
         "prepare_messages_for_chat",

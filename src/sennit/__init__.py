@@ -59,7 +59,8 @@ from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
-    from sennit.messages.parts import ContextPart, ImagePart, TextPart, ToolPart
+    from sennit.messages.media import AudioPart, FilePart, ImagePart
+    from sennit.messages.parts import ContextPart, TextPart, ToolPart
     from sennit.messages.prompt.plain_chat import prepare_messages_for_chat
     from sennit.messages.prompt.tool_chat import to_model_messages
     from sennit.operations.ipu import IPU
@@ -111,6 +112,7 @@ __all__ = [
     "ApprovalRequired",
     "ArchiveError",
     "AssistantResponseContent",
+    "AudioPart",
     "Branch",
     "Client",
     "CodecError",
@@ -123,6 +125,7 @@ __all__ = [
     "Element",
     "Event",
     "ExistsError",
+    "FilePart",
     "Flow",
     "GreetingSpecialTurn",
     "HistoryReplaced",
@@ -193,7 +196,8 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
         __name__,
         {
             "api.client": "Client",
-            "messages.parts": "ContextPart ImagePart TextPart ToolPart",
+            "messages.media": "AudioPart FilePart ImagePart",
+            "messages.parts": "ContextPart TextPart ToolPart",
             "messages.prompt.plain_chat": "prepare_messages_for_chat",
             "messages.prompt.tool_chat": "to_model_messages",
             "operations.ipu": "IPU",

@@ -356,7 +356,7 @@ def test_a_role_may_be_given_as_a_message_role() -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [None, 5, object(), ["x"], [TextPart("x"), {"type": "text"}], [TextPart]],
+    [None, 5, object(), [b"x"], [TextPart("x"), {"type": "text"}], [TextPart]],
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_part_is_refused(parts: Any) -> None:

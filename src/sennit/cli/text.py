@@ -36,6 +36,7 @@ from sennit.messages.content import (
     InstructionContent,
 )
 from sennit.messages.message import Message
+from sennit.messages.render import block_text
 from sennit.messages.unset import Unset
 
 # The last two ranges are bidirectional controls, which reorder the text after them.
@@ -180,7 +181,7 @@ def pluralize(number: int, noun: str) -> str:
 def _is_plain(instruction: InstructionContent) -> bool:
     return not (
         instruction.context
-        or instruction.images
+        or instruction.has_media
         or instruction.tool_schemas
         or instruction.response_model
     )
@@ -196,4 +197,4 @@ def _to_json(value: Any) -> str:
 
 
 def _blocks_text(blocks: list[dict[str, Any]]) -> str:
-    return "\n".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks)
+    return "\n".join(map(block_text, blocks))

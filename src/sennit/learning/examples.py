@@ -23,6 +23,7 @@ from sennit.errors import ValidationError, short_repr
 from sennit.learning.labels import Label, average_score, finite_score, label_many, labels_by_message
 from sennit.messages.content import AssistantResponseContent, InstructionContent, MessageRole
 from sennit.messages.message import Message
+from sennit.messages.openai_chat import accepted_chat
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.sessions.branch import Branch
 from sennit.sessions.segments import Segment
@@ -110,7 +111,7 @@ class Example:
 
     def to_chat(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the prompt as sent to a model, and the answer, as chat API messages."""
-        prompt = to_model_messages([*self.history, self.instruction])
+        prompt = accepted_chat(to_model_messages([*self.history, self.instruction]))
         return prompt, to_model_messages([_PLACEHOLDER_INSTRUCTION, *self.answer])[1:]
 
 

@@ -22,6 +22,7 @@ from sennit.messages.content_base import (
     register,
 )
 from sennit.messages.json_values import plain, validate_text
+from sennit.messages.media import ImageDetail, block_of, part_of_record
 from sennit.messages.opaque_content import OpaqueContent
 from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.unset import MaybeUnset, Unset, or_unset
@@ -47,8 +48,6 @@ __all__ = [
     "Rendered",
     "SystemContent",
 ]
-
-ImageDetail: TypeAlias = Literal["low", "high", "auto"]
 
 _set = object.__setattr__
 
@@ -128,7 +127,7 @@ class SystemContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class InstructionContent(MessageContent):
-    """A user's instruction with context, tools, an output schema and images."""
+    """A user's instruction with context, tools, an output schema, images and files."""
 
     role: ClassVar[MessageRole] = MessageRole.USER
     kind: ClassVar[str] = "instruction"
@@ -140,6 +139,7 @@ class InstructionContent(MessageContent):
         "response_model": validators.response_model,
         "images": validators.images,
         "image_detail": validators.image_detail,
+        "files": validators.files,
     }
 
     instruction: MaybeUnset[str] = Unset
@@ -154,6 +154,8 @@ class InstructionContent(MessageContent):
     """http(s) addresses, `data:` URLs or references to blobs, checked when set."""
     image_detail: MaybeUnset[ImageDetail] = Unset
     """The resolution that a model should use for the images."""
+    files: MaybeUnset[list[dict[str, Any]]] = Unset
+    """Files and recordings, each as a dict with `type`, `url` and `media_type`."""
 
     @classmethod
     def create(
@@ -164,6 +166,7 @@ class InstructionContent(MessageContent):
         response_model: type[BaseModel] | None = None,
         images: list[str] | None = None,
         image_detail: ImageDetail | None = None,
+        files: Sequence[Any] | None = None,
     ) -> InstructionContent:
         """Create an InstructionContent; None leaves a field unset."""
         return cls(
@@ -173,21 +176,25 @@ class InstructionContent(MessageContent):
             or_unset(response_model),
             or_unset(images),
             or_unset(image_detail),
+            cast("Any", or_unset(files)),
         )
 
     @property
     def rendered_text(self) -> str:
-        """The instruction, context, tools and response format as text, without the images."""
+        """The instruction, context, tools and response format as text, without images and files."""
         if self.context is Unset and self.tool_schemas is Unset and self.response_model is Unset:
             return render.instruction_section(self.instruction) if self.instruction else ""
         return getattr(self, "_cached", None) or self.cache_text(render.instruction_text(self))
 
     @property
     def rendered(self) -> Rendered:
-        """The text; with images, a text block followed by one block per image."""
-        if self.images is Unset:
-            return self.rendered_text
-        return self.blocks(self.rendered_text) if self.images else self.rendered_text
+        """The text; with images or files, a text block followed by one block for each."""
+        return self.blocks(self.rendered_text) if self.has_media else self.rendered_text
+
+    @property
+    def has_media(self) -> bool:
+        """True if there are images, files or recordings."""
+        return bool(self.images or self.files)
 
     @property
     def empty(self) -> bool:
@@ -195,28 +202,37 @@ class InstructionContent(MessageContent):
         return not (
             self.instruction
             or self.context
-            or self.images
+            or self.has_media
             or self.tool_schemas
             or self.response_model is not Unset
         )
 
     def blocks(self, text: str) -> list[dict[str, Any]]:
-        """Return `text` and the images as content blocks of a chat API."""
+        """Return `text`, the images and the files as content blocks of a chat API."""
         detail = self.image_detail or "auto"
-        image_blocks = [
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        blocks += (
             {"type": "image_url", "image_url": {"url": url, "detail": detail}}
             for url in self.images or ()
-        ]
-        return [{"type": "text", "text": text}, *image_blocks] if text else image_blocks
+        )
+        blocks += (block_of(part_of_record(file)) for file in self.files or ())
+        return blocks
 
     @property
     def attachment_urls(self) -> Sequence[str]:
-        """The addresses of its images."""
-        return () if self.images is Unset else self.images
+        """The addresses of its images and files."""
+        if not self.files:
+            return self.images or ()
+        return [*(self.images or ()), *(file["url"] for file in self.files)]
 
     def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
-        """Return this content with the address of each image changed, without validation."""
-        return self.replaced(images=[change(url) for url in self.images]) if self.images else self
+        """Return this content with each of its `attachment_urls` changed, without validation."""
+        if not self.has_media:
+            return self
+        return self.replaced(
+            images=[change(url) for url in self.images] if self.images else self.images,
+            files=_changed_files(self.files, change),
+        )
 
     def record(self) -> dict[str, Any]:
         """Return the fields that are set; a model class becomes its name and JSON schema."""
@@ -325,6 +341,7 @@ class ActionResponseContent(MessageContent):
         "request_id": validators.words,
         "result": plain,
         "error": validators.words,
+        "files": validators.media,
     }
 
     request_id: MaybeUnset[str] = Unset
@@ -333,13 +350,33 @@ class ActionResponseContent(MessageContent):
     """The result, if the call succeeded."""
     error: MaybeUnset[str] = Unset
     """The reason, if the call failed."""
+    files: MaybeUnset[list[dict[str, Any]]] = Unset
+    """Pictures, files and recordings of the result, each as a dict with `type` and `url`."""
 
     @classmethod
     def create(
-        cls, request_id: str | None = None, result: Any | None = None, error: str | None = None
+        cls,
+        request_id: str | None = None,
+        result: Any | None = None,
+        error: str | None = None,
+        files: Sequence[Any] | None = None,
     ) -> ActionResponseContent:
         """Create an ActionResponseContent; None leaves a field unset."""
-        return cls(or_unset(request_id), or_unset(result), or_unset(error))
+        return cls(
+            or_unset(request_id),
+            or_unset(result),
+            or_unset(error),
+            cast("Any", or_unset(files)),
+        )
+
+    @property
+    def attachment_urls(self) -> Sequence[str]:
+        """The addresses of its pictures and files."""
+        return [file["url"] for file in self.files or ()]
+
+    def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
+        """Return this content with the address of each file changed, without validation."""
+        return self.replaced(files=_changed_files(self.files, change)) if self.files else self
 
     @property
     def success(self) -> bool:
@@ -362,6 +399,12 @@ Content: TypeAlias = (
     | MessageContent
 )
 """The content of a message: one of the five, an unknown one, or one that a program defines."""
+
+
+def _changed_files(
+    files: MaybeUnset[list[dict[str, Any]]], change: Callable[[str], str]
+) -> MaybeUnset[list[dict[str, Any]]]:
+    return files and [{**file, "url": change(file["url"])} for file in files]
 
 
 def _schema_record(schema: Any) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.blob_reference import BlobReference
+from sennit.messages.media_types import IMAGE_TYPES, sniffed_type
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
 """The maximum size of an image that is sent with its bytes."""
-IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""The media types of images that are sent with their bytes."""
 _IS_DATA = re.compile(r"data:(?!//)", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:([^,;]*);base64,([A-Za-z0-9+/]+={0,2})")
 _SNIFFED_CHARS = 32  # of base64, enough to recognise an image
@@ -63,8 +62,12 @@ def without_data(url: str) -> str:
     if not is_data_url(url):
         return url
     kind, _, data = url.partition(";base64,")
-    size = len(data) * 3 // 4 - data.count("=")
-    return f"[{kind.removeprefix('data:')}, {size:,} bytes]"
+    return f"[{kind.removeprefix('data:')}, {data_size(data):,} bytes]"
+
+
+def data_size(base64: str) -> int:
+    """Return the number of bytes that base64 has."""
+    return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
 def _read(path: Path) -> bytes:
@@ -101,15 +104,8 @@ def _check_data_url(url: str) -> str:
 
 def _sniffed(data: bytes) -> str | None:
     """Return the media type of an image by its first bytes; None if it is none."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return None
+    kind = sniffed_type(data)
+    return kind if kind in IMAGE_TYPES else None
 
 
 def _too_large(size: int) -> ValidationError:
@@ -127,13 +123,21 @@ def _no_image(got: str) -> ValidationError:
 
 def check_image_url(url: str) -> str:
     """Return `url` if it is a plain http(s) URL; raises ValidationError otherwise."""
+    return check_url(url, "Image")
+
+
+def check_url(url: str, noun: str) -> str:
+    """Return the URL of an image or another file if it is a plain http(s) URL.
+
+    Raises ValidationError otherwise, which begins with `noun`.
+    """
     from urllib.parse import urlsplit  # most conversations have no images
 
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"Image URL must be a string, got {short_repr(url)}.")
+        raise InvalidTypeError(f"{noun} URL must be a string, got {short_repr(url)}.")
     if match := _REFUSED.search(url):
         raise ValidationError(
-            f"Image URL must not contain NUL, control characters, spaces, backslashes or lone "
+            f"{noun} URL must not contain NUL, control characters, spaces, backslashes or lone "
             f"surrogates, got {match.group()!r} in {_redact(url)}."
         )
     try:
@@ -141,14 +145,14 @@ def check_image_url(url: str) -> str:
         host, _port = parsed.hostname, parsed.port
     except ValueError:
         # The parser's message may contain a password, so it is not chained.
-        raise ValidationError(f"Image URL is malformed: {_redact(url)}.") from None
+        raise ValidationError(f"{noun} URL is malformed: {_redact(url)}.") from None
     if parsed.scheme not in ("http", "https"):
         got = f"{parsed.scheme}://" if parsed.scheme else f"no scheme in {_redact(url)}"
-        raise ValidationError(f"Image URL must use http:// or https:// scheme, got: {got}")
+        raise ValidationError(f"{noun} URL must use http:// or https:// scheme, got: {got}")
     if "@" in parsed.netloc:
-        raise ValidationError(f"Image URL must not contain credentials, got: {_redact(url)}")
+        raise ValidationError(f"{noun} URL must not contain credentials, got: {_redact(url)}")
     if not host:
-        raise ValidationError(f"Image URL must have a host, got: {_redact(url)}")
+        raise ValidationError(f"{noun} URL must have a host, got: {_redact(url)}")
     return url
 
 

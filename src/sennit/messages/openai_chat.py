@@ -7,23 +7,23 @@ nothing is silently dropped. Keys without a value, as in client responses (`"ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from sennit.errors import CodecError, ValidationError, short_repr
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionResponseContent
+from sennit.messages.media import MediaPart, part_of_block, part_record
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.parts import (
     GroupRole,
-    ImagePart,
     MessageGroup,
-    Part,
     TextPart,
     ToolPart,
     parts_of,
     split,
 )
+from sennit.messages.render import block_text, blocks_text
 
 _ROLES: Mapping[str, GroupRole] = {
     "user": "user",
@@ -75,18 +75,18 @@ def from_chat(chat: Mapping[str, Any], *, sender: SenderRecipient | None = None)
 
 
 def _tool_result(chat: Mapping[str, Any]) -> MessageGroup:
-    texts = [
-        part.text for part in _content_parts(chat.get("content")) if isinstance(part, TextPart)
-    ]
+    parts = list(_content_parts(chat.get("content")))
     content = ActionResponseContent.create(
-        request_id=chat.get("tool_call_id"), result="\n".join(texts)
+        request_id=chat.get("tool_call_id"),
+        result="\n".join(part.text for part in parts if isinstance(part, TextPart)),
+        files=[part_record(part) for part in parts if not isinstance(part, TextPart)],
     )
     message = Message(content, sender=chat.get("name"))
-    parts = tuple(parts_of(message))
-    return MessageGroup(f"msg_{message.id}", "assistant", parts, message.created_at, (message,))
+    joined = tuple(parts_of(message))
+    return MessageGroup(f"msg_{message.id}", "assistant", joined, message.created_at, (message,))
 
 
-def _content_parts(content: Any) -> Iterable[Part]:
+def _content_parts(content: Any) -> Iterable[TextPart | MediaPart]:
     if content is None:
         return []
     if isinstance(content, str):
@@ -98,20 +98,18 @@ def _content_parts(content: Any) -> Iterable[Part]:
     return [_part(item) for item in cast("list[Any]", content)]
 
 
-def _part(part: Any) -> Part:
+def _part(part: Any) -> TextPart | MediaPart:
     match part:
         case {"type": "text", "text": str(text), **more} if not more:
             return TextPart(text)
         case {"type": "refusal", "refusal": str(text), **more} if not more:
             return TextPart(text)
-        case {"type": "image_url", "image_url": {"url": str(url), **more}} if more.keys() <= {
-            "detail"
-        }:
-            return ImagePart(url, cast("Any", more.get("detail") or "auto"))
         case _:
+            if (media := part_of_block(part)) is not None:
+                return media
             raise ValidationError(
-                "A part of a chat message is a text, a refusal or an image_url, got "
-                f"{short_repr(part)}."
+                "A part of a chat message is a text, a refusal, an image_url, a file with its "
+                f"file_data, or an input_audio, got {short_repr(part)}."
             )
 
 
@@ -128,3 +126,29 @@ def _tool_call_part(call: Any) -> ToolPart:
                 "A tool call has an id and a function with name and arguments, got "
                 f"{short_repr(call)}."
             )
+
+
+def accepted_chat(chat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return chat messages whose blocks are those that OpenAI's API takes: for exports."""
+    return [
+        message if isinstance(message["content"], str | None) else _accepted(message)
+        for message in chat
+    ]
+
+
+def _accepted(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with blocks as the chat API accepts it.
+
+    Results of tools are text there, and files and recordings have their bytes.
+    """
+    blocks = message["content"]
+    if message["role"] == "tool":
+        return {**message, "content": blocks_text(blocks)}
+    return {**message, "content": list(map(_accepted_block, blocks))}
+
+
+def _accepted_block(block: dict[str, Any]) -> dict[str, Any]:
+    kind = block["type"]
+    if kind in ("file", "input_audio") and not block[kind].keys() & {"file_data", "data"}:
+        return {"type": "text", "text": block_text(block)}
+    return block

@@ -1,13 +1,13 @@
-"""Parts: a view of messages as lists of text, images, contexts and tool calls.
+"""Parts: a view of messages as lists of text, images, files, contexts and tool calls.
 
-Chat APIs treat one message as a list of parts: text, images, used contexts, tool calls with their
-results. Sennit stores canonical messages, each with one content. `split` converts parts to messages
-and `MessageGroup.of` converts them back without loss: the members of a group carry its id and their
-index in their metadata. A message without these is a group of its own, named after it. A part is a
-pure value that knows nothing of storage.
+Chat APIs treat one message as a list of parts: text, images, files, used contexts, tool calls with
+their results. Sennit stores canonical messages, each with one content. `split` converts parts to
+messages and `MessageGroup.of` converts them back without loss: the members of a group carry its id
+and their index in their metadata. A message without these is a group of its own, named after it. A
+part is a pure value that knows nothing of storage.
 
-One member has a text, then images, then contexts, in this order; a part that cannot follow the
-previous one starts a new member. So the order of parts need not be stored.
+One member has a text, then images, then files, then contexts, in this order; a part that cannot
+follow the previous one starts a new member. So the order of parts need not be stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 from uuid import UUID
 
@@ -33,13 +32,20 @@ from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
     AssistantResponseContent,
-    ImageDetail,
     InstructionContent,
     MessageContent,
     SystemContent,
 )
-from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain, plain_dict, validate_text
+from sennit.messages.media import (
+    AudioPart,
+    FilePart,
+    ImagePart,
+    MediaPart,
+    media_part,
+    part_of_record,
+    part_record,
+)
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import MaybeUnset, Unset
 
@@ -90,6 +96,8 @@ class ToolPart:
     """The reason, if the call failed."""
     tool_id: str | None = None
     """The id of the call; None for a generated one."""
+    files: tuple[MediaPart, ...] = ()
+    """Pictures, files and recordings of the result."""
 
     def __post_init__(self) -> None:
         _set(self, "name", validate_text(self.name, "ToolPart.name"))
@@ -102,34 +110,18 @@ class ToolPart:
             _set(self, "error", validate_text(self.error, "ToolPart.error"))
         if self.tool_id is not None:
             _set(self, "tool_id", validate_text(self.tool_id, "ToolPart.tool_id"))
+        _set(self, "files", tuple(map(media_part, self.files)))
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class ImagePart:
-    """An image of the user."""
-
-    url: str
-    """The address of the image, or the image as a `data:` URL."""
-    detail: ImageDetail
-    """The resolution a model should use."""
-
-    def __init__(self, url: str | bytes | Path, detail: ImageDetail = "auto") -> None:
-        """`url` is an http(s) or `data:` URL, the bytes of the image, or the Path of a file."""
-        _set(self, "url", image_url(url))
-        _set(self, "detail", detail)
-        if self.detail not in ("low", "high", "auto"):
-            raise ValidationError(
-                f"ImagePart.detail must be 'low', 'high' or 'auto', got {short_repr(self.detail)}."
-            )
-
-
-Part: TypeAlias = TextPart | ContextPart | ToolPart | ImagePart
+Part: TypeAlias = TextPart | ContextPart | ToolPart | ImagePart | FilePart | AudioPart
 
 _PARTS: dict[str, type[Part]] = {
     "text": TextPart,
     "context": ContextPart,
     "tool": ToolPart,
     "image": ImagePart,
+    "file": FilePart,
+    "audio": AudioPart,
 }
 _PART_NAMES = {kind: name for name, kind in _PARTS.items()}
 
@@ -196,10 +188,13 @@ class MessageGroup:
 
 def part_to_dict(part: Part) -> dict[str, Any]:
     """Return a part as plain data, with its `type`."""
-    fields = {"type": _PART_NAMES[type(part)]}
+    fields: dict[str, Any] = {"type": _PART_NAMES[type(part)]}
     for name in type(part).__slots__:
         value = getattr(part, name)
-        if value is not Unset and not (name == "tool_id" and value is None):
+        if name == "files":
+            if value:
+                fields[name] = [part_record(file) for file in value]
+        elif value is not Unset and not (name in ("tool_id", "name") and value is None):
             fields[name] = value
     return fields
 
@@ -222,7 +217,7 @@ def part_from_dict(data: object) -> Part:
 
 def split(
     role: GroupRole,
-    parts: str | Part | Iterable[Part],
+    parts: str | Part | Iterable[str | Part],
     *,
     sender: SenderRecipient | None = None,
     id: str | None = None,
@@ -312,13 +307,14 @@ def parts_of(message: Message) -> list[Part]:
                 parts.append(TextPart(content.instruction))
             detail = content.image_detail or "auto"
             parts += [ImagePart(url, detail) for url in content.images or ()]
+            parts += map(part_of_record, content.files or ())
         case AssistantResponseContent() if content.assistant_response is not Unset:
             parts.append(TextPart(content.assistant_response))
         case ActionRequestContent():
             parts.append(_tool_part(content))
         case ActionResponseContent():
             parts.append(
-                ToolPart("", {}, content.result, content.error, content.request_id or None)
+                _tool_part(ActionRequestContent(call_id=content.request_id or Unset), content)
             )
         case SystemContent() | AssistantResponseContent():
             pass
@@ -335,6 +331,7 @@ class _Member:
 
     text: TextPart | None = None
     images: list[ImagePart] = field(default_factory=list[ImagePart])
+    files: list[FilePart | AudioPart] = field(default_factory=list["FilePart | AudioPart"])
     contexts: list[ContextPart] = field(default_factory=list[ContextPart])
     tool: ToolPart | None = None
 
@@ -350,6 +347,7 @@ class _Member:
                     instruction=self.text and self.text.text,
                     images=[image.url for image in self.images] or None,
                     image_detail=self.images[0].detail if self.images else None,
+                    files=self.files or None,
                 ),
                 message_id,
             )
@@ -413,12 +411,18 @@ def _add_part(part: Part, role: GroupRole, members: list[_Member]) -> None:
         case ImagePart() if role == "user":
             if (
                 last is None
+                or last.files
                 or last.contexts
                 or (last.images and last.images[0].detail != part.detail)
             ):
                 members.append(_Member(images=[part]))
             else:
                 last.images.append(part)
+        case FilePart() | AudioPart() if role == "user":
+            if last is None or last.contexts:
+                members.append(_Member(files=[part]))
+            else:
+                last.files.append(part)
         case ContextPart():
             if last is None:
                 members.append(_Member(contexts=[part]))
@@ -434,10 +438,11 @@ def _add_part(part: Part, role: GroupRole, members: list[_Member]) -> None:
 
 def _tool_contents(tool: ToolPart, message_id: UUID) -> Iterable[tuple[MessageContent, UUID]]:
     yield ActionRequestContent.create(tool.name, tool.input, tool.tool_id), message_id
-    if tool.output is not Unset or tool.error is not Unset:
+    if tool.output is not Unset or tool.error is not Unset or tool.files:
         request_id = str(message_id) if tool.tool_id is None else tool.tool_id
         error = Unset if tool.error is None else tool.error
-        yield ActionResponseContent(request_id, tool.output, error), new_id()
+        files = [part_record(file) for file in tool.files]
+        yield ActionResponseContent(request_id, tool.output, error, files or Unset), new_id()
 
 
 def _tool_part(
@@ -449,6 +454,7 @@ def _tool_part(
         output=result.result if result else Unset,
         error=result.error if result else Unset,
         tool_id=None if content.call_id is Unset else content.call_id,
+        files=tuple(map(part_of_record, result.files or ())) if result else (),
     )
 
 
@@ -466,19 +472,19 @@ def _join_parts(messages: Sequence[Message]) -> Iterable[Part]:
         yield from parts
 
 
-def _as_part_list(parts: str | Part | Iterable[Part]) -> list[Part]:
+def _as_part_list(parts: str | Part | Iterable[str | Part]) -> list[Part]:
     if isinstance(parts, str):
         return [TextPart(parts)]
     if isinstance(parts, tuple(_PART_NAMES)):
         return [parts]
     if not isinstance(parts, Iterable):
         raise InvalidTypeError(f"parts must be a list of parts, got {short_repr(parts)}.")
-    part_list = list(parts)
+    part_list = [TextPart(part) if isinstance(part, str) else part for part in parts]
     for part in part_list:
         if type(part) not in _PART_NAMES:
+            names = ", ".join(kind.__name__ for kind in _PART_NAMES)
             raise InvalidTypeError(
-                f"{short_repr(part)} is not a part; use TextPart, ContextPart, ToolPart or "
-                "ImagePart."
+                f"{short_repr(part)} is neither a text nor a part; the parts are {names}."
             )
     if not part_list:
         raise ValidationError("parts must not be empty.")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from sennit.messages.image_url import without_data
+from sennit.messages.media import label, part_of_block, part_of_record
 from sennit.messages.output_schema import is_model, model_name, model_schema
 from sennit.messages.unset import Unset
 
@@ -92,13 +93,17 @@ def fields_text(fields: dict[str, Any]) -> str:
 
 
 def blocks_text(rendered: str | list[dict[str, Any]]) -> str:
-    """Return a rendered content as text; of blocks, the texts and the URLs of images."""
+    """Return a rendered content as text; of blocks, the texts and a line for each file."""
     if isinstance(rendered, str):
         return rendered
-    return "\n".join(map(_block_text, rendered))
+    return "\n".join(map(block_text, rendered))
 
 
-def _block_text(block: dict[str, Any]) -> str:
+def block_text(block: dict[str, Any]) -> str:
+    """Return a content block as text: of an image the URL, of a file its name, type and size."""
+    if block.get("type") in ("file", "input_audio"):
+        part = part_of_block(block)
+        return str(block) if part is None else label(part)
     image = block.get("image_url")
     if not image:
         return str(block.get("text") or "")
@@ -106,7 +111,7 @@ def _block_text(block: dict[str, Any]) -> str:
 
 
 def action_response_text(content: ActionResponseContent) -> str:
-    """Render `success:`, request_id if set, then the result or the error, as YAML."""
+    """Render `success:`, request_id if set, the result or the error, and files, as YAML."""
     lines = ["success: true" if content.error is Unset else "success: false"]
     if content.request_id is not Unset:
         _field("request_id", content.request_id, "", lines)
@@ -114,6 +119,8 @@ def action_response_text(content: ActionResponseContent) -> str:
         _field("error", content.error, "", lines)
     elif content.result is not Unset:
         _field("result", content.result, "", lines)
+    if content.files:
+        _field("files", [label(part_of_record(file)) for file in content.files], "", lines)
     return _strip_trailing_newlines("\n".join(lines))
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain_dict, plain_list, validate_text
+from sennit.messages.media import media_part, part_record
 from sennit.messages.output_schema import as_model, is_model
 from sennit.messages.unset import Unset
 
@@ -72,6 +73,23 @@ def images(value: Any, name: str) -> Any:
     if not isinstance(value, (list, tuple)):
         raise InvalidTypeError(f"{name} must be a list of URLs, got {short_repr(value)}.")
     return [image_url(image) for image in cast("list[Any]", value)]
+
+
+def files(value: Any, name: str) -> Any:
+    """Validate a list of files and recordings: parts, their records, Paths or URLs."""
+    records = media(value, name)
+    if records is not Unset and any(record["type"] == "image" for record in records):
+        raise ValidationError(f"{name} must not have an ImagePart; pass it in images.")
+    return records
+
+
+def media(value: Any, name: str) -> Any:
+    """Validate a list of pictures, files and recordings."""
+    if value is None:
+        return Unset
+    if not isinstance(value, (list, tuple)):
+        raise InvalidTypeError(f"{name} must be a list of files, got {short_repr(value)}.")
+    return [part_record(media_part(item)) for item in cast("list[Any]", value)] or Unset
 
 
 def image_detail(value: Any, name: str) -> Any:

@@ -376,7 +376,7 @@ class SessionCore(Element):
     def add_message(
         self,
         message: GroupRole,
-        parts: str | Part | Iterable[Part],
+        parts: str | Part | Iterable[str | Part],
         branches: Branches | None = None,
     ) -> MessageGroup: ...
     @overload
@@ -384,7 +384,7 @@ class SessionCore(Element):
         self,
         *,
         role: GroupRole,
-        parts: str | Part | Iterable[Part],
+        parts: str | Part | Iterable[str | Part],
         branches: Branches | None = None,
     ) -> MessageGroup: ...
     @overload

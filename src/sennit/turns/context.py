@@ -21,9 +21,11 @@ from uuid import UUID
 from sennit.errors import InvalidTypeError, short_repr
 from sennit.messages.content import (
     ActionRequestContent,
+    ActionResponseContent,
     InstructionContent,
     MessageContent,
 )
+from sennit.messages.media import CHARS_PER_IMAGE, estimated_chars
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
 from sennit.messages.prompt.tool_chat import instruction_places, unread_messages
@@ -48,7 +50,6 @@ REPLACED_KEY = "replaced"
 _WINDOW_DIVISOR = 4  # context items get at most this fraction of the window
 _DEFAULT_BUDGET_TOKENS = 2_000  # for context items if the window is unknown
 _MAX_MESSAGES_ON_LOOP = 500  # new to the prompt; with more, a thread builds it
-_CHARS_PER_IMAGE = 4_000  # characters that an image counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +346,14 @@ class _TokenCounter:
 
 def _chars_of(content: MessageContent) -> int:
     if isinstance(content, InstructionContent):
-        return len(content.rendered_text) + _CHARS_PER_IMAGE * len(content.images or ())
+        images = CHARS_PER_IMAGE * len(content.images or ())
+        return len(content.rendered_text) + images + _chars_of_files(content.files or ())
     if isinstance(content, ActionRequestContent):
         return len(content.function or "") + count_chars(content.arguments or {})
+    if isinstance(content, ActionResponseContent) and content.files:
+        return count_chars(content.rendered) + _chars_of_files(content.files)
     return count_chars(content.rendered)
+
+
+def _chars_of_files(files: Iterable[Mapping[str, Any]]) -> int:
+    return sum(estimated_chars(file["url"], file.get("media_type", "image/*")) for file in files)

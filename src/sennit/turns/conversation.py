@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Task
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit.blocking import run_blocking
@@ -49,10 +49,13 @@ from sennit.turns.tools.pending_calls import (
     pending_call,
 )
 
+if TYPE_CHECKING:
+    from sennit.messages.parts import Part
+
 _T = TypeVar("_T")
 
-NewMessages: TypeAlias = str | Message | Sequence[Message]
-"""Messages to add: a text, a Message, or several, such as tool results."""
+NewMessages: TypeAlias = "str | Message | Part | Sequence[Message] | Sequence[str | Part]"
+"""Messages to add: a text, texts with files, a Message, or several, such as tool results."""
 
 
 class ConversationSession:
@@ -125,12 +128,13 @@ class ConversationSession:
     ) -> Return[Any]:
         """Add messages and run until they are answered; a refused run adds nothing.
 
-        Several messages are added in one step, such as the results of tool calls made elsewhere.
-        With `at`, the number of messages expected on the branch (without the system message), the
-        run is refused ("moved") if the branch has changed; with `last`, the id of the last of them,
-        also if other messages have replaced them. `check` looks at each answer: the text it returns
-        is sent to the model, which answers again as long as the options allow. The last answer
-        stands.
+        A message is a text, a list of texts, pictures, files and recordings (`["Read this.",
+        FilePart(Path("a.pdf"))]`), or a Message. Several messages are added in one step, such as
+        the results of tool calls made elsewhere. With `at`, the number of messages expected on the
+        branch (without the system message), the run is refused ("moved") if the branch has changed;
+        with `last`, the id of the last of them, also if other messages have replaced them. `check`
+        looks at each answer: the text it returns is sent to the model, which answers again as long
+        as the options allow. The last answer stands.
 
         With `output`, a pydantic class, the answer is an instance of it, in `Return.output`: the
         model is told its schema, and what is wrong with an answer that does not fit, at most
@@ -418,13 +422,14 @@ class ConversationSession:
     def _input_messages(self, say: NewMessages | None) -> tuple[Message, ...]:
         if isinstance(say, str | Message):
             return (self._instruction(say),)
-        messages = () if say is None else say
-        is_sequence = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not is_sequence or not all(isinstance(message, Message) for message in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(
-                f"A message is a text, a Message or a list of Messages, got {short_repr(say)}."
-            )
-        return tuple(messages)
+        messages = () if say is None else say if isinstance(say, Sequence) else (say,)
+        new = tuple(message for message in messages if isinstance(message, Message))
+        if len(new) == len(messages):
+            return new
+        from sennit.messages.parts import split  # slow to import
+
+        parts = cast("Sequence[str | Part]", messages)
+        return split("user", parts, sender=self._request.session.user).messages
 
     def _instruction(self, text: str | Message) -> Message:
         if isinstance(text, Message):

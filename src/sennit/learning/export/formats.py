@@ -17,6 +17,7 @@ from sennit.errors import ValidationError, did_you_mean, short_repr
 from sennit.learning.examples import Example
 from sennit.learning.preferences import Preference
 from sennit.messages.codec import dumps, loads
+from sennit.messages.render import block_text
 
 Row: TypeAlias = dict[str, Any]
 Chat: TypeAlias = list[dict[str, Any]]
@@ -35,6 +36,7 @@ class LeftOut:
 
 
 HAS_IMAGES = LeftOut("has pictures")
+HAS_FILES = LeftOut("has files or recordings")
 SCORED_TOO_LOW = LeftOut("has an answer that is scored too low")
 NOT_ALTERNATING = LeftOut("does not alternate between questions and answers")
 TEXT_BESIDE_CALLS = LeftOut("has text beside calls of tools")
@@ -97,8 +99,8 @@ def tool_chat(conversation: ChatConversation) -> Row | LeftOut:
     """Return a conversation for chat templates: tool arguments are objects, not text."""
     if conversation.low_scored:
         return SCORED_TOO_LOW
-    if _has_images(conversation.chat):
-        return HAS_IMAGES
+    if left_out := _why_not_text(conversation.chat):
+        return left_out
     return _with_tools({"messages": _parse_arguments(conversation.chat)}, conversation.tools)
 
 
@@ -135,6 +137,8 @@ def sharegpt(conversation: ChatConversation) -> Row | LeftOut:
     if any(message.get("tool_calls") and message["content"] for message in chat):
         return TEXT_BESIDE_CALLS
     turns = [_sharegpt_turn(kind, list(messages)) for kind, messages in groupby(chat, _kind)]
+    if _has_blocks(chat, "file", "input_audio"):
+        return HAS_FILES
     image_urls = [url for message in chat for url in _image_urls(message)]
     placeholders = sum(turn["value"].count(_IMAGE) for turn in turns)
     if image_urls and placeholders != len(image_urls):
@@ -203,8 +207,8 @@ def _why_not_a_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> LeftOut | Non
         return NO_TEXT
     if not (_ends_with("assistant", chosen) and _ends_with("assistant", rejected)):
         return CALLS_TOOLS
-    if _has_images(prompt):
-        return HAS_IMAGES
+    if left_out := _why_not_text(prompt):
+        return left_out
     return SAME_ANSWERS if chosen == rejected else None
 
 
@@ -252,14 +256,24 @@ def _infer_definition(name: str, arguments: Iterable[str]) -> Row:
 
 def _image_urls(message: Row) -> list[str]:
     """Return the URLs of the images in a message."""
+    blocks = _blocks(message)
+    return [block["image_url"]["url"] for block in blocks if block["type"] == "image_url"]
+
+
+def _why_not_text(chat: Chat) -> LeftOut | None:
+    """Return the reason why a chat is more than text, or None."""
+    if _has_blocks(chat, "image_url"):
+        return HAS_IMAGES
+    return HAS_FILES if _has_blocks(chat, "file", "input_audio") else None
+
+
+def _has_blocks(chat: Chat, *kinds: str) -> bool:
+    return any(block["type"] in kinds for message in chat for block in _blocks(message))
+
+
+def _blocks(message: Row) -> list[Row]:
     content: str | list[Row] | None = message["content"]
-    if not isinstance(content, list):
-        return []
-    return [block["image_url"]["url"] for block in content if block["type"] == "image_url"]
-
-
-def _has_images(chat: Chat) -> bool:
-    return any(_image_urls(message) for message in chat)
+    return content if isinstance(content, list) else []
 
 
 def _text_with_placeholders(message: Row) -> str:
@@ -272,8 +286,12 @@ def _text(message: Row, replace_image: Callable[[str], str] = str) -> str:
     content: str | list[Row] | None = message["content"]
     if content is None or isinstance(content, str):
         return content or ""
-    texts = (block.get("text") or replace_image(block["image_url"]["url"]) for block in content)
-    return "\n\n".join(texts)
+    return "\n\n".join(
+        replace_image(block["image_url"]["url"])
+        if block["type"] == "image_url"
+        else block_text(block)
+        for block in content
+    )
 
 
 # Columns of each format.

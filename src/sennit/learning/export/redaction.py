@@ -17,7 +17,9 @@ from sennit.messages.codec import dumps, loads
 Redact: TypeAlias = Callable[[str], str]
 """Returns the redacted text."""
 
-_STRUCTURE = frozenset({"role", "type", "id", "tool_call_id", "from", "name", "tools", "detail"})
+_STRUCTURE = frozenset(
+    {"role", "type", "id", "tool_call_id", "from", "name", "tools", "detail", "format"}
+)
 
 
 def redact_row(row: Row, redact: Redact) -> Row:

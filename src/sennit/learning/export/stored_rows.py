@@ -17,6 +17,7 @@ from sennit.errors import CodecError
 from sennit.messages.codec import loads, reader
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
+from sennit.messages.openai_chat import accepted_chat
 from sennit.messages.prompt.plain_chat import as_history
 from sennit.messages.prompt.repair import is_valid_call_id
 from sennit.messages.prompt.tool_chat import (
@@ -41,6 +42,7 @@ class _InstructionFields(msgspec.Struct, gc=False):
     tool_schemas: msgspec.Raw = _UNSET
     response_model: msgspec.Raw = _UNSET
     images: msgspec.Raw = _UNSET
+    files: msgspec.Raw = _UNSET
 
     @property
     def is_text_only(self) -> bool:
@@ -48,6 +50,7 @@ class _InstructionFields(msgspec.Struct, gc=False):
         return (
             self.context is Unset
             and self.images is Unset
+            and self.files is Unset
             and self.tool_schemas is Unset
             and self.response_model is Unset
         )
@@ -67,6 +70,7 @@ class _ResultFields(msgspec.Struct, gc=False):
     request_id: str = _UNSET
     result: Any = _UNSET
     error: str = _UNSET
+    files: list[dict[str, Any]] = _UNSET
 
 
 class _System(msgspec.Struct, gc=False, tag="system"):
@@ -99,9 +103,10 @@ def chat_from_rows(rows: Sequence[MessageRecord]) -> Chat:
     Raises CodecError for a row that cannot be decoded.
     """
     try:
-        return _ChatBuilder().build([row.body for row in rows])
+        chat = _ChatBuilder().build([row.body for row in rows])
     except (_NeedsRepairError, CodecError):
-        return model_messages([Message.from_stored(row.id, row.created, row.body) for row in rows])
+        chat = model_messages([Message.from_stored(row.id, row.created, row.body) for row in rows])
+    return accepted_chat(chat)
 
 
 class _NeedsRepairError(Exception):

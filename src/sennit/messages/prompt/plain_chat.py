@@ -146,14 +146,14 @@ class _PlainChatReader:
         "_run",
         "_system",
         "_texts",
-        "_with_images",
+        "_with_blocks",
     )
 
     def __init__(self) -> None:
         self._out: list[MessageContent] = []
         self._texts: list[Rendered] = []
-        # Positions in _out of contents with images, and of those that are empty as history.
-        self._with_images: list[int] = []
+        # Positions in _out of contents with images or files, and of those empty as history.
+        self._with_blocks: list[int] = []
         self._empty_positions: list[int] = []
         # The system message, and the position of the first instruction, which includes it.
         self._system: SystemContent | None = None
@@ -195,7 +195,7 @@ class _PlainChatReader:
                 if content.from_assistant:
                     self._newest = None
                 if not isinstance(content.rendered, str):
-                    self._with_images.append(len(out))
+                    self._with_blocks.append(len(out))
                 out.append(content)
 
     def _add_instruction(self, content: InstructionContent) -> None:
@@ -214,8 +214,8 @@ class _PlainChatReader:
             content = as_history(content)
             if content.empty and at not in self._results_at:
                 self._empty_positions.append(at)
-        if content.images is not Unset:
-            self._with_images.append(at)
+        if content.has_media:
+            self._with_blocks.append(at)
         self._out.append(content)
 
     def _close_run(self) -> None:
@@ -237,8 +237,8 @@ class _PlainChatReader:
     def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
         """Return the same as chat messages that the caller may change."""
         changed, lead, tail = self._unsettled(newest)
-        # Image blocks are mutable, so they are created for each caller.
-        changed |= {at: self._content_at(at) for at in self._with_images if at not in changed}
+        # Blocks are mutable, so they are created for each caller.
+        changed |= {at: self._content_at(at) for at in self._with_blocks if at not in changed}
         self._render(len(self._out) - bool(self._run))
         chat: list[dict[str, Any]] = [
             {"role": _ROLES.get(type(content)) or content.chat_role, "content": text}

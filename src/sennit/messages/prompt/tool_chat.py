@@ -26,6 +26,7 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
+from sennit.messages.media import block_of, part_of_record
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read, unread
 from sennit.messages.prompt.plain_chat import (
@@ -250,7 +251,7 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
     """Return an instruction that is only text unchanged, any other with headings."""
     more = content.context or content.tool_schemas or content.response_model is not Unset
     text = content.rendered_text if more else content.instruction or ""
-    return content.blocks(text) if content.images else text
+    return content.blocks(text) if content.has_media else text
 
 
 def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
@@ -309,8 +310,13 @@ def tool_call(request: Any) -> dict[str, Any]:
 
 
 def tool_message(result: Any) -> dict[str, Any]:
-    """Return the outcome of a call as a tool message."""
-    return {"role": "tool", "tool_call_id": result.request_id, "content": tool_text(result)}
+    """Return the outcome of a call as a tool message; with files, its content is blocks."""
+    text = tool_text(result)
+    content: str | list[dict[str, Any]] = text
+    if result.files:
+        content = [{"type": "text", "text": text}] if text else []
+        content += (block_of(part_of_record(file)) for file in result.files)
+    return {"role": "tool", "tool_call_id": result.request_id, "content": content}
 
 
 def tool_text(content: Any) -> str:

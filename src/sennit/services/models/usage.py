@@ -12,12 +12,12 @@ from datetime import datetime
 from threading import Lock
 from typing import Any, cast
 
+from sennit.messages.media import chars_of_recording, estimated_chars
 from sennit.messages.typescript import ToolSchema
 from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest
 
 _CHARS_PER_TOKEN = 4
-_CHARS_PER_IMAGE = 4_000  # characters that an image counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,11 @@ def tokens_of_chars(chars: int) -> int:
 def count_chars(value: object) -> int:
     """Return the number of characters in a text, or in all values of a structure."""
     if isinstance(value, str):
-        return _CHARS_PER_IMAGE if value.startswith("data:image/") else len(value)
+        kind = value[5:300].partition(";")[0] if value.startswith("data:") else None
+        return len(value) if kind is None else estimated_chars(value, kind)
     if isinstance(value, Mapping):
+        if value.get("type") == "input_audio":  # pyright: ignore[reportUnknownMemberType]
+            return chars_of_recording(cast("Mapping[str, Any]", value))
         pairs = cast("Mapping[Any, Any]", value).items()
         return sum(count_chars(key) + count_chars(item) for key, item in pairs)
     if isinstance(value, Sequence):

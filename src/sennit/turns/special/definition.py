@@ -98,7 +98,7 @@ class InteractionFilter:
 def kind_of(message: Message) -> str:
     """Return the kind of a message for filters; contexts are instructions without text."""
     content = message.content
-    if isinstance(content, InstructionContent) and not (content.instruction or content.images):
+    if isinstance(content, InstructionContent) and not (content.instruction or content.has_media):
         return "context"
     return content.role.value
 

@@ -8,11 +8,13 @@ its branch.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Any
 
 from sennit.errors import SennitError, ValidationError
 from sennit.messages.codec import dumps
 from sennit.messages.content import MessageContent
+from sennit.messages.media import part_of_block
 from sennit.messages.openai_chat import chat_role, from_chat
 from sennit.stores.transfer.chat_exports.chat import (
     Chat,
@@ -84,9 +86,8 @@ def _part(part: Any) -> dict[str, Any]:
     kind = text_of(fields.get("type"), "type") or "file"
     if kind in ("text", "refusal"):
         return {"type": kind, kind: fields.get(kind)}
-    image = dict_of(fields.get("image_url"), "image_url")
-    url = text_of(image.get("url"), "url") or ""
-    if url.startswith(("http://", "https://")):
-        return {"type": "image_url", "image_url": {"url": url}}
+    with suppress(ValidationError):  # a picture or a file that is none
+        if part_of_block(fields) is not None:
+            return fields
     file = dict_of(fields.get("file"), "file")
     return {"type": "text", "text": file_note(kind.removesuffix("_url"), file.get("filename"))}
