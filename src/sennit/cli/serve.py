@@ -151,6 +151,8 @@ def mcp(
         ),
     ] = None,
     base_url: BaseUrlOption = None,
+    tool: ToolOption = None,
+    ask: AskOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,
     store: StoreOption = None,
 ) -> None:
@@ -161,13 +163,14 @@ def mcp(
     """
     try:
         from sennit.server.http.tokens import SCOPES, Scope
+        from sennit.server.mcp.scope import McpScope
         from sennit.server.mcp.server import serve_stdio
-        from sennit.server.mcp.tools import McpScope
     except ImportError as error:
         raise MissingExtraError.of("sennit mcp", "mcp") from error
     chat_model = None if model is None else iModel(model, base_url=base_url)
+    tools = load_tools(tool or (), ask)
     if model is not None:
         check_model(model)
     allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
     with open_client(store) as client:
-        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), chat_model)))
+        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), chat_model, tools=tools)))

@@ -9,8 +9,8 @@ from sennit.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from sennit.server.app import create_app
+    from sennit.server.mcp.scope import McpScope
     from sennit.server.mcp.server import mcp_server
-    from sennit.server.mcp.tools import McpScope
     from sennit.server.run import Server, listen
     from sennit.server.settings import ServerSettings
 
@@ -22,7 +22,7 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
         {
             "app": "create_app",
             "mcp.server": "mcp_server",
-            "mcp.tools": "McpScope",
+            "mcp.scope": "McpScope",
             "run": "Server listen",
             "settings": "ServerSettings",
         },

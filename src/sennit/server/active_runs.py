@@ -12,14 +12,13 @@ from asyncio import (
     Future,
     Task,
     create_task,
-    current_task,
     get_running_loop,
     shield,
     to_thread,
     wait,
 )
-from collections.abc import AsyncGenerator, Generator, Hashable, Iterable, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, TypedDict
 
 from sennit.messages.message import Message
@@ -65,7 +64,7 @@ class ActiveRuns:
         options: SessionOptions | None = None,
         streaming: StreamingOptions | None = None,
         *,
-        caller: Caller,
+        caller: Caller | None,
         say: str | Message | None = None,
         resume: bool = False,
     ) -> RunStarted:
@@ -117,17 +116,6 @@ class ActiveRuns:
     def _remove(self, key: Hashable, conversation: ConversationSession) -> None:
         if self._by_branch.get(key) is conversation:
             del self._by_branch[key]
-
-    @contextmanager
-    def tracking(self, conversation: ConversationSession) -> Generator[None]:
-        """Track a run of the current task, so that it is suspended at shutdown."""
-        task = current_task()
-        assert task is not None
-        self._tasks[task] = conversation
-        try:
-            yield
-        finally:
-            self._tasks.pop(task, None)
 
     async def detach(self, name: str, events: AsyncGenerator[AnyEvent], *, caller: Caller) -> None:
         """Run in the background, under a name, and return when the run has started.

@@ -66,13 +66,16 @@ class TokenBuckets:
 
 
 class ActiveCounts:
-    """Counts of active requests, streams or runs per token and owner, except the local user."""
+    """Counts of active requests, streams or runs per token and owner, except the local user.
+
+    Without a caller nothing is counted.
+    """
 
     def __init__(self, unit: str, limit: int, factor: int) -> None:
         self._unit, self._limit, self._factor = unit, limit, factor
         self._counts: Counter[Hashable] = Counter()
 
-    def check(self, caller: Caller) -> None:
+    def check(self, caller: Caller | None) -> None:
         """Raise HTTPError 429 if the token or the owner has reached its limit."""
         keys = _keys(caller)
         for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
@@ -81,12 +84,12 @@ class ActiveCounts:
                 message, code = f"{reached}; end some of them first.", self._unit.replace(" ", "_")
                 raise HTTPError(429, code, message, headers=_RETRY_AFTER)
 
-    def add(self, caller: Caller) -> None:
+    def add(self, caller: Caller | None) -> None:
         """Count one more; raise HTTPError 429 at the limit."""
         self.check(caller)
         self._counts.update(_keys(caller))
 
-    def remove(self, caller: Caller) -> None:
+    def remove(self, caller: Caller | None) -> None:
         """Count one less."""
         for key in _keys(caller):
             self._counts[key] -= 1
@@ -206,9 +209,9 @@ class LimitsMiddleware:
                 share.end()
 
 
-def _keys(caller: Caller) -> tuple[Hashable, ...]:
+def _keys(caller: Caller | None) -> tuple[Hashable, ...]:
     """Return the keys of a caller's token and owner; none for the local user."""
-    if caller.token is None:
+    if caller is None or caller.token is None:
         return ()
     return caller.name, (caller.client.tenant, caller.client.user)
 

@@ -17,7 +17,7 @@ from sennit.errors import NotFoundError, ValidationError
 from sennit.memory.uri import Uri, session_name
 from sennit.messages.content import MessageRole
 from sennit.messages.message import Message
-from sennit.server.mcp.tools import MAX_ANSWER_CHARS, McpScope, branch_of, cut
+from sennit.server.mcp.scope import MAX_ANSWER_CHARS, McpScope, branch_of, cut
 from sennit.server.schemas import as_cursor, cursor
 from sennit.sessions.client import SessionInfo
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError as Misfit
 
 from sennit.errors import MissingExtraError, NotFoundError, SennitError, short_repr
-from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import MAX_INLINE_BYTES, check_value_count
 from sennit.server.http.errors import INTERNAL_ERROR, HTTPError, log_unexpected
 from sennit.server.http.limits import read_body, replay_body
@@ -30,7 +29,20 @@ from sennit.server.mcp.resources import (
     prompt_messages,
     read_resource,
 )
-from sennit.server.mcp.tools import TOOLS, McpScope, McpTool, allowed_tools
+from sennit.server.mcp.runs import ClientRun
+from sennit.server.mcp.scope import McpScope
+from sennit.server.mcp.tasks import (
+    TASKS_EXTENSION,
+    answer_run,
+    cancel_task,
+    continue_run,
+    error_result,
+    get_task,
+    has_tasks,
+    tool_result,
+    update_task,
+)
+from sennit.server.mcp.tools import TOOLS, McpTool, allowed_tools
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -38,7 +50,6 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp_types import (
         CallToolRequestParams,
-        CallToolResult,
         CompleteRequestParams,
         GetPromptRequestParams,
         GetPromptResult,
@@ -63,6 +74,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _RESOURCE_NOT_FOUND, _INVALID_PARAMS, _INTERNAL_ERROR = -32002, -32602, -32603  # of the protocol
+_MISSING_CAPABILITY = -32021
+_SUSPEND_TIMEOUT_SECONDS = 5.0
 _MAX_VALUES = 10_000  # in a body, which the library decodes on the event loop
 _INSTRUCTIONS = (
     "Sennit keeps this user's conversations with language models, in sessions that branch, and "
@@ -89,12 +102,12 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
     async def list_tools(context: Context, _page: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[_tool_of(tool) for tool in allowed_tools(who_asks(context))])
 
-    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: Context, params: CallToolRequestParams) -> Any:
         if params.name not in TOOLS:
             names = ", ".join(tool.name for tool in allowed_tools(who_asks(context)))
             message = f"There is no tool {short_repr(params.name)}; available: {names}."
             raise MCPError(_INVALID_PARAMS, message)
-        return await _call_tool(who_asks(context), params.name, params.arguments or {})
+        return await _call_tool(context, who_asks(context), params)
 
     async def resources(
         context: Context, page: PaginatedRequestParams | None
@@ -125,7 +138,7 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
             )
         return CompleteResult(completion=Completion(values=values))
 
-    return Server(
+    server = Server(
         "sennit",
         version=version("sennit"),
         title="Sennit",
@@ -139,6 +152,51 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
         on_get_prompt=prompt,
         on_completion=complete,
     )
+    _add_tasks(server, who_asks)
+    return server
+
+
+def _add_tasks(server: Server[Any], who_asks: WhoAsks) -> None:
+    """Add the methods of the tasks extension, which the library does not have."""
+    from mcp_types import InputResponses, RequestParams
+
+    class TaskParams(RequestParams):
+        task_id: str
+
+    class UpdateTaskParams(TaskParams):
+        input_responses: InputResponses
+
+    async def get(context: Context, params: TaskParams) -> dict[str, Any]:
+        with _protocol_errors(not_found=_INVALID_PARAMS):
+            return await get_task(context, _task_scope(context, who_asks), params.task_id)
+
+    async def update(context: Context, params: UpdateTaskParams) -> dict[str, Any]:
+        with _protocol_errors(not_found=_INVALID_PARAMS):
+            access = _task_scope(context, who_asks)
+            return await update_task(access, params.task_id, params.input_responses)
+
+    async def cancel(context: Context, params: TaskParams) -> dict[str, Any]:
+        with _protocol_errors(not_found=_INVALID_PARAMS):
+            return await cancel_task(_task_scope(context, who_asks), params.task_id)
+
+    server.extensions[TASKS_EXTENSION] = {}
+    server.add_request_handler("tasks/get", TaskParams, get)
+    server.add_request_handler("tasks/update", UpdateTaskParams, update)
+    server.add_request_handler("tasks/cancel", TaskParams, cancel)
+
+
+def _task_scope(context: Context, who_asks: WhoAsks) -> McpScope:
+    """Return the scope of a request about a task; raise MCPError without the extension."""
+    from mcp.shared.exceptions import MCPError
+
+    if not has_tasks(context):
+        message = f"Declare the extension {TASKS_EXTENSION!r} in the capabilities of the client."
+        data: Any = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+        raise MCPError(_MISSING_CAPABILITY, message, data)
+    access = who_asks(context)
+    if not access.allows("run"):
+        raise HTTPError(403, "scope", "This needs a token with the scope 'run'.")
+    return access
 
 
 async def _list_resources(access: McpScope, after: str | None) -> ListResourcesResult:
@@ -231,14 +289,16 @@ def _require_read(access: McpScope) -> None:
 
 
 @contextmanager
-def _protocol_errors() -> Generator[None]:
+def _protocol_errors(not_found: int = _RESOURCE_NOT_FOUND) -> Generator[None]:
     """Turn errors into those of the protocol; the message of an unexpected one is not shown."""
     from mcp.shared.exceptions import MCPError
 
     try:
         yield
+    except MCPError:
+        raise
     except NotFoundError as error:
-        raise MCPError(_RESOURCE_NOT_FOUND, str(error)) from None
+        raise MCPError(not_found, str(error)) from None
     except (SennitError, HTTPError) as error:
         raise MCPError(_INVALID_PARAMS, str(error)) from None
     except Exception as error:
@@ -259,21 +319,29 @@ def _tool_of(tool: McpTool) -> Tool:
     )
 
 
-async def _call_tool(access: McpScope, name: str, arguments: dict[str, Any]) -> CallToolResult:
+async def _call_tool(context: Context, access: McpScope, params: CallToolRequestParams) -> Any:
     """Call a tool; errors become results, so that the model can correct its call."""
+    name = params.name
     try:
         tool = _find_tool(access, name)
-        parsed = tool.arguments.model_validate(arguments)
+        parsed = tool.arguments.model_validate(params.arguments or {})
         if access.check_quota is not None and not tool.reads_only:
             await access.check_quota()
-        return _result(await tool.run(access, parsed))
+        answers = params.input_responses or {}
+        if params.request_state is not None:  # the client sends the call again, with answers
+            value = await continue_run(access, params.request_state, answers)
+        else:
+            value = await tool.run(access, parsed)
+        if isinstance(value, ClientRun):
+            return await answer_run(context, access, value, answers)
+        return tool_result(value)
     except Misfit as error:
-        return _error_result(f"Invalid arguments for {name!r}: {_format_errors(error)}")
+        return error_result(f"Invalid arguments for {name!r}: {_format_errors(error)}")
     except (SennitError, HTTPError) as error:
-        return _error_result(str(error))
+        return error_result(str(error))
     except Exception as error:
         log_unexpected(_log, f"the tool {name}", error)
-        return _error_result(INTERNAL_ERROR)
+        return error_result(INTERNAL_ERROR)
 
 
 def _find_tool(access: McpScope, name: str) -> McpTool:
@@ -298,27 +366,16 @@ def _format_errors(error: Misfit) -> str:
     return "; ".join(messages[:10]) + "."
 
 
-def _result(value: dict[str, Any]) -> CallToolResult:
-    from mcp_types import CallToolResult, TextContent
-
-    return CallToolResult(
-        content=[TextContent(text=dumps(value).decode())], structured_content=value
-    )
-
-
-def _error_result(text: str) -> CallToolResult:
-    from mcp_types import CallToolResult, TextContent
-
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
-
-
 async def serve_stdio(reach: McpScope) -> None:
-    """Serve one owner on standard input and output until the input ends."""
+    """Serve one owner on standard input and output until the input ends; then suspend its tasks."""
     server = mcp_server(lambda _context: reach)
     from mcp.server.stdio import stdio_server
 
-    async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    try:
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    finally:
+        await reach.runs.suspend_all(_SUSPEND_TIMEOUT_SECONDS)
 
 
 class McpApp:
@@ -327,13 +384,13 @@ class McpApp:
     def __init__(self, server: ServerState) -> None:
         self._server = server
         self._starting = asyncio.Lock()
-        self._manager: StreamableHTTPSessionManager | None = None
+        self._managers: tuple[StreamableHTTPSessionManager, ...] = ()
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Stop the session manager at the end, if it was started."""
+        """Stop the session managers at the end, if they were started."""
         try:
             yield
         finally:
@@ -348,40 +405,48 @@ class McpApp:
             raise HTTPError(405, "method", message, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
         limits = caller.limits
-        body = await read_body(dict(scope["headers"]), receive, limits)
+        headers = dict(scope["headers"])
+        body = await read_body(headers, receive, limits)
         scope["state"]["body_bytes"] = len(body)
         if len(body) > MAX_INLINE_BYTES:
             values = min(limits.values, _MAX_VALUES)
             await self._server.work.run(caller, check_value_count, body, values)
-        app = await self._app()
+        streams = b"text/event-stream" in headers.get(b"accept", b"")
+        app = await self._app(streams)
         async with self._server.work.slot(caller, "mcp"):
             await app(scope, replay_body(body, receive), send)
 
-    async def _app(self) -> ASGIApp:
+    async def _app(self, streams: bool) -> ASGIApp:
         async with self._starting:
-            if self._manager is None:
-                manager = await asyncio.to_thread(self._create_manager)
+            if not self._managers:
+                managers = await asyncio.to_thread(self._create_managers)
                 ready = asyncio.Event()
-                self._task = asyncio.create_task(self._run_manager(manager, ready), name="MCP")
+                self._task = asyncio.create_task(self._run_managers(managers, ready), name="MCP")
                 await ready.wait()
-                self._manager = manager
-            return self._manager.handle_request
+                self._managers = managers
+            return self._managers[streams].handle_request
 
-    def _create_manager(self) -> StreamableHTTPSessionManager:
+    def _create_managers(self) -> tuple[StreamableHTTPSessionManager, ...]:
+        """Return a manager that answers with JSON, and one that may answer with streams.
+
+        A stream tells of the progress, and the request is cancelled when the client closes it.
+        """
         server = mcp_server(self._who_asks)
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        return StreamableHTTPSessionManager(
-            server,
-            json_response=True,
-            stateless=True,
-            max_request_body_size=self._server.settings.limits.for_local_user().body_bytes,
+        body_bytes = self._server.settings.limits.for_local_user().body_bytes
+        return tuple(
+            StreamableHTTPSessionManager(
+                server, json_response=not streams, stateless=True, max_request_body_size=body_bytes
+            )
+            for streams in (False, True)
         )
 
-    async def _run_manager(
-        self, manager: StreamableHTTPSessionManager, ready: asyncio.Event
+    async def _run_managers(
+        self, managers: tuple[StreamableHTTPSessionManager, ...], ready: asyncio.Event
     ) -> None:
-        async with manager.run():  # entered and left in one task, as its cancel scopes demand
+        json, streams = managers
+        async with json.run(), streams.run():  # in one task, as their cancel scopes demand
             ready.set()
             await self._ended.wait()
 
@@ -391,4 +456,12 @@ class McpApp:
         model = next(iter(self._server.models.values()), None)
         size: int = request.scope["state"]["body_bytes"]
         quota = partial(self._server.quotas.check, caller, size)
-        return McpScope(caller.client, caller.scopes, model, self._server.runs, quota)
+        return McpScope(
+            caller.client,
+            caller.scopes,
+            model,
+            self._server.runs,
+            quota,
+            tuple(self._server.tools.values()),
+            caller,
+        )

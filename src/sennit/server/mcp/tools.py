@@ -9,59 +9,27 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.clock import from_datetime, to_iso
-from sennit.errors import (
-    AccessError,
-    ConflictError,
-    NotFoundError,
-    OutOfRangeError,
-    ValidationError,
-)
+from sennit.errors import AccessError, OutOfRangeError
 from sennit.memory.extraction.values import Category
 from sennit.memory.files.entry import FileEntry
-from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.memory.uri import Uri
 from sennit.messages.message import Message
-from sennit.server.active_runs import ActiveRuns
 from sennit.server.http.tokens import Scope
+from sennit.server.mcp.runs import ClientRun, start_run
+from sennit.server.mcp.scope import MAX_ANSWER_CHARS, McpScope, branch_of, cut
 from sennit.server.schemas import as_cursor, cursor, message_shape
-from sennit.services.models.protocol import Model
-from sennit.sessions.branch import Branch
-from sennit.sessions.branches import DEFAULT_BRANCH
 
-MAX_ANSWER_CHARS = 24_000
-"""The maximum length of all texts in one result."""
 _MAX_MESSAGE_CHARS = 6_000
 """The length at which a message is cut."""
 _MAX_ENTRIES = 500
-_Run = TypeVar("_Run", bound=Callable[..., Awaitable[dict[str, Any]]])
-
-
-@dataclass(frozen=True, slots=True)
-class McpScope:
-    """The client and scopes that a caller's tools work with."""
-
-    client: Client
-    """The client whose sessions and memories are served."""
-    scopes: frozenset[Scope]
-    """What the tools may do: "read", "write", "run", "admin"."""
-    model: Model | None = None
-    """The model of continue_session; None if there is none."""
-    runs: ActiveRuns = field(default_factory=ActiveRuns)
-    """The registry of runs to suspend when the server stops."""
-    check_quota: Callable[[], Awaitable[None]] | None = None
-    """Called before a tool stores something; raises HTTPError if the quota is exhausted."""
-
-    def allows(self, scope: Scope) -> bool:
-        """Return whether the caller may use tools of a scope."""
-        return scope in self.scopes or "admin" in self.scopes
+_Run = TypeVar("_Run", bound=Callable[..., Awaitable["dict[str, Any] | ClientRun"]])
 
 
 class ToolArguments(BaseModel):
@@ -158,7 +126,8 @@ class McpTool:
 
     scope: Scope
     arguments: type[ToolArguments]
-    run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
+    run: Callable[[McpScope, Any], Awaitable[dict[str, Any] | ClientRun]]
+    """Returns the result, or the run that leads to it."""
 
     @property
     def name(self) -> str:
@@ -325,43 +294,10 @@ async def fork_session(access: McpScope, args: ForkSession) -> dict[str, Any]:
 
 
 @_tool("run")
-async def continue_session(access: McpScope, args: ContinueSession) -> dict[str, Any]:
+async def continue_session(access: McpScope, args: ContinueSession) -> ClientRun:
     """Say something in a session and have the model of this server answer."""
-    if access.model is None:
-        raise ValidationError("This server has no model; add an answer with add_message.")
     session = await access.client.asession(args.session, create=False)
-    branch = branch_of(session, args.branch)
-    conversation = session.conversation(
-        branch, model=access.model, contexts=[MemoryContext(session.memory)]
-    )
-    with access.runs.tracking(conversation):
-        result = (await conversation.asay(args.text)).raise_for_error()
-    if result.stop_reason == "suspended":
-        raise ConflictError("The server is shutting down; the run is suspended and can be resumed.")
-    return {
-        "branch": branch.name,
-        "answer": cut(result.answer, MAX_ANSWER_CHARS),
-        "stop_reason": str(result.stop_reason),
-        "total": len(branch),
-    }
-
-
-def branch_of(session: Session, name: str | None) -> Branch:
-    """Return a branch by name, else main or the first; raise NotFoundError if there is none."""
-    if name is not None:
-        return session.get_branch(name)
-    branch = session.get_branch(DEFAULT_BRANCH, None)
-    if branch is None:
-        branch = next(iter(session.branches), None)
-    if branch is None:
-        raise NotFoundError("The session has no messages yet; add one with add_message.")
-    return branch
-
-
-def cut(text: str, max_chars: int) -> str:
-    """Return a text with at most so many characters, and how many more there are."""
-    more = len(text) - max_chars
-    return text if more <= 0 else f"{text[:max_chars]}… ({more} letters more)"
+    return await start_run(access, branch_of(session, args.branch), args.text)
 
 
 def allowed_tools(access: McpScope) -> list[McpTool]:
