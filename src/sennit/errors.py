@@ -43,18 +43,39 @@ def short_repr(value: object) -> str:
 
 
 _MAX_TYPED = 200  # characters of a name that a person may have typed
+_MAX_COMPARED = 5_000  # names: comparing more would delay the error
+_MAX_LISTED = 20
 
 
-def did_you_mean(name: object, candidates: Iterable[str]) -> str:
-    """Return " Did you mean 'main'?" with the names nearest to a wrong one, or an empty string."""
+def nearest(name: object, candidates: Iterable[str], *, limit: int = 3) -> list[str]:
+    """Return the candidates nearest to a wrong name, best first; case does not matter."""
     from difflib import get_close_matches  # late: slow to import, and only errors need it
+    from itertools import islice
 
     if not isinstance(name, str) or len(name) > _MAX_TYPED:
-        return ""
-    by_folded_name = {known.casefold(): known for known in candidates}
-    matches = get_close_matches(name.casefold(), by_folded_name, n=3)
-    nearest = [repr(by_folded_name[match]) for match in matches]
-    return f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+        return []
+    by_folded_name = {known.casefold(): known for known in islice(candidates, _MAX_COMPARED)}
+    matches = get_close_matches(name.casefold(), by_folded_name, n=limit)
+    return [by_folded_name[match] for match in matches]
+
+
+def did_you_mean(name: object, candidates: Iterable[str], *, limit: int = 3) -> str:
+    """Return " Did you mean 'main'?" with the names nearest to a wrong one, or an empty string."""
+    names = map(repr, nearest(name, candidates, limit=limit))
+    choices = " or ".join(names)
+    return f" Did you mean {choices}?" if choices else ""
+
+
+def listed(names: Iterable[object], *, empty: str = "none yet") -> str:
+    """Return names for a sentence, such as "'a', 'b'"; `empty` if there are none.
+
+    A set is sorted. Of many names, the first 20 are given and the others counted.
+    """
+    ordered = sorted(names, key=str) if isinstance(names, set | frozenset) else list(names)
+    shown = [str.__repr__(name) if isinstance(name, str) else str(name) for name in ordered]
+    if len(shown) > _MAX_LISTED:
+        return f"{', '.join(shown[:_MAX_LISTED])} and {len(shown) - _MAX_LISTED} more"
+    return ", ".join(shown) or empty
 
 
 class SennitError(Exception):

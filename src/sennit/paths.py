@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, nearest, short_repr
 
 _create_lock = Lock()
 
@@ -35,6 +35,18 @@ def make_private_folder(path: Path) -> None:
     """Create a folder with mode 0700, unless it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
+
+
+def nearest_path(path: Path) -> str:
+    """Return " Did you mean 'notes.py'?" with the file nearest to a missing one, or ""."""
+    folder = path.parent
+    if not folder.is_dir() and folder != path:
+        return nearest_path(folder)
+    try:
+        names = nearest(path.name, os.listdir(folder), limit=1)
+    except OSError:
+        return ""
+    return "".join(f" Did you mean {str(folder / name)!r}?" for name in names)
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:

@@ -86,15 +86,15 @@ def test_two_branches_are_compared(store: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["fork", "rop"], "There is no session 'rop'. Did you mean rope?"),
+        (["fork", "rop"], "There is no session 'rop'. Did you mean 'rope'?"),
         (["fork", "rope", "--at", "4"], "Branch 'main' has 3 messages, numbered from 1; got '4'"),
         (["fork", "rope", "--at", "0"], "Branch 'main' has 3 messages, numbered from 1; got '0'"),
         (["fork", "rope", "--at", "x"], "Branch 'main' has no message 'x'"),
         (["fork", "rope", "--name", "main"], "There is already a branch named 'main'"),
         (["rename", "rope", "main", "other"], "fork it under the name 'other' instead"),
-        (["rename", "rope", "mian", "other"], "There is no branch 'mian'. Did you mean main?"),
+        (["rename", "rope", "mian", "other"], "There is no branch 'mian'. Did you mean 'main'?"),
         (["rename", "rope", "main", ""], "A branch's name must not be empty"),
-        (["diff", "rope", "main", "mian"], "There is no branch 'mian'. Did you mean main?"),
+        (["diff", "rope", "main", "mian"], "There is no branch 'mian'. Did you mean 'main'?"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(store: str, arguments: list[str], why: str) -> None:

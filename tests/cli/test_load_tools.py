@@ -45,7 +45,7 @@ def test_a_tool_comes_from_a_file_or_a_module(mine: str, tmp_path: Path) -> None
     for wrong in (f"{mine}:odd", f"{mine}:none", f"{tmp_path}/no.py:add", "no_such_module:add"):
         with pytest.raises(NotFoundError):
             load_tools_from(wrong)
-    with pytest.raises(ValidationError, match="Did you mean time"):
+    with pytest.raises(ValidationError, match="Did you mean 'time'"):
         load_tools_from("tme")
 
 

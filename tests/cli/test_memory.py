@@ -165,9 +165,9 @@ def test_what_came_from_a_deleted_session_is_forgotten_by_its_name(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["commit", "firs"], "Did you mean first?"),
-        (["memory", "show", "viking://user/memories/profil.md"], f"Did you mean {PROFILE}?"),
-        (["memory", "ls", "--category", "event"], "Did you mean events?"),
+        (["commit", "firs"], "Did you mean 'first'?"),
+        (["memory", "show", "viking://user/memories/profil.md"], f"Did you mean '{PROFILE}'?"),
+        (["memory", "ls", "--category", "event"], "Did you mean 'events'?"),
         (["memory", "forget", "--yes"], "Pass either a URI or --session NAME"),
         (
             ["memory", "forget", PROFILE, "--session", "first", "--yes"],

@@ -100,9 +100,9 @@ def test_the_tree_is_drawn(store: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["show", "rop"], "There is no session 'rop'. Did you mean rope?"),
+        (["show", "rop"], "There is no session 'rop'. Did you mean 'rope'?"),
         (["tree", "zzz"], "There is no session 'zzz'."),
-        (["show", "rope", "--branch", "iddea"], "Did you mean idea?"),
+        (["show", "rope", "--branch", "iddea"], "Did you mean 'idea'?"),
     ],
 )
 def test_a_wrong_name_is_one_line_with_the_nearest(
@@ -243,7 +243,7 @@ def test_without_the_extra_the_exact_command_is_told(package: str) -> None:
 def test_the_chat_refuses_a_tool_that_is_not_there_in_one_line() -> None:
     ran = run("chat", "--tool", "nowhere.py:f")
     assert ran.exit_code == 1
-    assert ran.stderr.startswith("sennit: The tool 'nowhere.py:f' could not be loaded")
+    assert ran.stderr.startswith("sennit: There is no file 'nowhere.py'.")
 
 
 def test_find_shows_what_fits_and_where_it_stands(store: str) -> None:
@@ -319,7 +319,7 @@ def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:
         (["--min-score", "1"], "An archive contains all messages"),
         (["--format", "dpo", "--split", "train"], "got 'train'"),
         (["--format", "dpo", "--strict"], "needs a min_score"),
-        (["rop"], "Did you mean rope?"),
+        (["rop"], "Did you mean 'rope'?"),
     ],
 )
 def test_an_export_that_makes_no_sense_says_why(
@@ -363,7 +363,7 @@ def test_answers_are_scored_by_a_function_of_ones_own(store: str, metric: str) -
 @pytest.mark.parametrize(
     ("function", "sessions", "expected"),
     [
-        ("knots", ["rop"], "Did you mean rope?"),
+        ("knots", ["rop"], "Did you mean 'rope'?"),
         ("missing", [], "There is no function 'missing'"),
         ("broken", [], "The metric failed on session 'rope': ZeroDivisionError"),
         ("words", [], "A score must be a finite number"),
@@ -415,7 +415,7 @@ def test_another_message_is_judged_by_its_id(store: str) -> None:
         (["rope", "nan"], "finite number"),
         (["rope", "up", "--message", "7"], "has 2 messages, numbered from 1; got '7'"),
         (["rope", "up", "--message", "0" * 32], "has no message '000"),
-        (["rop", "up"], "Did you mean rope?"),
+        (["rop", "up"], "Did you mean 'rope'?"),
     ],
 )
 def test_a_label_that_makes_no_sense_says_why_and_is_not_kept(

@@ -91,7 +91,7 @@ def test_each_call_is_decided_by_its_id_and_the_model_hears_the_reason(
     assert which.exit_code == 1
     assert 'bowline: note(text="bowline"); hitch: note(text="hitch")' in which.stderr
     typo = run("approve", "chat", "bowlin", "--yes")
-    assert "No tool call 'bowlin' is waiting. Did you mean bowline?" in typo.stderr
+    assert "No tool call 'bowlin' is waiting. Did you mean 'bowline'?" in typo.stderr
     assert told("approve", "chat", "bowline", "--yes")["approved"] == ["bowline"]
     assert told("deny", "chat", "--reason", "I know that one.")["denied"] == ["hitch"]
     assert "I know that one." in run("resume", "chat", *tools).stdout

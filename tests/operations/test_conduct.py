@@ -67,7 +67,7 @@ def test_an_unknown_operation_is_not_found_and_those_near_it_are_named() -> None
     with pytest.raises(NotFoundError, match=r"No operation 'comunicate'.*mean 'communicate'"):
         conduct(session_with(), "comunicate")
     odd: Any = ["generate"]
-    with pytest.raises(NotFoundError, match="generate, parse, communicate"):
+    with pytest.raises(NotFoundError, match="'generate', 'parse', 'communicate'"):
         conduct(session_with(), odd)
 
 
@@ -109,7 +109,7 @@ def test_a_model_that_is_not_granted_is_refused_with_what_is_missing_and_allowed
     told = refused(session, gpt4, claude, operation="generate", imodel="claude", messages="Hi")
 
     assert told == (
-        "Branch 'main' may not use 'claude'; its resources are ['gpt4']. "
+        "Branch 'main' may not use 'claude'; its resources are 'gpt4'. "
         "Grant it with branch.grant(resources={'claude'})."
     )
 
@@ -127,7 +127,7 @@ def test_a_star_allows_all_services_but_no_output_schemas() -> None:
     model = ScriptedModel(["Hello"], "gpt4")
     session = session_with(model, search, resources="*", capabilities=[])
     told = refused(session, model, operation="parse", text="{}", response_model=Answer)
-    assert "may not use 'Answer'; its capabilities are []" in told
+    assert "may not use 'Answer'; its capabilities are none yet" in told
     assert result_of(session, "generate", imodel="gpt4", messages="Hi", tools=["search"])
 
 
@@ -163,7 +163,7 @@ def test_every_output_schema_must_be_granted(form: Any) -> None:
         "parse": {"text": "{}"},
     }.items():
         told = refused(session, model, operation=operation, response_model=form, **given)
-        assert "'Other'; its capabilities are ['Answer']" in told
+        assert "'Other'; its capabilities are 'Answer'" in told
 
 
 def test_an_output_schema_inside_an_instruction_must_be_granted_too() -> None:
@@ -198,7 +198,7 @@ def test_the_only_model_a_branch_may_use_need_not_be_named() -> None:
     session = session_with(gpt4, claude, search, resources={"gpt4", "search"})
     assert conduct(session, instruction="Hi").params["imodel"] == "gpt4"
     session.get_branch("main").grant(resources={"claude"})
-    with pytest.raises(ValidationError, match=r"may use \['gpt4', 'claude'\]; name one"):
+    with pytest.raises(ValidationError, match=r"may use 'gpt4', 'claude'; name one"):
         conduct(session, instruction="Hi")
 
 

@@ -114,7 +114,7 @@ def test_an_operation_can_be_taken_out() -> None:
     assert not registry.has("parse")
     with pytest.raises(NotFoundError):
         registry.unregister("parse")
-    with pytest.raises(NotFoundError, match="there are: generate, communicate"):
+    with pytest.raises(NotFoundError, match="there are: 'generate', 'communicate'"):
         registry.get("parse")
 
 

@@ -185,7 +185,7 @@ CASES = {
         [
             "user Go.",
             "call sub",
-            "error Not run: there is no tool 'sub'; there are ['add', 'fail'].",
+            "error Not run: there is no tool 'sub'; there are: 'add', 'fail'.",
             "says Sorry.",
         ],
         "stable",
@@ -363,7 +363,7 @@ def test_the_last_call_of_a_reply_that_broke_off_is_never_run(reason: FinishReas
 def test_an_unknown_tool_is_told_with_those_that_there_are() -> None:
     talk = Talk([ToolCall("ad", {})], "Sorry.")
     talk.run()
-    assert talk.said[2] == "error Not run: there is no tool 'ad'; there are ['add', 'fail']."
+    assert talk.said[2] == "error Not run: there is no tool 'ad'; there are: 'add', 'fail'."
 
 
 def test_arguments_that_do_not_fit_are_told() -> None:

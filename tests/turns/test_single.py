@@ -78,7 +78,7 @@ def test_a_tool_that_fails_has_its_error_stored() -> None:
 def test_an_unknown_call_is_refused(wrong: str) -> None:
     talk = waiting(ONE)
     before = talk.conversation().history()
-    with pytest.raises(NotFoundError, match=r"there are \['c1'\]"):
+    with pytest.raises(NotFoundError, match=r"pending are: 'c1'"):
         execute(talk.conversation(), wrong)
     assert talk.conversation().history() == before
 

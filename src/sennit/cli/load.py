@@ -17,8 +17,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sennit.cli.builtin_tools import BUILT_IN
-from sennit.cli.text import suggestion
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
+from sennit.errors import (
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    did_you_mean,
+)
+from sennit.paths import nearest_path
 from sennit.services.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -33,10 +39,17 @@ def load_function(spec: str, kind: str, *others: type) -> Any:
     source, colon, name = spec.rpartition(":")
     if not colon or not source or not name:
         raise ValidationError(f"A {kind} is FILE.py:FUNCTION or MODULE:FUNCTION, got {spec!r}.")
-    function = getattr(_load_module(source, f"{kind} {spec!r}"), name, None)
+    module = _load_module(source, f"{kind} {spec!r}")
+    function = getattr(module, name, None)
     if not callable(function) and not isinstance(function, others):
-        raise NotFoundError(f"There is no function {name!r} in {source!r}.")
+        raise NotFoundError(
+            f"There is no function {name!r} in {source!r}.{did_you_mean(name, _functions(module))}"
+        )
     return function
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if callable(value)]
 
 
 def _load_module(source: str, purpose: str) -> ModuleType:
@@ -45,15 +58,18 @@ def _load_module(source: str, purpose: str) -> ModuleType:
         if source.endswith(".py"):
             return _load_file(Path(expanduser(source)))
         return import_module(source)
+    except NotFoundError:
+        raise
     except Exception as error:  # the user's own code may do anything
         message = f"The {purpose} could not be loaded: {type(error).__name__}: {error}"
         raise NotFoundError(message) from error
 
 
 def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {str(path)!r}.{nearest_path(path)}")
     spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - it ends with ".py"
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -95,7 +111,7 @@ def load_tools_from(spec: str) -> list[Tool]:
     if not colon or not source or not name:
         raise ValidationError(
             f"A tool is FILE.py, FILE.py:FUNCTION, MODULE:FUNCTION or one of "
-            f"{', '.join(BUILT_IN)}; got {spec!r}.{suggestion(spec, list(BUILT_IN))}"
+            f"{', '.join(BUILT_IN)}; got {spec!r}.{did_you_mean(spec, BUILT_IN)}"
         )
     function = load_function(spec, "tool", Tool)
     return [function if isinstance(function, Tool) else Tool(function)]

@@ -26,8 +26,8 @@ from sennit.cli.targets import (
     open_store,
     to_utc,
 )
-from sennit.cli.text import clean, emit, one_line, pluralize, suggestion, working
-from sennit.errors import NotFoundError, ValidationError
+from sennit.cli.text import clean, emit, one_line, pluralize, working
+from sennit.errors import NotFoundError, ValidationError, did_you_mean, listed
 from sennit.services.models.imodel import iModel
 
 if TYPE_CHECKING:
@@ -280,8 +280,8 @@ def _check_category(category: str | None) -> str | None:
     if category is None or category in categories:
         return category
     raise ValidationError(
-        f"Unknown category {category!r}.{suggestion(category, categories)} "
-        f"Expected one of {categories}."
+        f"Unknown category {category!r}.{did_you_mean(category, categories)} "
+        f"The categories are {listed(categories)}."
     )
 
 
@@ -291,7 +291,7 @@ def _find_memory(client: Client, uri: str) -> MemoryRecord:
         return client.memory.get(uri)
     except NotFoundError as error:
         uris = [record.uri for record in client.memory.all()]
-        message = f"{error}{suggestion(uri, uris)} sennit memory ls lists the memories."
+        message = f"{error}{did_you_mean(uri, uris)} sennit memory ls lists the memories."
         raise NotFoundError(message) from None
 
 

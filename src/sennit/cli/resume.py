@@ -28,8 +28,8 @@ from sennit.cli.targets import (
     find_session,
     open_store,
 )
-from sennit.cli.text import emit, full_call_text, note, suggestion
-from sennit.errors import NotFoundError, ValidationError
+from sennit.cli.text import emit, full_call_text, note
+from sennit.errors import NotFoundError, ValidationError, did_you_mean
 
 if TYPE_CHECKING:
     from sennit.api.session import Session
@@ -126,7 +126,7 @@ def _find_calls(
     if call is None:
         raise ValidationError(f"{len(calls)} tool calls wait; name one, or all: {listing}.")
     if call not in calls:
-        problem = f"No tool call {call!r} is waiting.{suggestion(call, list(calls))}"
+        problem = f"No tool call {call!r} is waiting.{did_you_mean(call, calls)}"
         raise NotFoundError(f"{problem} There are: {listing}.")
     return branch, {call: calls[call]}
 

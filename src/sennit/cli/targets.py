@@ -18,9 +18,16 @@ import typer
 
 from sennit import settings
 from sennit.api.store_url import file_at
-from sennit.cli.text import pluralize, suggestion
-from sennit.errors import NotFoundError, OutOfRangeError, SennitError, short_repr
-from sennit.paths import local_path
+from sennit.cli.text import pluralize
+from sennit.errors import (
+    NotFoundError,
+    OutOfRangeError,
+    SennitError,
+    did_you_mean,
+    listed,
+    short_repr,
+)
+from sennit.paths import local_path, nearest_path
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
@@ -97,7 +104,8 @@ def open_store(store: str | None) -> Client:
 
     address = settings.default_url() if store is None else store
     if is_missing(address):
-        raise NotFoundError(f"There is no store at {address!r} yet; sennit chat creates one.")
+        hint = nearest_path(local_path(address))
+        raise NotFoundError(f"There is no store at {address!r} yet; sennit chat creates one.{hint}")
     return open_client(address)
 
 
@@ -113,7 +121,7 @@ def check_folder(path: Path) -> Path:
     if not folder.is_dir():
         raise NotFoundError(
             f"{str(path)!r} cannot be written: there is no folder {str(folder)!r}. Create it "
-            f"first, or check the path."
+            f"first, or check the path.{nearest_path(folder)}"
         )
     return path
 
@@ -123,14 +131,14 @@ def to_utc(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone(UTC)
 
 
-def find_session(client: Client, name: str | UUID) -> Session:
+def find_session(client: Client, name: str | UUID, *, list_command: str = "sennit ls") -> Session:
     """Return an existing session; raise NotFoundError with the closest name."""
     try:
         return client.session(name, create=False)
     except NotFoundError:
         names = [session.key for session in client.sessions(limit=200) if session.key]
-        meant = suggestion(str(name), names)
-        message = f"There is no session {str(name)!r}.{meant} sennit ls lists them."
+        meant = did_you_mean(name, names)
+        message = f"There is no session {str(name)!r}.{meant} {list_command} lists them."
         raise NotFoundError(message) from None
 
 
@@ -140,9 +148,8 @@ def find_branch(session: Session, name: str) -> Branch:
     if branch is not None:
         return branch
     names = [branch.name for branch in session.branches]
-    listing = ", ".join(names[:10]) or "none yet"
     raise NotFoundError(
-        f"There is no branch {name!r}.{suggestion(name, names)} There are: {listing}."
+        f"There is no branch {name!r}.{did_you_mean(name, names)} There are: {listed(names)}."
     )
 
 

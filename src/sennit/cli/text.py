@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime
-from difflib import get_close_matches
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
@@ -165,12 +164,6 @@ def result_card(result: ActionResponseContent, width: int = LINE_WIDTH) -> str:
     if not result.success:
         return one_line(f"✗ {result.error}", width)
     return one_line(f"← {_to_json(None if result.result is Unset else result.result)}", width)
-
-
-def suggestion(word: str, candidates: list[str]) -> str:
-    """Return " Did you mean …?" with the closest candidate, or an empty string."""
-    matches = get_close_matches(word, candidates, n=1, cutoff=0.5)
-    return f" Did you mean {matches[0]}?" if matches else ""
 
 
 def pluralize(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 from sennit.clock import from_datetime, from_iso, now_us, to_datetime
-from sennit.errors import CodecError, InvalidTypeError, ValidationError, short_repr
+from sennit.errors import CodecError, InvalidTypeError, ValidationError, listed, short_repr
 from sennit.ids import new_id
 
 _KEYS = frozenset({"id", "created_at", "metadata"})
@@ -93,8 +93,8 @@ class Element:
                 return kind.from_dict(data)
         if wrong := (data.keys() - _KEYS) | ({"id", "created_at"} - data.keys()):
             raise CodecError(
-                f"A stored element has wrong or missing keys: {sorted(map(str, wrong))}; expected "
-                f"{sorted(_KEYS)}, and for some kinds {sorted(_KINDS)}."
+                f"A stored element has wrong or missing keys: {listed(wrong)}; expected "
+                f"{listed(_KEYS)}, and for some kinds {listed(_KINDS)}."
             )
         created_at = from_iso(data["created_at"])
         return Element(id=data["id"], created_at=created_at, metadata=data.get("metadata"))

@@ -23,7 +23,7 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from sennit.errors import ValidationError, short_repr
+from sennit.errors import ValidationError, listed, short_repr
 from sennit.messages.json_values import validate_text
 
 Scope: TypeAlias = Literal["session", "user", "agent", "resources"]
@@ -62,7 +62,7 @@ class Uri:
         scope, *names = raw[len(SCHEME) :].removesuffix("/").split("/")
         if scope not in SCOPES:
             raise ValidationError(
-                f"A URI has one of the scopes {list(SCOPES)}, got {short_repr(scope)} in "
+                f"A URI has one of the scopes {listed(SCOPES)}, got {short_repr(scope)} in "
                 f"{short_repr(raw)}."
             )
         if len(names) > _MAX_DEPTH:

@@ -13,7 +13,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, listed, short_repr
 from sennit.messages.codec import dumps
 from sennit.messages.content_registry import (
     BUILT_IN,
@@ -240,7 +240,7 @@ class MessageContent:
             raise _unknown_fields_error(type(self), unknown)
         if copy_containers not in tuple(_COPIES):
             raise ValidationError(
-                f"copy_containers must be one of {sorted(_COPIES)}, got "
+                f"copy_containers must be one of {listed(_COPIES)}, got "
                 f"{short_repr(copy_containers)}."
             )
         copier = _COPIES[copy_containers]
@@ -348,7 +348,7 @@ def _kind_of(data: Mapping[str, Any]) -> type[MessageContent]:
             return kind
     choices = "; ".join(f"{kind.__name__}: {', '.join(kind.checks)}" for kind in kinds)
     raise InvalidTypeError(
-        f"The fields {sorted(map(str, data))} do not match exactly one content type ({choices})."
+        f"The fields {listed(data)} do not match exactly one content type ({choices})."
     )
 
 

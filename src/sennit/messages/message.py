@@ -16,7 +16,15 @@ import msgspec
 
 from sennit import clock
 from sennit.containers.element import NO_METADATA, Element, read_only
-from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError, short_repr
+from sennit.errors import (
+    CodecError,
+    InvalidTypeError,
+    SennitError,
+    StoreError,
+    did_you_mean,
+    listed,
+    short_repr,
+)
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import (
@@ -188,9 +196,7 @@ class Message(Element, key="content"):
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CodecError(f"A stored message is a dict, got {short_repr(data)}.")
         if wrong := (data.keys() - _KEYS) | ({"id", "created_at", "type", "content"} - data.keys()):
-            raise CodecError(
-                f"A stored message has wrong or missing keys: {sorted(map(str, wrong))}."
-            )
+            raise CodecError(f"A stored message has wrong or missing keys: {listed(wrong)}.")
         if not isinstance(data["content"], Mapping):
             raise CodecError(
                 f"The content of a stored message is a dict, got {short_repr(data['content'])}."
@@ -344,12 +350,8 @@ def _party_text(party: SenderRecipient) -> str:
 
 
 def _unknown_attribute(name: str) -> str:
-    from difflib import get_close_matches  # late: slow to import
-
     public = [known for known in dir(Message) if not known.startswith("_")]
-    matches = get_close_matches(name, public, n=1)
-    hint = f" Did you mean {matches[0]!r}?" if matches else ""
-    return f"Message has no attribute {name!r}.{hint}"
+    return f"Message has no attribute {name!r}.{did_you_mean(name, public, limit=1)}"
 
 
 def _unknown_field_error(unknown: Mapping[str, Any]) -> InvalidTypeError:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sennit.errors import CodecError, ValidationError, short_repr
+from sennit.errors import CodecError, ValidationError, listed, short_repr
 from sennit.messages.content_base import MessageContent, MessageRole
 from sennit.messages.content_registry import BUILT_IN, CONTENT_KINDS, freeze
 from sennit.messages.json_values import plain_dict, validate_text
@@ -36,7 +36,7 @@ def _check_role(value: Any, name: str) -> MessageRole:
     if isinstance(value, str) and value in _ROLES:
         return _ROLES[value]
     raise ValidationError(
-        f"{name} must be one of {MessageRole.allowed()}, got {short_repr(value)}."
+        f"{name} must be one of {listed(MessageRole.allowed())}, got {short_repr(value)}."
     )
 
 
@@ -95,7 +95,7 @@ def content_of(
     if not isinstance(name, str) or (name in BUILT_IN) is not (role is None):
         raise CodecError(
             f"Unknown content type {short_repr(name)} with the role {short_repr(role)}; built in "
-            f"are {sorted(BUILT_IN)}, and any other is stored with its role."
+            f"are {listed(BUILT_IN)}, and any other is stored with its role."
         )
     if name in BUILT_IN:
         return CONTENT_KINDS[name].from_dict(fields, models)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from sennit.errors import CodecError, ValidationError, short_repr
+from sennit.errors import CodecError, ValidationError, did_you_mean, listed, short_repr
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionResponseContent
 from sennit.messages.media import MediaPart, part_of_block, part_record
@@ -45,8 +45,11 @@ def chat_role(chat: Mapping[str, Any]) -> str:
     if role == "tool":
         return "tool"
     if not isinstance(role, str) or role not in _ROLES:
-        roles = ", ".join(map(repr, (*_ROLES, "tool")))
-        raise ValidationError(f"A chat message has a role, one of {roles}; got {short_repr(chat)}.")
+        roles = (*_ROLES, "tool")
+        raise ValidationError(
+            f"A chat message has a role, one of {listed(roles)}; got {short_repr(chat)}."
+            f"{did_you_mean(role, roles)}"
+        )
     return _ROLES[role]
 
 
@@ -57,7 +60,7 @@ def from_chat(chat: Mapping[str, Any], *, sender: SenderRecipient | None = None)
     present = {key for key, value in chat.items() if value is not None and value != []}
     if wrong := sorted(map(str, present - allowed)):
         raise ValidationError(
-            f"A chat message with the role {role!r} has {sorted(allowed)}, not {wrong}."
+            f"A chat message with the role {role!r} has {listed(allowed)}, not {listed(wrong)}."
         )
     if role == "tool":
         return _tool_result(chat)

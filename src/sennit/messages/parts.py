@@ -24,6 +24,7 @@ from sennit.errors import (
     InvalidTypeError,
     ValidationError,
     did_you_mean,
+    listed,
     short_repr,
 )
 from sennit.ids import new_id
@@ -206,7 +207,7 @@ def part_from_dict(data: object) -> Part:
     fields = dict(cast("dict[str, Any]", data))
     kind = _PARTS.get(str(fields.pop("type", None)))
     if kind is None:
-        raise CodecError(f"Unknown part type in {short_repr(fields)}; known are {sorted(_PARTS)}.")
+        raise CodecError(f"Unknown part type in {short_repr(fields)}; known are {listed(_PARTS)}.")
     if wrong := fields.keys() - set(kind.__slots__):
         raise CodecError(f"A {kind.__name__} has no field {', '.join(map(short_repr, wrong))}.")
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from sennit.blocking import run_blocking
 from sennit.containers.element import Element
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, listed, short_repr
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.output_schema import as_model, model_name
@@ -108,10 +108,12 @@ def _only_model(branch: Branch) -> str:
     if len(allowed) == 1:
         return allowed[0]
     if allowed:
-        raise ValidationError(f"Branch {branch.name!r} may use {allowed}; name one with imodel=.")
+        raise ValidationError(
+            f"Branch {branch.name!r} may use {listed(allowed)}; name one with imodel=."
+        )
     raise AccessError(
-        f"Branch {branch.name!r} may use no model; registered are {models}. Grant it one with "
-        f"branch.grant(resources={{...}})."
+        f"Branch {branch.name!r} may use no model; registered are: {listed(models)}. Grant "
+        f"it one with branch.grant(resources={{...}})."
     )
 
 

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from inspect import Signature, isawaitable, signature
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    did_you_mean,
+    listed,
+    short_repr,
+)
 from sennit.messages.json_values import validate_text
 from sennit.operations.communicate import communicate, generate, parse
 from sennit.operations.operate import operate, react
@@ -123,11 +130,10 @@ class OperationRegistry:
         """Return an operation by name; raises NotFoundError that suggests similar names."""
         spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if spec is None:
-            matches = get_close_matches(str(name), self.list_names(), n=3)
-            suggestion = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+            names = self.list_names()
             raise NotFoundError(
-                f"No operation {short_repr(name)}; there are: {', '.join(self.list_names())}."
-                f"{suggestion}"
+                f"No operation {short_repr(name)}; there are: {listed(names)}."
+                f"{did_you_mean(name, names)}"
             )
         return spec
 

@@ -13,7 +13,15 @@ from threading import RLock
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    did_you_mean,
+    listed,
+    short_repr,
+)
 from sennit.messages.json_values import validate_text
 from sennit.services.tools.backend import ToolBackend
 from sennit.services.tools.tool import Tool
@@ -189,14 +197,10 @@ class ServiceRegistry:
             return list(self._entries)
 
     def _not_found(self, name: object) -> NotFoundError:
-        from difflib import get_close_matches  # late: slow to import, and only errors need it
-
         names = list(self._entries)
-        matches = get_close_matches(str(name), names, n=3)
-        hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
-        listed = ", ".join(map(repr, names[:20])) or "none yet"
-        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-        return NotFoundError(f"No service {short_repr(name)}; there are: {listed}{more}.{hint}")
+        return NotFoundError(
+            f"No service {short_repr(name)}; there are: {listed(names)}.{did_you_mean(name, names)}"
+        )
 
     def __contains__(self, name: object) -> bool:
         with self._lock:

@@ -16,6 +16,7 @@ from sennit.errors import (
     NotFoundError,
     ValidationError,
     did_you_mean,
+    listed,
     short_repr,
 )
 from sennit.sessions.branch import Branch
@@ -76,9 +77,8 @@ class BranchPile(Pile[Branch]):
                 f"Branch {ref.name!r} belongs to another session or was removed; "
                 f"use a branch of this one."
             )
-        names = ", ".join(map(repr, list(self.named)[:10])) or "none yet"
         return NotFoundError(
-            f"No branch {short_repr(ref)} in this session; there are: {names}."
+            f"No branch {short_repr(ref)} in this session; there are: {listed(self.named)}."
             f"{did_you_mean(ref, self.named)}"
         )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, short_repr
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, listed, short_repr
 from sennit.messages.json_values import validate_text
 from sennit.messages.output_schema import is_model, model_name
 
@@ -79,7 +79,7 @@ class Grants:
         names = ", ".join(map(repr, missing))
         way_out = f"Grant it with branch.grant({what}={{{names}}})"
         if self.fenced:
-            reason = f"its {what} are {sorted(allowed)}. {way_out}."
+            reason = f"its {what} are {listed(allowed)}. {way_out}."
         else:
             reason = f"it was granted no {what}. {way_out}, or pass the object instead of its name."
         raise AccessError(f"Branch {branch!r} may not use {names}; {reason}")
@@ -145,7 +145,7 @@ def capability_names(names: Any) -> frozenset[str]:
 def _check_revocable(what: str, granted: frozenset[str], less: frozenset[str]) -> None:
     if ALL in granted and less and ALL not in less:
         raise ValidationError(
-            f"All {what} are granted, so {sorted(less)} cannot be revoked alone; "
+            f"All {what} are granted, so {listed(less)} cannot be revoked alone; "
             f"revoke {what}='*' first, then grant those that may stay."
         )
 

@@ -40,7 +40,7 @@ def test_help_lists_every_command() -> None:
 @pytest.mark.parametrize(("typed", "meant"), [("/hlep", "/help"), ("/swich x", "/switch")])
 def test_an_unknown_command_is_explained_with_the_nearest(typed: str, meant: str) -> None:
     desk = Desk([])
-    assert f"Did you mean {meant}?" in desk.type(typed)
+    assert f"Did you mean '{meant}'?" in desk.type(typed)
     assert desk.talk.questions == []
 
 
@@ -73,7 +73,7 @@ def test_switching_shows_where_one_was() -> None:
     shown = desk.type("/switch main")
     assert "Now on main (2 messages)." in shown
     assert "1› Really?" in shown
-    assert "Did you mean idea?" in desk.type("/switch idae")
+    assert "Did you mean 'idea'?" in desk.type("/switch idae")
     assert "The branch is missing" in desk.type("/switch")
 
 
@@ -262,7 +262,9 @@ def test_sessions_are_listed_opened_and_begun_without_leaving_the_chat() -> None
     desk.type("/sessions sails")
     assert "Sails and spars" in desk.type("/open 1"), "the numbers are those that were shown"
     assert desk.said("main")[0].endswith("Name a sail")
-    assert "Did you mean chat-2?" in desk.type("/open chat-3")
+    assert "Did you mean 'chat-2' or 'chat'? /sessions lists them." in " ".join(
+        desk.type("/open chat-3").split()
+    )
     assert "/open chat opens it" in desk.type("/new chat")
     assert desk.type("/new knots") == "Now in session knots (main, 0 messages).\n"
 

@@ -708,7 +708,7 @@ def test_a_filter_passes_what_is_allowed_and_not_blocked(
 
 
 def test_what_makes_no_special_turn_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"A filter has no kind 'robot'; there are system"):
+    with pytest.raises(ValidationError, match=r"A filter has no kind 'robot'; there are 'system'"):
         InteractionFilter.allow("robot")
     with pytest.raises(InvalidTypeError, match=r"strategy of a special turn cannot be 'keep'"):
         SpecialTurn(strategy="keep")  # type: ignore[arg-type]

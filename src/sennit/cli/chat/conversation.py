@@ -235,7 +235,7 @@ class ChatSession:
 
     def open_session(self, name: str | UUID) -> None:
         """Continue another session; raise NotFoundError with the closest name."""
-        self.session = find_session(self.client, name)
+        self.session = find_session(self.client, name, list_command="/sessions")
         self.removed_committed = []
         self.branch = self._find_branch(None)
 

@@ -16,8 +16,8 @@ from sennit.cli.chat.output import ChatOutput
 from sennit.cli.memory import memory_lines
 from sennit.cli.sessions import session_lines, session_rows
 from sennit.cli.targets import find_message
-from sennit.cli.text import message_text, one_line, pluralize, suggestion
-from sennit.errors import SennitError
+from sennit.cli.text import message_text, one_line, pluralize
+from sennit.errors import SennitError, did_you_mean
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message, MessageRole
 from sennit.sessions.title import stored_title
@@ -118,7 +118,7 @@ def _run_command(chat: ChatSession, output: ChatOutput, text: str) -> Next:
     name = typed.lower()
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is None:
-        meant = suggestion(name, [*COMMANDS, *_ALIASES])
+        meant = did_you_mean(name, (*COMMANDS, *_ALIASES))
         output.error(
             f"Unknown command {typed}.{meant} /help lists the commands; "
             f"to send a message that begins with a slash, type two slashes."

@@ -11,7 +11,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 
-from sennit.errors import ValidationError, short_repr
+from sennit.errors import ValidationError, listed, short_repr
 from sennit.learning.dspy.call_lock import LockMode
 from sennit.learning.dspy.history import HistoryEntry, Turn
 from sennit.learning.dspy.reducers import HistoryReducer
@@ -167,7 +167,7 @@ def parse_field_names(name: str, value: Any) -> frozenset[str]:
 def _require_choice(name: str, value: Any, allowed: Any) -> None:
     choices = get_args(allowed)
     if value not in choices:
-        raise ValidationError(f"{name} must be one of {list(choices)}, got {short_repr(value)}.")
+        raise ValidationError(f"{name} must be one of {listed(choices)}, got {short_repr(value)}.")
 
 
 def _require_limit(name: str, value: Any, minimum: int) -> None:

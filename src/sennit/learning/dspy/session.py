@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, SupportsIndex, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, listed, short_repr
 from sennit.learning.dspy.call import SessionCall
 from sennit.learning.dspy.call_lock import LockMode
 from sennit.learning.dspy.dspy_imports import Module, dspy
@@ -635,7 +635,7 @@ def with_memory(
 def _memory_plan(config: ChildConfig) -> MemoryPlan:
     if unknown := config.keys() - {"isolation", "lifespan", "consolidator"}:
         raise ValidationError(
-            f"A child config has isolation, lifespan and consolidator, got {sorted(unknown)}."
+            f"A child config has isolation, lifespan and consolidator, got {listed(unknown)}."
         )
     consolidator = config.get("consolidator")
     if isinstance(consolidator, Module):
@@ -650,7 +650,8 @@ def _check_nodes(module: Any, names: Iterable[str]) -> None:
     for name in names:
         if not any(f"{predictor}.".startswith(f"{name}.") for predictor in predictors):
             raise ValidationError(
-                f"The program has no predictor at or below {name!r}; there are {predictors}."
+                f"The program has no predictor at or below {name!r}; there are: "
+                f"{listed(predictors)}."
             )
 
 

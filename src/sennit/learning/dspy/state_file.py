@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, NamedTuple, cast
 
 from sennit.atomic_file import atomic_write
-from sennit.errors import SennitError, ValidationError, short_repr
+from sennit.errors import SennitError, ValidationError, listed, short_repr
 from sennit.learning.dspy.history import HistoryEntry, Turn, parse_history
 from sennit.learning.dspy.options import MemoryPlan, Options
 from sennit.learning.dspy.plain_values import plain_fields
@@ -162,12 +162,14 @@ def _parse_turns(value: Any, memory_field: str = "memory") -> SavedTurns:
 def _parse_turn(turn: Any) -> dict[str, Any]:
     saved = _as_dict(turn)
     if not all(isinstance(saved.get(name), dict) for name in ("inputs", "outputs")):
-        raise ValidationError(f"A saved turn needs inputs and outputs, got only {sorted(saved)}.")
+        raise ValidationError(
+            f"A saved turn needs inputs and outputs, got {listed(saved, empty='neither')}."
+        )
     for name, types in _TURN_FIELD_TYPES.items():
         if not isinstance(saved.get(name), (*types, NoneType)):
-            names = [kind.__name__ for kind in types]
+            names = " or ".join(kind.__name__ for kind in types)
             raise ValidationError(
-                f"{name!r} of a saved turn must be one of {names}, got {short_repr(saved[name])}."
+                f"{name!r} of a saved turn must be of type {names}, got {short_repr(saved[name])}."
             )
     return {
         name: value

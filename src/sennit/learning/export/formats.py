@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
-from sennit.errors import ValidationError, did_you_mean, short_repr
+from sennit.errors import ValidationError, did_you_mean, listed, short_repr
 from sennit.learning.examples import Example
 from sennit.learning.preferences import Preference
 from sennit.messages.codec import dumps, loads
@@ -319,7 +319,7 @@ def get_format(name: str) -> Format:
     entry = FORMATS.get(name)
     if entry is None:
         raise ValidationError(
-            f"Unknown format {short_repr(name)}; choose one of {sorted(FORMATS)}."
+            f"Unknown format {short_repr(name)}; choose one of {listed(FORMATS)}."
             f"{did_you_mean(name, FORMATS)}"
         )
     return entry

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, listed, short_repr
 from sennit.ids import new_id
 from sennit.memory.history.evidence import quote_messages
 from sennit.memory.history.history import EvidenceSource
@@ -133,7 +133,7 @@ def _skill_body(skill: Mapping[str, Any]) -> dict[str, Any]:
     fields = plain_dict(skill, "skill")
     if "uri" not in fields or fields.keys() - _SKILL_FIELDS:
         raise ValidationError(
-            f"A skill needs a uri and may have input, output and success; got {sorted(fields)}."
+            f"A skill needs a uri and may have input, output and success; got {listed(fields)}."
         )
     if not isinstance(fields.get("success", True), bool):
         raise InvalidTypeError(

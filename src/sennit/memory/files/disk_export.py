@@ -21,13 +21,13 @@ from typing import Any
 
 from sennit import clock
 from sennit.atomic_file import atomic_write
-from sennit.errors import ArchiveError, CodecError, ValidationError, short_repr
+from sennit.errors import ArchiveError, CodecError, ValidationError, listed, short_repr
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.stored_files import MAX_TEXT_BYTES, StoredTree
 from sennit.memory.history.history import MemoryRecord, iso
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
-from sennit.paths import make_private_folder, private_opener
+from sennit.paths import make_private_folder, nearest_path, private_opener
 from sennit.sessions.retry_on_conflict import retry_on_conflict
 from sennit.stores.records.files import PutFile
 
@@ -152,7 +152,7 @@ def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
 def _files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """Yield all files of a folder; raises ArchiveError for a link or special file."""
     if path.is_symlink() or not path.is_dir():
-        raise ArchiveError(f"There is no folder at {str(path)!r}.")
+        raise ArchiveError(f"There is no folder at {str(path)!r}.{nearest_path(path)}")
     count = 0
     pending: list[tuple[Path, tuple[str, ...]]] = [(path, ())]
     while pending:
@@ -175,8 +175,8 @@ def _target_uri(uri: str, names: tuple[str, ...], file: Path) -> Uri:
     base = SCHEME if uri == SCHEME else f"{Uri.parse(uri)}/"
     if uri == SCHEME and names[0] not in SCOPES:
         raise ArchiveError(
-            f"{str(file)!r} is in none of the folders {list(SCOPES)}; pass the URI that the folder "
-            f"corresponds to, such as 'viking://user/memories'."
+            f"{str(file)!r} is in none of the folders {listed(SCOPES)}; pass the URI that the "
+            f"folder corresponds to, such as 'viking://user/memories'."
         )
     try:
         return Uri.parse(base + "/".join(names))

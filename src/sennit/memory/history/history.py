@@ -12,7 +12,14 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, short_repr
+from sennit.errors import (
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    did_you_mean,
+    listed,
+    short_repr,
+)
 from sennit.memory.commit import profile
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.evidence import QuotedMessage, quote_messages
@@ -148,7 +155,8 @@ class MemoryReader:
     def _files(self, category: str | None) -> Iterator[FileRecord]:
         if category is not None and category not in list(Category):
             raise ValidationError(
-                f"A category is one of {list(map(str, Category))}, got {short_repr(category)}."
+                f"A category is one of {listed(Category)}, got {short_repr(category)}."
+                f"{did_you_mean(category, Category)}"
             )
         wanted = None if category is None else Category(category)
         for owner in self._scope.memory_owners:

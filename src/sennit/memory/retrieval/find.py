@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, listed, short_repr
 from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstract_of
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.ranking import (
@@ -146,7 +146,8 @@ def _validate_categories(category: str | Iterable[str] | None) -> tuple[str, ...
     unknown = [name for name in names if name not in list(_CATEGORIES)]
     if unknown:
         raise ValidationError(
-            f"A category is one of {sorted(_CATEGORIES)}, got {short_repr(unknown[0])}."
+            f"A category is one of {listed(_CATEGORIES)}, got {short_repr(unknown[0])}."
+            f"{did_you_mean(unknown[0], _CATEGORIES)}"
         )
     return tuple(map(str, names))
 

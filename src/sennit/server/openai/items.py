@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from sennit.errors import ValidationError
+from sennit.errors import ValidationError, listed
 from sennit.messages.codec import loads
 from sennit.messages.content import (
     ActionRequestContent,
@@ -107,7 +107,7 @@ def _decode_item(item: Mapping[str, Any]) -> msgspec.Struct:
     kind = item.get("type", "message")
     shape = ITEMS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        raise ValidationError(f"'type' must be one of {', '.join(ITEMS)}, got {kind!r}.")
+        raise ValidationError(f"'type' must be one of {listed(ITEMS)}, got {kind!r}.")
     return msgspec.convert(item, shape)
 
 

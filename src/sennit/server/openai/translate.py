@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, cast
 
-from sennit.errors import CodecError, ValidationError
+from sennit.errors import CodecError, ValidationError, listed
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
     ActionRequestContent,
@@ -206,7 +206,7 @@ def check_calls(
 def _require_no_open_calls(waiting: set[str]) -> None:
     if waiting:
         message = (
-            f"Every tool call needs its result in the next messages; missing: {sorted(waiting)}."
+            f"Every tool call needs its result in the next messages; missing: {listed(waiting)}."
         )
         raise bad_param("messages", message)
 

@@ -13,7 +13,14 @@ from typing import Any
 
 import msgspec
 
-from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
+from sennit.errors import (
+    ModelError,
+    NotFoundError,
+    SennitError,
+    ValidationError,
+    did_you_mean,
+    listed,
+)
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.unset import Unset
 from sennit.server.active_runs import MemoryOptions, run_notes
@@ -69,8 +76,8 @@ def find_model(server: ServerState, name: str) -> Model:
     """Return the model with a name; raise HTTPError 404 if there is none."""
     model = server.models.get(name)
     if model is None:
-        names = ", ".join(map(repr, server.models))
-        message = f"There is no model {name[:200]!r}; available: {names}."
+        names, hint = listed(server.models), did_you_mean(name, server.models)
+        message = f"There is no model {name[:200]!r}; available: {names}.{hint}"
         raise HTTPError(404, "model_not_found", message, param="model")
     return model
 

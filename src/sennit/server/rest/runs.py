@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sennit.errors import ExistsError, ValidationError
+from sennit.errors import ExistsError, ValidationError, did_you_mean, listed
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
@@ -196,8 +196,9 @@ def plan_run(request: HTTPRequest, body: RunRequest) -> RunPlan:
     server.runs.check(request.caller)  # before a fork is created for the run
     model = body.model or next(iter(server.models))
     if model not in server.models:
-        names = ", ".join(map(repr, server.models))
-        raise HTTPError(422, "model", f"No model {model!r}; available: {names}.", param="model")
+        names, hint = listed(server.models), did_you_mean(model, server.models)
+        message = f"No model {model!r}; available: {names}.{hint}"
+        raise HTTPError(422, "model", message, param="model")
     tools = [*server.tools.values()] if body.tools is UNSET else _tools(request, body.tools or [])
     use_memory = server.settings.memory if body.memory is UNSET else body.memory
     memory = request.caller.client.memory

@@ -25,6 +25,8 @@ from sennit.errors import (
     NotFoundError,
     SennitError,
     ValidationError,
+    did_you_mean,
+    listed,
     short_repr,
 )
 from sennit.services.local.download import Download, Progress, check_url
@@ -152,7 +154,8 @@ def _pull(model: str, sha256: str | None, folder: Path, progress: Progress) -> P
     packaged = MODELS.get(model)
     if packaged is None:
         raise NotFoundError(
-            f"There is no model {short_repr(model)} to pull by name; there are {sorted(MODELS)}. "
+            f"There is no model {short_repr(model)} to pull by name; there are {listed(MODELS)}."
+            f"{did_you_mean(model, MODELS)} "
             f"To pull another model, pass the URL of a GGUF file and its sha256."
         )
     if sha256 is not None and sha256.lower() != packaged.sha256:

@@ -6,36 +6,19 @@ other errors are raised by the first call. The API key is held in a closure, so 
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, short_repr
+from sennit.services.models.names import NAME_FORMS, checked_name
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 
 _T = TypeVar("_T")
-_MODEL_NAME = re.compile(r"([A-Za-z0-9_.-]+):\S+")
-_NAME_FORMS = (
-    "'provider:model', such as 'openai:gpt-5', or 'local', or 'local:/path/to/weights.gguf'"
-)
-
-_PROVIDER_BY_FAMILY = {
-    "gpt-": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "claude": "anthropic",
-    "gemini": "google",
-    "deepseek": "deepseek",
-    "llama": "ollama",
-    "qwen": "ollama",
-}
-"""The provider to suggest for a model's name without one, by how the name begins."""
 
 
 class LazyModel:
@@ -137,7 +120,7 @@ def lazy_model(
 ) -> LazyModel:
     """Return a lazy model for a name, a weights file or a Model; raises ValidationError."""
     if isinstance(model, str) and model != "local" and not model.startswith("local:"):
-        spec = _checked_spec(model)
+        spec = checked_name(model)
 
         def connect_provider() -> Model:
             from sennit.services.models.providers.model import connect
@@ -153,7 +136,7 @@ def lazy_model(
     if isinstance(model, str | Path):
         path = None if model == "local" else Path(str(model).removeprefix("local:"))
         if path is not None and not path.name:
-            raise ValidationError(f"{short_repr(model)} has no file; use {_NAME_FORMS}.")
+            raise ValidationError(f"{short_repr(model)} has no file; use {NAME_FORMS}.")
 
         def load() -> Model:
             from sennit.services.local.model import LocalModel
@@ -163,44 +146,6 @@ def lazy_model(
         return LazyModel(name or ("local" if path is None else f"local:{path}"), window, load)
     if not is_model(model):
         raise InvalidTypeError(
-            f"A model is {_NAME_FORMS}, or a Model itself; got {short_repr(model)}."
+            f"A model is {NAME_FORMS}, or a Model itself; got {short_repr(model)}."
         )
     return LazyModel(name or model.name, window, lambda: model, model)
-
-
-def _checked_spec(spec: str) -> str:
-    """Return a name such as "openai:gpt-5"; raises ValidationError if it is invalid."""
-    from sennit.services.models.providers.model import PROVIDERS
-
-    names: list[str] = ["local", *PROVIDERS]
-    match = _MODEL_NAME.fullmatch(spec)
-    if match is None:
-        hint = _full_name_hint(spec, names) or _did_you_mean(spec, names)
-        raise ValidationError(f"{short_repr(spec)} is not a model name; use {_NAME_FORMS}.{hint}")
-    if match[1] not in names:
-        hint = _did_you_mean(match[1], names, spec[match.end(1) :])
-        providers = ", ".join(names)
-        raise ValidationError(
-            f"{short_repr(spec)} has an unknown provider; there are {providers}.{hint}"
-        )
-    return spec
-
-
-def _full_name_hint(name: str, providers: Sequence[str]) -> str:
-    """Return a hint at a model's name with its provider; "" if that is not known."""
-    provider, slash, model = name.partition("/")
-    if not (slash and model and provider in providers):
-        families = [family for family in _PROVIDER_BY_FAMILY if name.lower().startswith(family)]
-        provider, model = _PROVIDER_BY_FAMILY[families[0]] if families else "", name
-    return f" Did you mean '{provider}:{model}'?" if provider and " " not in model else ""
-
-
-def _did_you_mean(name: str, names: Sequence[str], rest: str = "") -> str:
-    """Return a hint at the nearest name; "" if none is near. A provider needs a model as well."""
-    from difflib import get_close_matches  # late: slow to import, and only errors need it
-
-    nearest = get_close_matches(name.lower(), names, n=1)
-    if not nearest:
-        return ""
-    alone = nearest[0] == "local" or bool(rest)
-    return f" Did you mean {nearest[0] + (rest if alone else ':…')!r}?"

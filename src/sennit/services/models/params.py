@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import float_info
 from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
 
-from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, listed, short_repr
 
 Reasoning: TypeAlias = Literal["off", "low", "medium", "high"]
 REASONING: tuple[str, ...] = get_args(Reasoning)
@@ -136,7 +136,9 @@ def _boolean(name: str, value: Any) -> bool:
 
 def _reasoning(name: str, value: Any) -> str:
     if value not in REASONING:
-        raise ValidationError(f"{name} must be one of {REASONING}, got {short_repr(value)}.")
+        raise ValidationError(
+            f"{name} must be one of {listed(REASONING)}, got {short_repr(value)}."
+        )
     return value
 
 

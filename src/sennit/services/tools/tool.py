@@ -28,7 +28,15 @@ from typing import (
 )
 
 from sennit import telemetry
-from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, short_repr
+from sennit.errors import (
+    CodecError,
+    InvalidTypeError,
+    ToolError,
+    ValidationError,
+    did_you_mean,
+    listed,
+    short_repr,
+)
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import plain, plain_dict, replace_invalid, validate_text
 from sennit.messages.typescript import ToolSchema
@@ -106,8 +114,7 @@ class ToolOptions:
         positive(self.max_result_bytes, "max_result_bytes")
         if self.replay not in get_args(Replay):
             raise ValidationError(
-                f"replay must be one of {', '.join(map(repr, get_args(Replay)))}, "
-                f"got {short_repr(self.replay)}."
+                f"replay must be one of {listed(get_args(Replay))}, got {short_repr(self.replay)}."
             )
         if type(self.needs_approval) is not bool:
             raise InvalidTypeError(
@@ -376,8 +383,10 @@ def checked_tool_name(name: Any) -> str:
 def tool_options(options: Mapping[str, Any]) -> ToolOptions:
     """Return options from keywords; raises ValidationError for an unknown or invalid one."""
     if unknown := options.keys() - ToolOptions.__dataclass_fields__.keys():
-        valid = ", ".join(ToolOptions.__dataclass_fields__)
-        raise InvalidTypeError(f"A tool has no option {sorted(unknown)[0]!r}; it has {valid}.")
+        name, valid = sorted(unknown)[0], ToolOptions.__dataclass_fields__
+        raise InvalidTypeError(
+            f"A tool has no option {name!r}.{did_you_mean(name, valid)} It has {', '.join(valid)}."
+        )
     return ToolOptions(**options)
 
 

@@ -32,7 +32,7 @@ from sennit import clock
 from sennit.atomic_file import atomic_write
 from sennit.errors import ArchiveError, SennitError, short_repr
 from sennit.messages.codec import MAX_BYTES, dumps, loads
-from sennit.paths import create_private, make_private_folder, private_opener
+from sennit.paths import create_private, make_private_folder, nearest_path, private_opener
 
 FORMAT = "sennit-archive"
 VERSION = 1
@@ -241,7 +241,7 @@ def reading(path: Path) -> Generator[Archive]:
             else:
                 raise ArchiveError(
                     f"There is no archive at {str(path)!r}; pass the file or folder that an "
-                    f"export wrote."
+                    f"export wrote.{nearest_path(path)}"
                 )
             archive = Archive(source)
         yield archive

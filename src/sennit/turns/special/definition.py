@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from sennit.errors import InvalidTypeError, ValidationError, short_repr
+from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, listed, short_repr
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, MessageRole
@@ -107,7 +107,8 @@ def _kinds(kinds: tuple[str | MessageRole, ...]) -> frozenset[str]:
     names = frozenset(kind.value if isinstance(kind, MessageRole) else kind for kind in kinds)
     if unknown := [name for name in names if name not in KINDS]:
         raise ValidationError(
-            f"A filter has no kind {short_repr(unknown[0])}; there are {', '.join(KINDS)}."
+            f"A filter has no kind {short_repr(unknown[0])}; there are {listed(KINDS)}."
+            f"{did_you_mean(unknown[0], KINDS)}"
         )
     return names
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from uuid import UUID
 
 from sennit.containers.progression import Progression
-from sennit.errors import NotFoundError, short_repr
+from sennit.errors import NotFoundError, listed, short_repr
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -67,7 +67,7 @@ def pending_call(branch: Branch, call_id: str) -> Message:
     if call_id not in requests:
         raise NotFoundError(
             f"No tool call {short_repr(call_id)} is pending (it may already have its result); "
-            f"there are {list(requests)}."
+            f"pending are: {listed(requests)}."
         )
     return requests[call_id]
 

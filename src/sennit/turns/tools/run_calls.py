@@ -24,6 +24,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit import failpoints
+from sennit.errors import listed
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
@@ -237,7 +238,7 @@ def _tool_or_refusal(run: Run, request: Message) -> Tool | str:
     if was_started and (tool is None or tool.replay == "never"):
         return earlier_start
     if tool is None:
-        return f"Not run: there is no tool {name!r}; there are {sorted(run.request.tools)}."
+        return f"Not run: there is no tool {name!r}; there are: {listed(run.request.tools)}."
     decision = run.calls.decided.get(request.id)
     if decision is not None and not decision.approved:
         denied = f"{earlier_start} Not run again: denied." if was_started else "Not run: denied."

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from inspect import signature
 from json import JSONDecodeError
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pydantic
 
@@ -36,6 +36,7 @@ try:
     from httpx2 import AsyncClient, TimeoutException, TransportError
     from pydantic_ai import exceptions, messages
     from pydantic_ai.models import (
+        KnownModelName,
         Model,
         ModelRequestParameters,
         create_async_httpx2_client,
@@ -149,6 +150,12 @@ class ProviderClient:
         """Return the API key in use, also from the environment; None if the SDK hides it."""
         key = getattr(getattr(self._model, "client", None), "api_key", None)
         return key if isinstance(key, str) else None
+
+    @property
+    def address(self) -> str | None:
+        """The server's URL without its query, which may contain a key; None if unknown."""
+        url = self._model.base_url
+        return None if url is None else url.partition("?")[0].rstrip("/")
 
     @property
     def window(self) -> int | None:
@@ -291,6 +298,13 @@ def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
     if not supports_none:
         return False
     return effort == "off" or (effort is None and not profile.get("thinking_enabled_by_default"))
+
+
+def known_models() -> list[tuple[str, str]]:
+    """Return the providers and names of the models that pydantic-ai lists."""
+    names = get_args(getattr(KnownModelName, "__value__", KnownModelName))
+    pairs = (str(name).partition(":") for name in names)
+    return [(provider, model) for provider, _, model in pairs if model]
 
 
 def failure_of(error: BaseException) -> ProviderFailure:

@@ -41,6 +41,7 @@ from sennit.errors import (
 )
 from sennit.messages.image_url import http_host
 from sennit.services.models.limits.timeout import Deadline
+from sennit.services.models.names import nearest_known
 from sennit.services.models.params import check_params
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
@@ -279,8 +280,9 @@ def _setup_error(name: str, message: str, secrets: Iterable[str]) -> ModelError:
     variables = _QUOTED_VARIABLE.findall(message)
     names = " or ".join(variables)
     if any("KEY" in variable or "TOKEN" in variable for variable in variables):
+        hint = nearest_known(name, same_digits=True)
         return ModelError(
-            f"Model {name!r} needs an API key: set {names}, or pass api_key.", kind="auth"
+            f"Model {name!r} needs an API key: set {names}, or pass api_key.{hint}", kind="auth"
         )
     if variables:
         return ModelError(f"Model {name!r} needs {names} to be set.", kind="bad_request")
@@ -330,7 +332,7 @@ class _Call:
 
         details, secrets = failure_of(error), _secret_values(self._key, self._headers)
         status = "" if details.status is None else f" ({details.status})"
-        message, hint = _redact(details.message, secrets), _HINTS.get(details.kind, "")
+        message, hint = _redact(details.message, secrets), self._hint(details.kind)
         stop = "." if hint and not message.endswith((".", "!", "?")) else ""
         model_error = ModelError(
             f"Model {self._name!r} failed{status}: {message}{stop}{hint}",
@@ -341,6 +343,12 @@ class _Call:
         if not _quotes_secret(error, secrets):
             model_error.__cause__ = error
         return model_error
+
+    def _hint(self, kind: ModelErrorKind) -> str:
+        if kind == "network" and (address := self.client.address) is not None:
+            return f" Check that a server answers at {address}."
+        nearest = nearest_known(self._name) if kind == "not_found" else ""
+        return f"{_HINTS.get(kind, '')}{nearest}"
 
 
 def _secret_values(key: _Key, headers: Mapping[str, str]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import IO, NamedTuple, cast
 
 from sennit.errors import ArchiveError, CodecError
 from sennit.messages.codec import MAX_BYTES, loads
+from sennit.paths import nearest_path
 from sennit.stores.transfer.container import (
     LIMITS,
     check_directory_size,
@@ -60,7 +61,9 @@ def check_exists(path: Path) -> None:
     """Raise ArchiveError unless there is a file or a folder at `path`."""
     with translate_errors(path):
         if not path.is_file() and not path.is_dir():
-            raise ArchiveError(f"There is no file or folder {str(path)!r} to import.")
+            raise ArchiveError(
+                f"There is no file or folder {str(path)!r} to import.{nearest_path(path)}"
+            )
 
 
 def is_archive(path: Path) -> bool:
