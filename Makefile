@@ -136,14 +136,22 @@ bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard 
 	@missed=0; for part in benchmarks.peers benchmarks.peers.learning benchmarks.peers.programs; \
 		do $(BIN)/python -m $$part || missed=1; done; exit $$missed
 
-# A virtual environment per peer, from the versions pinned beside its worker.
+# A virtual environment per peer, from the versions pinned beside its worker; and one for the clients that tests
+# use and .venv cannot hold. Without --no-config uv would leave out what pyproject.toml excludes from .venv.
+define PINNED_ENVIRONMENT
+rm -rf $(@D)
+@if test -x $(UV); \
+	then $(UV) venv --quiet --python $(BIN)/python $(@D) \
+		&& $(UV) pip install --no-config --quiet --python $(@D)/bin/python -r $<; \
+	else $(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install --quiet -r $<; fi
+@touch $@
+endef
+
 .venv-peers/%/.synced: benchmarks/peers/%.txt | setup
-	rm -rf $(@D)
-	@if test -x $(UV); \
-		then $(UV) venv --quiet --python $(BIN)/python $(@D) \
-			&& $(UV) pip install --quiet --python $(@D)/bin/python -r $<; \
-		else $(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install --quiet -r $<; fi
-	@touch $@
+	$(PINNED_ENVIRONMENT)
+
+.venv-clients/.synced: tests/clients/requirements.txt | setup
+	$(PINNED_ENVIRONMENT)
 
 .PHONY: release
 release: setup .venv-release/.synced ## Build wheel and sdist into dist/, check and smoke-test them, write the notes
@@ -155,5 +163,5 @@ release: setup .venv-release/.synced ## Build wheel and sdist into dist/, check 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
-	rm -rf .artifacts .venv .venv-docs .venv-peers .venv-release .uv .pytest_cache .ruff_cache .import_linter_cache .mypy_cache .hypothesis build dist site
+	rm -rf .artifacts .venv .venv-docs .venv-clients .venv-peers .venv-release .uv .pytest_cache .ruff_cache .import_linter_cache .mypy_cache .hypothesis build dist site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,10 +1,11 @@
 // Clients of OpenAI's and Anthropic's APIs in JavaScript, pointed at a server of ours.
 //
-//   node clients.mjs URL CLIENT
+//   node clients.mjs URL CLIENTS [CASE]
 //
-// prints what the client did with each feature, as one JSON object. The server's model answers as
-// `tests/server/test_javascript_clients.py` says.
+// prints what each client did in each case, as one JSON object; `tests/server/test_clients.py` has the
+// cases.
 
+import { HttpAgent } from '@ag-ui/client'
 import Anthropic from '@anthropic-ai/sdk'
 import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod'
 import { createAnthropic } from '@ai-sdk/anthropic'
@@ -19,7 +20,7 @@ import { generateObject, generateText, stepCountIs, streamText, tool } from 'ai'
 import OpenAI from 'openai'
 import { z } from 'zod'
 
-const [url, client] = process.argv.slice(2)
+const [url, names, only] = process.argv.slice(2)
 const PNG =
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 const CITY = z.object({ city: z.string() })
@@ -36,12 +37,20 @@ const assistant = (content) => ({ role: 'assistant', content })
 const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 })
 const anthropic = new Anthropic({ baseURL: url, apiKey: 'none', maxRetries: 0 })
 
-async function failure(ask) {
-  try {
-    await ask()
-  } catch (error) {
-    return error.status ?? error.statusCode
-  }
+// The status of each failure: a model that is not there, and texts at which the server's model fails.
+async function statuses(ask) {
+  const failures = [['none', 'x'], ['sage', 'too much'], ['sage', 'too often']]
+  return Promise.all(
+    failures.map(async (failure) => {
+      try {
+        await ask(...failure)
+      } catch (error) {
+        const name = error.name === 'Error' ? error.constructor.name : error.name
+        if (name === 'Error' && error.code) return error.code
+        return `${name} ${error.status ?? error.statusCode ?? error.cause?.status}`
+      }
+    })
+  )
 }
 
 // Ends a stream after its first piece.
@@ -113,7 +122,7 @@ function ofOpenAI() {
       const options = { signal: controller.signal }
       return cut(deltas(await create([user('long')], { stream: true }, options), chatText), controller)
     },
-    error: () => failure(() => openai.chat.completions.create({ model: 'none', messages: [user('x')] }))
+    errors: () => statuses((model, text) => create([user(text)], { model }))
   }
 }
 
@@ -153,7 +162,7 @@ function ofResponses() {
       const stream = await create('long', { stream: true }, { signal: controller.signal })
       return cut(deltas(stream, responseText), controller)
     },
-    error: () => failure(() => openai.responses.create({ model: 'none', input: 'x' }))
+    errors: () => statuses((model, text) => create(text, { model }))
   }
 }
 
@@ -202,13 +211,13 @@ function ofAnthropic() {
       const options = { signal: controller.signal }
       return cut(deltas(await create([user('long')], { stream: true }, options), messageText), controller)
     },
-    error: () => failure(() => anthropic.messages.create({ ...ask, model: 'none', messages: [user('x')] }))
+    errors: () => statuses((model, text) => create([user(text)], { model }))
   }
 }
 
-function ofAISDK(model, unknown) {
+function ofAISDK(provider) {
   const more = {
-    model,
+    model: provider('sage'),
     maxRetries: 0,
     maxOutputTokens: 4000,
     providerOptions: {
@@ -250,11 +259,13 @@ function ofAISDK(model, unknown) {
       const controller = new AbortController()
       return cut(stream('long', { abortSignal: controller.signal }), controller)
     },
-    error: () => failure(() => generateText({ model: unknown, prompt: 'x', maxRetries: 0 }))
+    errors: () =>
+      statuses((name, text) => generateText({ model: provider(name), prompt: text, maxRetries: 0 }))
   }
 }
 
-function ofLangChain(model, unknown) {
+function ofLangChain(create) {
+  const model = create('sage')
   const weather = langchainTool(async (input) => forecast(input), {
     name: 'weather',
     description: 'The forecast.',
@@ -271,6 +282,11 @@ function ofLangChain(model, unknown) {
       return (await bound.invoke(messages)).text
     },
     schema: () => model.withStructuredOutput(KNOT, { method: 'jsonSchema' }).invoke('schema'),
+    picture: async () => {
+      const image = { type: 'image', mimeType: 'image/png', data: PNG }
+      const contentBlocks = [{ type: 'text', text: 'picture' }, image]
+      return (await model.invoke([new HumanMessage({ contentBlocks })])).text
+    },
     edit: async () => {
       const history = (last) => [user('three'), assistant('You said: three'), user(last)]
       await model.invoke(history('four'))
@@ -281,7 +297,7 @@ function ofLangChain(model, unknown) {
       const stream = await model.stream('long', { signal: controller.signal })
       return cut(deltas(stream, (chunk) => chunk.text), controller)
     },
-    error: () => failure(() => unknown.invoke('x'))
+    errors: () => statuses((name, text) => create(name).invoke(text))
   }
 }
 
@@ -295,54 +311,117 @@ function ofAgents(api) {
     parameters: CITY,
     execute: async (input) => forecast(input)
   })
-  const agent = (model, tools = []) => new agents.Agent({ name: 'Sage', model, tools })
-  const text = async (input, tools) => (await agents.run(agent('sage', tools), input)).finalOutput
+  const agent = (model, more = {}) => new agents.Agent({ name: 'Sage', model, ...more })
+  const text = async (input, more) => (await agents.run(agent('sage', more), input)).finalOutput
   return {
     plain: () => text('one'),
     stream: async () => {
       const result = await agents.run(agent('sage'), 'two', { stream: true })
       return joined(result.toTextStream())
     },
-    tools: () => text('weather', [weather]),
+    tools: () => text('weather', { tools: [weather] }),
+    schema: () => text('schema', { outputType: KNOT }),
+    picture: () => {
+      const image = { type: 'input_image', image: `data:image/png;base64,${PNG}` }
+      return text([user([{ type: 'input_text', text: 'picture' }, image])])
+    },
+    edit: async () => {
+      const first = (await agents.run(agent('sage'), 'three')).history
+      await text([...first, user('four')])
+      return text([...first, user('five')])
+    },
+    cancel: async () => {
+      const controller = new AbortController()
+      const options = { stream: true, signal: controller.signal }
+      const result = await agents.run(agent('sage'), 'long', options)
+      const piece = await cut(result.toTextStream(), controller)
+      await result.completed.catch(() => {})
+      return piece
+    },
     again: async () => {
       const first = await agents.run(agent('sage'), 'think')
       return text([...first.history, user('six')])
     },
-    error: () => failure(() => agents.run(agent('none'), 'x'))
+    errors: () => statuses((model, words) => agents.run(agent(model), words))
+  }
+}
+
+// Of AG-UI, whose server has the tools.
+function ofAgUI() {
+  const endpoint = `${url}/api/ag-ui`
+  const run = async (text, { id = text, earlier = [], props = {}, watch = {} } = {}) => {
+    const agent = new HttpAgent({ url: endpoint, threadId: `ag-ui ${id}`, initialMessages: earlier })
+    agent.addMessage({ id: crypto.randomUUID(), role: 'user', content: text })
+    let failed = null
+    const onRunErrorEvent = ({ event }) => (failed = event.code)
+    await agent.runAgent({ forwardedProps: props }, { onRunErrorEvent, ...watch })
+    if (failed) throw Object.assign(new Error(), { code: failed })
+    return agent.messages
+  }
+  const text = async (...args) => (await run(...args)).at(-1).content
+  return {
+    plain: () => text('one'),
+    stream: async () => {
+      let streamed = ''
+      await run('two', { watch: { onTextMessageContentEvent: ({ event }) => (streamed += event.delta) } })
+      return streamed
+    },
+    tools: () => text('weather'),
+    picture: () => {
+      const source = { type: 'data', value: PNG, mimeType: 'image/png' }
+      return text([{ type: 'text', text: 'picture' }, { type: 'image', source }], { id: 'picture' })
+    },
+    edit: async () => {
+      const earlier = await run('three')
+      await run('four', { id: 'three', earlier })
+      return text('five', { id: 'three', earlier })
+    },
+    cancel: async () => {
+      let streamed = ''
+      const stop = () => fetch(`${endpoint}/${encodeURIComponent('ag-ui long')}/stop`, { method: 'POST' })
+      const onTextMessageContentEvent = async ({ event }) => {
+        if (!streamed) await stop()
+        streamed += event.delta
+      }
+      await run('long', { watch: { onTextMessageContentEvent } }).catch(() => {})
+      return streamed
+    },
+    errors: () => statuses((model, words) => run(words, { props: { model } }))
   }
 }
 
 const local = { baseURL: `${url}/v1`, apiKey: 'none' }
-const langchainOpenAI = (model, more = {}) =>
+const langchainOpenAI = (more) => (model) =>
   new ChatOpenAI({ model, apiKey: 'none', configuration: local, maxRetries: 0, ...more })
 const langchainAnthropic = (model) =>
   new ChatAnthropic({ model, apiKey: 'none', anthropicApiUrl: url, maxRetries: 0 })
-const compatible = createOpenAICompatible({ name: 'sennit', baseURL: `${url}/v1` })
 const clients = {
   openai: ofOpenAI,
   'openai responses': ofResponses,
   anthropic: ofAnthropic,
-  'ai openai': () => ofAISDK(createOpenAI(local)('sage'), createOpenAI(local)('none')),
-  'ai openai chat': () => ofAISDK(createOpenAI(local).chat('sage'), createOpenAI(local).chat('none')),
-  'ai anthropic': () => ofAISDK(createAnthropic(local)('sage'), createAnthropic(local)('none')),
-  'ai openai-compatible': () => ofAISDK(compatible('sage'), compatible('none')),
-  'langchain openai': () => ofLangChain(langchainOpenAI('sage'), langchainOpenAI('none')),
-  'langchain responses': () =>
-    ofLangChain(
-      langchainOpenAI('sage', { useResponsesApi: true }),
-      langchainOpenAI('none', { useResponsesApi: true })
-    ),
-  'langchain anthropic': () => ofLangChain(langchainAnthropic('sage'), langchainAnthropic('none')),
+  'ai openai': () => ofAISDK(createOpenAI(local)),
+  'ai openai chat': () => ofAISDK(createOpenAI(local).chat),
+  'ai anthropic': () => ofAISDK(createAnthropic(local)),
+  'ai openai-compatible': () =>
+    ofAISDK(createOpenAICompatible({ name: 'sennit', baseURL: `${url}/v1` })),
+  'langchain openai': () => ofLangChain(langchainOpenAI()),
+  'langchain responses': () => ofLangChain(langchainOpenAI({ useResponsesApi: true })),
+  'langchain anthropic': () => ofLangChain(langchainAnthropic),
   'agents responses': () => ofAgents('responses'),
-  'agents chat_completions': () => ofAgents('chat_completions')
+  'agents chat completions': () => ofAgents('chat_completions'),
+  'ag-ui': ofAgUI
 }
 
 const did = {}
-for (const [feature, use] of Object.entries(clients[client]())) {
-  try {
-    did[feature] = await use()
-  } catch (error) {
-    did[feature] = String(error.stack ?? error)
+for (const name of names.split(',')) {
+  did[name] = {}
+  for (const [feature, use] of Object.entries(clients[name]())) {
+    if (only && only !== feature) continue
+    try {
+      did[name][feature] = await use()
+    } catch (error) {
+      did[name][feature] = String(error.stack ?? error)
+    }
   }
 }
 console.log(JSON.stringify(did))

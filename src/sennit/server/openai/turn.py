@@ -49,8 +49,11 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "network": (502, "network"),
     "busy": (503, "overloaded"),
 }
-_CONTEXT_EXCEEDED = "This model's maximum context length is exceeded; shorten the conversation."
-"""The words by which gateways recognise the error."""
+_CONTEXT_EXCEEDED = (
+    "This model's maximum context length is exceeded: the prompt is too long; "
+    "shorten the conversation."
+)
+"""The words by which clients of OpenAI and of Anthropic and gateways recognise the error."""
 _REJECTION_STATUSES: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
