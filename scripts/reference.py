@@ -28,8 +28,11 @@ from typing import Any, TypeVar, cast, get_overloads, is_typeddict
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 MODULES = (  # public, the shortest import first
     "sennit",
+    "sennit.events",
     "sennit.services",
     "sennit.messages",
+    "sennit.turns",
+    "sennit.operations",
     "sennit.memory",
     "sennit.learning",
     "sennit.learning.dspy",

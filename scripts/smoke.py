@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
         assert client.find("London")
         assert not client.doctor()
     with sennit.open(folder / "copy.db") as client:
-        assert client.import_(folder / "smoke.zip").new_sessions == 1
+        assert client.import_sessions(folder / "smoke.zip").new_sessions == 1
     print(missing_extra())
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from sennit import Branch, InstructionContent, Message, Session
+from sennit.events import AnyEvent, RunEnded
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.result import Return
 from sennit.turns.stream import RunStream

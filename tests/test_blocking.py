@@ -27,10 +27,13 @@ from sennit import (
     Operation,
     Request,
     Session,
+    Tool,
     UsageError,
     iModel,
 )
 from sennit.blocking import run_blocking
+from sennit.memory.files.filesystem import FileSystem
+from sennit.memory.memory import Memory
 from sennit.services import MCPServer
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.result import Return
@@ -323,7 +326,10 @@ def test_an_async_loop_that_is_left_early_cancels_its_run(server: WireServer) ->
 
 def test_each_async_method_has_a_blocking_twin_and_each_is_named_by_the_rule() -> None:
     broken: list[str] = []
-    for kind in (ConversationSession, Session, Branch, Client, Operation, IPU, Request):
+    for kind in (
+        *(ConversationSession, Session, Branch, Client, Operation, IPU, Request),
+        *(Memory, FileSystem, iModel, Tool),
+    ):
         members = dict(inspect.getmembers(kind, inspect.isfunction))
         for name, member in members.items():
             if name in INTERNAL or name.startswith("_") or not inspect.iscoroutinefunction(member):

@@ -128,12 +128,12 @@ with sennit.open(folder / "a.db") as client:
     session.commit()
     client.fs.write("viking://resources/a.md", "hemp")
     client.fs.export(folder / "files")
-    client.fs.import_(folder / "files")
+    client.fs.import_folder(folder / "files")
     client.export(folder / "a.zip")
     client.backup(folder / "b.db")
     assert not client.doctor()
 with sennit.open(folder / "c.db") as other:
-    assert other.import_(folder / "a.zip").new_messages == 2
+    assert other.import_sessions(folder / "a.zip").new_messages == 2
 add_token(folder / "tokens", new_token(tenant="t", user="u")[1])
 assert len(read_tokens(folder / "tokens")) == 1
 from typer.testing import CliRunner

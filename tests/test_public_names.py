@@ -19,7 +19,7 @@ PROMISED = {
     *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
     *{"ActionRequestContent", "ActionResponseContent", "OpaqueContent"},
     *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "FilePart", "AudioPart", "Client"},
-    *{"Pile", "Progression", "Flow", "Element", "iModel"},
+    "iModel",
     *{
         "prepare_messages_for_chat",
         "to_model_messages",
@@ -31,17 +31,6 @@ PROMISED = {
     *{"OperationRegistry", "Operation", "IPU"},
     *{"ConversationSession", "Return"},
     *{"SessionOptions", "StreamingOptions"},
-    *{"Event", "RunStarted", "TurnStarted", "TextAdded", "ReasoningAdded", "DraftDropped"},
-    *{
-        "MessageCompleted",
-        "ToolCalled",
-        "ToolStarted",
-        "ToolResultBuffered",
-        "ToolCompleted",
-        "MessageQueued",
-    },
-    *{"ApprovalRequired", "ApprovalDecided", "WarningIssued", "RunEnded"},
-    *{"MessageInterjected", "HistoryReplaced", "ContextAdded", "Injection"},
     *{"SpecialTurn", "PersistenceStrategy", "InteractionFilter"},
     *{"ConversationObserver", "GreetingSpecialTurn", "Request"},
     *{

@@ -16,10 +16,6 @@ from sennit.api.local_models import models_pull
 from sennit.api.open import conversation
 from sennit.api.open import open as open  # not in __all__: a star import keeps the builtin
 from sennit.api.session import Session
-from sennit.containers.element import Element
-from sennit.containers.flow import Flow
-from sennit.containers.pile import Pile
-from sennit.containers.progression import Progression
 from sennit.errors import (
     AccessError,
     ArchiveError,
@@ -70,28 +66,6 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
     from sennit.services.tools.tool import Tool
     from sennit.turns.conversation import ConversationSession
-    from sennit.turns.events import (
-        ApprovalDecided,
-        ApprovalRequired,
-        ContextAdded,
-        DraftDropped,
-        Event,
-        HistoryReplaced,
-        Injection,
-        MessageCompleted,
-        MessageInterjected,
-        MessageQueued,
-        ReasoningAdded,
-        RunEnded,
-        RunStarted,
-        TextAdded,
-        ToolCalled,
-        ToolCompleted,
-        ToolResultBuffered,
-        ToolStarted,
-        TurnStarted,
-        WarningIssued,
-    )
     from sennit.turns.observers import ConversationObserver
     from sennit.turns.options import SessionOptions, StreamingOptions
     from sennit.turns.request import Request
@@ -108,8 +82,6 @@ __all__ = [
     "AccessError",
     "ActionRequestContent",
     "ActionResponseContent",
-    "ApprovalDecided",
-    "ApprovalRequired",
     "ArchiveError",
     "AssistantResponseContent",
     "AudioPart",
@@ -117,28 +89,18 @@ __all__ = [
     "Client",
     "CodecError",
     "ConflictError",
-    "ContextAdded",
     "ContextPart",
     "ConversationObserver",
     "ConversationSession",
-    "DraftDropped",
-    "Element",
-    "Event",
     "ExistsError",
     "FilePart",
-    "Flow",
     "GreetingSpecialTurn",
-    "HistoryReplaced",
     "ImagePart",
-    "Injection",
     "InstructionContent",
     "InteractionFilter",
     "InvalidTypeError",
     "Message",
-    "MessageCompleted",
     "MessageContent",
-    "MessageInterjected",
-    "MessageQueued",
     "MessageRole",
     "MissingExtraError",
     "ModelError",
@@ -150,15 +112,10 @@ __all__ = [
     "OutOfRangeError",
     "OutputError",
     "PersistenceStrategy",
-    "Pile",
     "PolicyError",
-    "Progression",
-    "ReasoningAdded",
     "Request",
     "Return",
-    "RunEnded",
     "RunError",
-    "RunStarted",
     "SenderRecipient",
     "SennitError",
     "ServiceError",
@@ -169,20 +126,13 @@ __all__ = [
     "StoreError",
     "StreamingOptions",
     "SystemContent",
-    "TextAdded",
     "TextPart",
     "Tool",
-    "ToolCalled",
-    "ToolCompleted",
     "ToolError",
     "ToolPart",
-    "ToolResultBuffered",
-    "ToolStarted",
-    "TurnStarted",
     "Unset",
     "UsageError",
     "ValidationError",
-    "WarningIssued",
     "conversation",
     "iModel",
     "models_pull",
@@ -207,12 +157,6 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
             "services.registry": "ServiceRegistry",
             "services.tools.tool": "Tool",
             "turns.conversation": "ConversationSession",
-            "turns.events": (
-                "ApprovalDecided ApprovalRequired ContextAdded DraftDropped Event HistoryReplaced "
-                "Injection MessageCompleted MessageInterjected MessageQueued ReasoningAdded "
-                "RunEnded RunStarted TextAdded ToolCalled ToolCompleted ToolResultBuffered "
-                "ToolStarted TurnStarted WarningIssued"
-            ),
             "turns.observers": "ConversationObserver",
             "turns.options": "SessionOptions StreamingOptions",
             "turns.request": "Request",

@@ -12,15 +12,14 @@ import pytest
 import sennit
 from sennit import (
     ExistsError,
-    Flow,
     InstructionContent,
     InvalidTypeError,
     Message,
-    Progression,
     Session,
     StoreError,
     ValidationError,
 )
+from sennit.containers import Flow, Progression
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.sqlite.store import SQLiteStore
 

@@ -29,8 +29,6 @@ from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
     Branch,
-    Element,
-    Flow,
     InstructionContent,
     Message,
     MessageContent,
@@ -38,8 +36,6 @@ from sennit import (
     NotFoundError,
     Operation,
     OperationRegistry,
-    Pile,
-    Progression,
     SenderRecipient,
     ServiceRegistry,
     Session,
@@ -48,6 +44,7 @@ from sennit import (
     iModel,
     prepare_messages_for_chat,
 )
+from sennit.containers import Element, Flow, Pile, Progression
 from sennit.testing import ScriptedModel
 
 SECTIONS = (

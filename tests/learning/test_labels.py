@@ -72,11 +72,11 @@ def test_an_archive_takes_labels_along_and_importing_twice_changes_nothing(
         judged(client)
         client.export(tmp_path / name)
     with sennit.open(tmp_path / "b.db") as client:
-        client.import_(tmp_path / name)
+        client.import_sessions(tmp_path / name)
         assert scores(client) == {"ann": 0.25, "bob": 1.0}
         [example] = client.session("rope").to_examples()
         client.session("rope").label(example.answer[-1], 0.75, by="ann")
-        client.import_(tmp_path / name)
+        client.import_sessions(tmp_path / name)
         assert scores(client) == {"ann": 0.75, "bob": 1.0}
 
 
@@ -98,7 +98,7 @@ def test_a_label_that_is_not_sound_is_refused_with_its_archive(
     rewrite(tmp_path / "archive", lambda line: {**line, **changed})
     with sennit.open(tmp_path / "b.db") as client:
         with pytest.raises(ArchiveError, match=told):
-            client.import_(tmp_path / "archive")
+            client.import_sessions(tmp_path / "archive")
         assert client.sessions() == []
 
 

@@ -39,7 +39,7 @@ def test_an_imported_session_has_its_archives_and_what_is_current(
     client.export(tmp_path / "a.zip")
     other = Client(MemoryStore(), user="bob")
     for _ in range(2):
-        other.import_(tmp_path / "a.zip")
+        other.import_sessions(tmp_path / "a.zip")
         assert len(other.session("chat").current()) == 2
         for name in ("messages.jsonl", ".abstract.md", ".overview.md"):
             uri = f"viking://session/chat/history/archive_001/{name}"
@@ -57,9 +57,9 @@ def test_what_was_committed_since_is_taken_in_too(client: Client, tmp_path: Path
     client.export(tmp_path / "b.zip")
     other = Client(MemoryStore(), user="bob")
     for name in ("a.zip", "b.zip", "a.zip"):
-        other.import_(tmp_path / name)
+        other.import_sessions(tmp_path / name)
     assert other.session("chat").current() == []
-    assert len(other.fs.ls("viking://session/chat/history")) == 2
+    assert len(other.fs.list_folder("viking://session/chat/history")) == 2
 
 
 def test_a_counted_use_that_was_erased_does_not_come_back_to_be_counted_again(
@@ -70,7 +70,7 @@ def test_a_counted_use_that_was_erased_does_not_come_back_to_be_counted_again(
     client.forget(uri=GUIDE)
     session = client.session("chat").id
     assert client._store.commits(client._owner, session).uses == []
-    client.import_(tmp_path / "a.zip")
+    client.import_sessions(tmp_path / "a.zip")
     (back,) = client._store.commits(client._owner, session).uses
     client.fs.write(GUIDE, "How to tie a sheet bend.")
     client.session("chat").commit()
@@ -83,12 +83,12 @@ def test_another_commit_under_the_same_number_is_refused(client: Client, tmp_pat
     talk(session, *TALK)
     client.export(tmp_path / "a.zip")
     other = Client(MemoryStore(), user="bob")
-    other.import_(tmp_path / "a.zip")
+    other.import_sessions(tmp_path / "a.zip")
     for one in (client, other):
         one.session("chat").commit()
     client.export(tmp_path / "b.zip")
     with pytest.raises(ExistsError, match="differs from the stored one"):
-        other.import_(tmp_path / "b.zip")
+        other.import_sessions(tmp_path / "b.zip")
 
 
 def test_an_unfinished_commit_is_finished_where_it_is_imported(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_an_unfinished_commit_is_finished_where_it_is_imported(tmp_path: Path) -
         client.export(tmp_path / "a")
     forge(tmp_path / "a", lambda line: line.update(state="open", abstract="", overview=""))
     other = Client(MemoryStore())
-    other.import_(tmp_path / "a")
+    other.import_sessions(tmp_path / "a")
     (done,) = other.finish_commits()
     assert (done.status, done.task_id) == ("committed", result.task_id)
     assert "Ada" in "".join(memories(other).values())
@@ -144,7 +144,7 @@ def test_a_forged_commit_is_refused(
     forge(tmp_path / "a", change, kind)
     other = Client(MemoryStore())
     with pytest.raises(ArchiveError):
-        other.import_(tmp_path / "a")
+        other.import_sessions(tmp_path / "a")
     assert other.sessions() == []
 
 

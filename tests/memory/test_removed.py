@@ -166,9 +166,9 @@ def test_tool_calls_that_were_taken_back_are_in_no_file(client: Client) -> None:
     session.add_message("user", "Hello.")
     part = sennit.ToolPart("zebra", {"n": 1}, output="2", tool_id="c1")
     session.add_message("assistant", [part])
-    assert [one.name for one in client.fs.ls("viking://session/chat/tools")] == ["c1"]
+    assert [one.name for one in client.fs.list_folder("viking://session/chat/tools")] == ["c1"]
     del session.default_branch[1:]
-    assert client.fs.ls("viking://session/chat/tools") == []
+    assert client.fs.list_folder("viking://session/chat/tools") == []
     assert client.fs.grep("zebra") == []
 
 
@@ -360,9 +360,9 @@ def test_an_export_leaves_out_what_was_removed(client: Client, tmp_path: Path) -
     assert b"Hello." in text
     assert b"zebra" not in text
     with Client(MemoryStore()) as other:
-        other.import_(tmp_path / "archive")
+        other.import_sessions(tmp_path / "archive")
         assert len(other.session("chat", create=False).messages) == 2
-    assert client.import_(tmp_path / "archive").new_messages == 0
+    assert client.import_sessions(tmp_path / "archive").new_messages == 0
 
 
 def test_a_backup_keeps_what_was_removed_and_when(client: Client, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_what_is_no_longer_shared_leaves_the_prompts_of_others(store: Store) -> 
     chat = conversation(bob, session, model)
     chat.say("How do I deploy with the key?")
     assert "blue key" in texts(prompts(model)[0])
-    admin.fs.rm(guide)
+    admin.fs.remove(guide)
     chat.say("Again?")
     assert "blue key" not in texts(prompts(model)[1])
 
@@ -231,7 +231,7 @@ def test_an_archive_carries_what_was_sent(client: Client, tmp_path: Any) -> None
     conversation(client, session, model).say(QUESTIONS[0])
     client.export(tmp_path / "s.zip")
     with sennit.open(tmp_path / "other.db", user="ada", agent="helper") as other:
-        other.import_(tmp_path / "s.zip")
+        other.import_sessions(tmp_path / "s.zip")
         conversation(other, other.session("now"), model).say(QUESTIONS[1])
     first, second = prompts(model)
     assert begins_with(second, first)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sennit import Client, ContextAdded, Session, StoreError
+from sennit import Client, Session, StoreError
+from sennit.events import ContextAdded
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.turns import summarize
 from sennit.turns.events import WarningIssued

@@ -381,7 +381,7 @@ def test_another_program_reads_shows_finds_and_exports_it(
         "Take an umbrella.",
     ]
     with sennit.open(tmp_path / "other.db") as other:
-        other.import_(archive)
+        other.import_sessions(archive)
         there = other.session("trip")
         assert before.items() <= {str(one.id): one.to_json() for one in there.messages}.items()
         assert [type(one.content) for one in there.messages] == [

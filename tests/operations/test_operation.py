@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sennit import Element, ModelError, Operation, Session
+from sennit import ModelError, Operation, Session
+from sennit.containers import Element
 from sennit.operations import OperationContext
 from sennit.testing import ScriptedModel
 from tests.conducting import said, session_with

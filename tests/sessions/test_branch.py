@@ -18,12 +18,12 @@ from sennit import (
     InvalidTypeError,
     Message,
     NotFoundError,
-    Progression,
     Session,
     SystemContent,
     TextPart,
     ValidationError,
 )
+from sennit.containers import Progression
 from sennit.messages import MessageGroup
 from tests.sessions.test_session import assistant, filled, said, system, user
 

@@ -213,7 +213,7 @@ def archived(tmp_path: Path) -> Path:
 
 def test_an_imported_branch_keeps_its_fence_and_none_of_its_grants(tmp_path: Path) -> None:
     with sennit.open(":memory:") as client:
-        client.import_(archived(tmp_path))
+        client.import_sessions(archived(tmp_path))
         session = client.session("s", create=False)
         assert not session.get_branch("open").fenced
         shut = session.get_branch("shut")
@@ -229,7 +229,7 @@ def test_nothing_in_an_archive_grants_anything(tmp_path: Path) -> None:
     granted = [json.loads(line) for line in lines.splitlines() if '"kind":"branch"' in line]
     assert {tuple(one["resources"] or ()) for one in granted} == {(), ("sage",)}
     with sennit.open(":memory:") as client:
-        client.import_(archive)
+        client.import_sessions(archive)
         assert {frozenset[str](), frozenset[str]()} == {
             branch.resources for branch in client.session("s").branches
         }

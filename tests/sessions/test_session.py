@@ -20,7 +20,6 @@ from sennit import (
     Branch,
     ContextPart,
     ExistsError,
-    Flow,
     ImagePart,
     InstructionContent,
     InvalidTypeError,
@@ -28,7 +27,6 @@ from sennit import (
     MessageRole,
     NotFoundError,
     OutOfRangeError,
-    Progression,
     Session,
     SystemContent,
     TextPart,
@@ -37,6 +35,7 @@ from sennit import (
     prepare_messages_for_chat,
     to_model_messages,
 )
+from sennit.containers import Flow, Progression
 
 
 def user(text: str) -> Message:

@@ -137,7 +137,7 @@ def test_a_copy_keeps_the_checksums_and_an_archive_gets_new_ones(
         assert copy.doctor() == []
         assert texts(copy.session("chat"), "top") == texts(client.session("chat"), "top")
     with sennit.open(tmp_path / "new.db") as new:
-        new.import_(tmp_path / "a.zip")
+        new.import_sessions(tmp_path / "a.zip")
         assert new.doctor() == []
 
 

@@ -262,7 +262,7 @@ def _undo(client: Client, session: Session) -> None:
 def _import(client: Client, session: Session) -> None:
     with TemporaryDirectory() as folder:
         write_archive(Path(folder) / "archive.zip")
-        client.import_(Path(folder) / "archive.zip")
+        client.import_sessions(Path(folder) / "archive.zip")
 
 
 ACTS = {
@@ -316,7 +316,11 @@ ACTS = {
             lambda c, _: c.fs.mv("viking://resources/knot.md", "viking://user/k.md"),
             steps=4,
         ),
-        Act("remove a file", lambda client, _: client.fs.rm("viking://resources/knot.md"), steps=4),
+        Act(
+            "remove a file",
+            lambda client, _: client.fs.remove("viking://resources/knot.md"),
+            steps=4,
+        ),
         # What came from the session goes first, then the session.
         Act("forget a session", lambda client, _: client.forget(session="other"), steps=7),
         Act("label", lambda _, s: s.label(s.default_branch[2], 0.5, by="ann")),

@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 
-from sennit import (
-    ContextAdded,
-    HistoryReplaced,
-    ImagePart,
-    Injection,
-    ModelError,
-    Session,
-    SessionOptions,
-    TextPart,
-)
+from sennit import ImagePart, ModelError, Session, SessionOptions, TextPart
 from sennit.errors import InvalidTypeError, ValidationError
+from sennit.events import ContextAdded, HistoryReplaced, Injection
 from sennit.services.models.reply import Reply, ReplyCall, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall

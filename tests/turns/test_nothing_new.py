@@ -19,10 +19,10 @@ from sennit import (
     SystemContent,
     ValidationError,
 )
+from sennit.events import AnyEvent, RunEnded
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.result import Return
 
 pytest_plugins = ("tests.durable",)

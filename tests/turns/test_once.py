@@ -438,7 +438,7 @@ def test_an_imported_session_knows_which_calls_were_started(
         client.export(tmp_path / "till.zip")
     with sennit.open(":memory:") as client:
         for _ in range(2):
-            client.import_(tmp_path / "till.zip")
+            client.import_sessions(tmp_path / "till.zip")
         till = Till(client, tmp_path, replay=replay)
         till.session.default_branch.grant(resources="*")
         till.conversation.run()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sennit import DraftDropped, PolicyError, RunError, SpecialTurn, TextAdded
+from sennit import PolicyError, RunError, SpecialTurn
 from sennit.errors import InvalidTypeError
+from sennit.events import DraftDropped, TextAdded
 from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall

@@ -42,7 +42,7 @@ def test_the_state_is_stored_and_survives_a_fork_an_archive_and_another_client(
             lambda: client.session("sums").conversation(fork, model=chat.request.model)
         ]
         with sennit.open(tmp_path / "moved.db") as moved:
-            moved.import_(tmp_path / "sums.zip")
+            moved.import_sessions(tmp_path / "sums.zip")
             session = moved.session("sums")
             chats.append(lambda: session.conversation(model=chat.request.model))
             for open_chat in chats:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Message, ModelError, SessionOptions, ToolCompleted
+from sennit import Message, ModelError, SessionOptions
 from sennit.errors import RunError
+from sennit.events import ToolCompleted
 from sennit.messages.content import ActionResponseContent, InstructionContent
 from sennit.testing import ScriptedModel, ToolCall
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import InstructionContent, Message, MessageQueued, Tool
+from sennit import InstructionContent, Message, Tool
+from sennit.events import MessageQueued
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions

@@ -109,7 +109,7 @@ def test_a_run_on_the_same_branch_in_another_store_is_not_heard(tmp_path: Path) 
     with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "b.db") as other:
         one.session("chat").add_message("user", "Begin.")
         one.export(tmp_path / "chat.jsonl")
-        other.import_(tmp_path / "chat.jsonl")
+        other.import_sessions(tmp_path / "chat.jsonl")
 
         async def watch() -> list[str]:
             asked, answered = asyncio.Event(), asyncio.Event()

@@ -209,7 +209,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             )
         return [self.session_info(session).id for session in sessions]
 
-    def import_(
+    def import_sessions(
         self,
         path: str | PathLike[str],
         progress: Progress | None = None,
@@ -378,7 +378,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     aembed = async_method(embed)
     aexport = async_method(export)
     aexport_training = async_method(export_training)
-    aimport_ = async_method(import_)
+    aimport_sessions = async_method(import_sessions)
     abackup = async_method(backup)
     adoctor = async_method(doctor)
     astore_notes = async_method(store_notes)

@@ -128,7 +128,7 @@ def import_(
     """
     columns = (TaskProgressColumn(), TimeRemainingColumn())
     with open_client(store) as client, progress_bar("importing", *columns) as progress:
-        result = client.import_(path, progress, format=cast("ImportFormat | None", format))
+        result = client.import_sessions(path, progress, format=cast("ImportFormat | None", format))
     value = {
         "format": result.format,
         "sessions": result.sessions,

@@ -197,8 +197,10 @@ class Session(_Session):
             isinstance(one, ActionResponseContent) and one.request_id == tool_id for one in contents
         ):
             raise ExistsError(f"Tool call {tool_id!r} has an outcome already.")
-        outcome = {"result": output} if status == "completed" else {"error": output}
-        content = ActionResponseContent(request_id=tool_id, **outcome)
+        if status == "completed":
+            content = ActionResponseContent(request_id=tool_id, result=output)
+        else:
+            content = ActionResponseContent(request_id=tool_id, error=output)
         self.add_message(Message(content, sender="tool"), branches=branch)
 
     def commit(
@@ -228,7 +230,11 @@ class Session(_Session):
         read, exists = self.client.fs.read, self.client.fs.exists
         lines = read(f"{self.uri}/messages.jsonl").splitlines()
         archives = f"{self.uri}/history"
-        uris = [entry.uri for entry in self.client.fs.ls(archives)] if exists(archives) else []
+        uris = (
+            [entry.uri for entry in self.client.fs.list_folder(archives)]
+            if exists(archives)
+            else []
+        )
         return {
             "latest_archive_overview": read(f"{uris[-1]}/.overview.md") if uris else "",
             "current_messages": [
@@ -290,8 +296,10 @@ class SyncOpenViking(Client):
     def initialize(self) -> None:
         """Return at once: the store is open."""
 
-    def _opened(self, record: SessionRecord, repository: SessionRepository) -> _Session:
-        session = super()._opened(record, repository)
+    def _opened(
+        self, record: SessionRecord, repository: SessionRepository, **options: Any
+    ) -> _Session:
+        session = super()._opened(record, repository, **options)
         cast("Session", session).client = self
         return session
 
@@ -379,7 +387,7 @@ class SyncOpenViking(Client):
         uri = to or f"{SCHEME}resources/{source.name}"
         if source.is_dir():
             self.fs.mkdir(uri)
-            self.fs.import_(source, uri)
+            self.fs.import_folder(source, uri)
         else:
             self.fs.write(uri, _text_of(source))
         return {"status": "success", "root_uri": uri, "source_path": str(source)}
@@ -427,7 +435,7 @@ class SyncOpenViking(Client):
 
     def ls(self, uri: str = SCHEME, *, simple: bool = False, recursive: bool = False) -> list[Any]:
         """List a folder as dicts; with `simple`, as names relative to it."""
-        entries = list(self.fs.walk(uri)) if recursive else self.fs.ls(uri)
+        entries = list(self.fs.walk_folder(uri)) if recursive else self.fs.list_folder(uri)
         base = uri.rstrip("/") + "/"
         if simple:
             return [entry.uri.removeprefix(base) for entry in entries]
@@ -438,7 +446,7 @@ class SyncOpenViking(Client):
         base = uri.rstrip("/") + "/"
         return [
             {**_entry_dict(entry), "rel_path": entry.uri.removeprefix(base)}
-            for entry in self.fs.walk(uri)
+            for entry in self.fs.walk_folder(uri)
         ]
 
     def stat(self, uri: str) -> dict[str, Any]:
@@ -467,7 +475,7 @@ class SyncOpenViking(Client):
 
     def rm(self, uri: str, recursive: bool = False) -> None:
         """Erase a file, or a folder, with its contents if `recursive`."""
-        self.fs.rm(uri, recursive=recursive)
+        self.fs.remove(uri, recursive=recursive)
 
     def mv(self, from_uri: str, to_uri: str) -> None:
         """Move a file or folder."""

@@ -8,8 +8,20 @@ if TYPE_CHECKING:
     from sennit.services.local.model import LocalModel
     from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
     from sennit.services.models.params import PARAMS
+    from sennit.services.models.protocol import Model
     from sennit.services.models.providers.model import connect
-    from sennit.services.models.reply import Finished, Reply, TextDelta
+    from sennit.services.models.reply import (
+        CallDelta,
+        Delta,
+        Finished,
+        ReasoningDelta,
+        Reply,
+        ReplyCall,
+        ReplyReasoning,
+        ReplyText,
+        TextDelta,
+        Usage,
+    )
     from sennit.services.models.request import ModelRequest
     from sennit.services.models.usage import Meter, UsageRecord
     from sennit.services.tools.backend import ToolContext
@@ -17,18 +29,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARAMS",
+    "CallDelta",
     "CircuitBreaker",
+    "Delta",
     "Finished",
     "LocalModel",
     "MCPServer",
     "Meter",
+    "Model",
     "ModelRequest",
     "RateLimit",
+    "ReasoningDelta",
     "Reply",
+    "ReplyCall",
+    "ReplyReasoning",
+    "ReplyText",
     "Retry",
     "TextDelta",
     "Timeout",
     "ToolContext",
+    "Usage",
     "UsageRecord",
     "connect",
 ]
@@ -41,7 +61,11 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
             "models.limits": "CircuitBreaker RateLimit Retry Timeout",
             "models.params": "PARAMS",
             "models.providers.model": "connect",
-            "models.reply": "Finished Reply TextDelta",
+            "models.protocol": "Model",
+            "models.reply": (
+                "CallDelta Delta Finished ReasoningDelta Reply ReplyCall ReplyReasoning ReplyText "
+                "TextDelta Usage"
+            ),
             "models.request": "ModelRequest",
             "models.usage": "Meter UsageRecord",
             "tools.backend": "ToolContext",

@@ -33,7 +33,7 @@ def everything(fs: FileSystem) -> dict[str, str]:
     return {
         one.uri: fs.read(one.uri)
         for scope in scopes
-        for one in fs.walk(f"viking://{scope}")
+        for one in fs.walk_folder(f"viking://{scope}")
         if not one.is_folder
     }
 
@@ -66,7 +66,7 @@ def test_an_unchanged_folder_changes_nothing(filled: Client, tmp_path: Path) -> 
     filled.fs.export(tmp_path / "out")
     before = everything(filled.fs)
     for _ in range(2):
-        result = filled.fs.import_(tmp_path / "out")
+        result = filled.fs.import_folder(tmp_path / "out")
         assert (result.created, result.updated) == (0, 0)
         assert result.unchanged == len(before)
         assert result.skipped > 0
@@ -77,7 +77,7 @@ def test_an_unchanged_folder_changes_nothing(filled: Client, tmp_path: Path) -> 
 def test_lines_of_another_system_stay_as_they_are(filled: Client, tmp_path: Path) -> None:
     filled.fs.write("viking://resources/notes.txt", "one\r\ntwo\r\n")
     filled.fs.export(tmp_path / "out", "viking://resources")
-    assert filled.fs.import_(tmp_path / "out", "viking://resources").updated == 0
+    assert filled.fs.import_folder(tmp_path / "out", "viking://resources").updated == 0
     assert filled.fs.read("viking://resources/notes.txt") == "one\r\ntwo\r\n"
 
 
@@ -86,7 +86,7 @@ def test_edited_markdown_becomes_a_new_version(filled: Client, tmp_path: Path) -
     path = tmp_path / "out/profile.md"
     path.write_text(path.read_text().replace("Lisbon", "Porto") + "- I have two cats.\n")
     (tmp_path / "out/preferences/new.md").write_text("I like rope.\n")
-    result = filled.fs.import_(tmp_path / "out", "viking://user/memories")
+    result = filled.fs.import_folder(tmp_path / "out", "viking://user/memories")
     assert (result.created, result.updated) == (1, 1)
     versions = filled.memory.history(PROFILE)
     assert [one.did for one in versions] == ["created", "imported"]
@@ -110,7 +110,7 @@ def test_only_the_times_of_a_front_matter_are_taken(filled: Client, tmp_path: Pa
     edited = ["evidence: []" if line.startswith("evidence") else line for line in edited]
     path.write_text("\n".join(edited) + "\n")
     before = filled.memory.get(uri)
-    filled.fs.import_(tmp_path / "out", "viking://user")
+    filled.fs.import_folder(tmp_path / "out", "viking://user")
     after = filled.memory.get(uri)
     assert after.valid_to is not None
     assert after.valid_to.isoformat() == "2030-05-01T00:00:00+00:00"
@@ -122,15 +122,15 @@ def test_a_front_matter_of_others_is_text(filled: Client, tmp_path: Path) -> Non
     filled.fs.export(tmp_path / "out", "viking://agent")
     said = "---\nname: tie\n---\nTie it.\n"
     assert (tmp_path / "out/skills/tie").read_text() == said
-    filled.fs.rm("viking://agent/skills/tie")
-    filled.fs.import_(tmp_path / "out", "viking://agent")
+    filled.fs.remove("viking://agent/skills/tie")
+    filled.fs.import_folder(tmp_path / "out", "viking://agent")
     assert filled.fs.read("viking://agent/skills/tie") == said
 
 
 def test_another_store_takes_in_what_was_exported(filled: Client, tmp_path: Path) -> None:
     filled.fs.export(tmp_path / "out")
     other = Client(MemoryStore())
-    result = other.fs.import_(tmp_path / "out")
+    result = other.fs.import_folder(tmp_path / "out")
     assert everything(other.fs) == everything(filled.fs)
     assert result.created == len(everything(other.fs))
 
@@ -138,7 +138,7 @@ def test_another_store_takes_in_what_was_exported(filled: Client, tmp_path: Path
 def refused(client: Client, folder: Path, uri: str = "viking://user") -> None:
     before = everything(client.fs)
     with pytest.raises(ArchiveError):
-        client.fs.import_(folder, uri)
+        client.fs.import_folder(folder, uri)
     assert everything(client.fs) == before
 
 
@@ -196,5 +196,5 @@ def test_two_files_of_one_address_are_refused(tmp_path: Path) -> None:
         pytest.skip("this file system has one way, too")
     client = Client(MemoryStore())
     with pytest.raises(ArchiveError, match="would both be"):
-        client.fs.import_(folder, "viking://resources")
-    assert client.fs.ls("viking://resources") == []
+        client.fs.import_folder(folder, "viking://resources")
+    assert client.fs.list_folder("viking://resources") == []

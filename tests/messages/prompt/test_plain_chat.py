@@ -27,8 +27,6 @@ from sennit import (
     Message,
     MessageContent,
     NotFoundError,
-    Pile,
-    Progression,
     SennitError,
     Session,
     SystemContent,
@@ -37,6 +35,7 @@ from sennit import (
     clock,
     prepare_messages_for_chat,
 )
+from sennit.containers import Pile, Progression
 from tests.strategies import Analysis, Search, contents, histories, lines_in, strings_in
 
 PICTURE = "https://example.com/a.png"

@@ -19,14 +19,13 @@ from sennit import (
     InvalidTypeError,
     Message,
     NotFoundError,
-    Pile,
-    Progression,
     SennitError,
     Session,
     SystemContent,
     TextPart,
     to_model_messages,
 )
+from sennit.containers import Pile, Progression
 from sennit.messages.prompt import tool_chat
 from sennit.messages.prompt.repair import INTERRUPTED, repair
 from sennit.messages.prompt.tool_chat import tool_text

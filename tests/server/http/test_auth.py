@@ -395,7 +395,7 @@ def test_two_owners_of_one_archive_do_not_hear_or_stop_each_others_runs(tmp_path
         first.export(tmp_path / "demo.zip")
     for user in ("alice", "bob"):
         with sennit.open(store, tenant="acme", user=user) as client:
-            client.import_(tmp_path / "demo.zip")
+            client.import_sessions(tmp_path / "demo.zip")
     secrets = {user: token(tokens, user) for user in ("alice", "bob")}
     branch = "/api/sessions/demo/branches/main"
     with serving(store, models=[Talker(gate=gate)], tokens=tokens) as server:

@@ -150,7 +150,7 @@ def only(client: Client) -> Session:
 
 
 def test_a_chatgpt_conversation_comes_with_all_its_branches(client: Client, tmp_path: Path) -> None:
-    result = client.import_(saved(tmp_path, [chatgpt(*knots())]))
+    result = client.import_sessions(saved(tmp_path, [chatgpt(*knots())]))
     assert (result.format, result.sessions, result.skipped) == ("chatgpt", 1, 0)
     session = only(client)
     assert texts(session) == [
@@ -175,7 +175,7 @@ def test_a_chatgpt_conversation_comes_with_all_its_branches(client: Client, tmp_
 
 
 def test_titles_times_models_and_reasoning_are_kept(client: Client, tmp_path: Path) -> None:
-    client.import_(saved(tmp_path, [chatgpt(*knots())]))
+    client.import_sessions(saved(tmp_path, [chatgpt(*knots())]))
     (info,) = client.sessions(contains="knots")
     assert (info.key, info.title) == ("chatgpt-c-1", "Knots")
     assert info.created_at == datetime(2024, 6, 1, 0, 0, 0, 250_000, UTC)
@@ -193,7 +193,7 @@ def test_titles_times_models_and_reasoning_are_kept(client: Client, tmp_path: Pa
 def test_imported_conversations_are_found_committed_and_continued(
     client: Client, tmp_path: Path
 ) -> None:
-    client.import_(saved(tmp_path, [chatgpt(*knots())]))
+    client.import_sessions(saved(tmp_path, [chatgpt(*knots())]))
     session = only(client)
     (hit,) = client.search_messages("sheet bend")
     assert hit.session == session.id
@@ -227,7 +227,7 @@ def test_the_zip_its_folder_and_split_files_are_read(
     else:
         path = saved(tmp_path, json.dumps(chats[0], indent=1))
         chats.pop()
-    result = client.import_(path)
+    result = client.import_sessions(path)
     assert (result.sessions, result.new_sessions, result.new_branches) == (
         len(chats),
         len(chats),
@@ -246,18 +246,18 @@ def histories(client: Client) -> dict[str, list[str]]:
 @pytest.mark.parametrize("reopened", [False, True])
 def test_importing_again_changes_nothing(client: Client, tmp_path: Path, reopened: bool) -> None:
     path = saved(tmp_path, [chatgpt(*knots())])
-    client.import_(path)
+    client.import_sessions(path)
     before = histories(client)
     with sennit.open(tmp_path / "store.db") as other:
-        again = (other if reopened else client).import_(path)
+        again = (other if reopened else client).import_sessions(path)
     assert (again.new_sessions, again.new_branches, again.new_messages) == (0, 0, 0)
     assert histories(client) == before
 
 
 def test_a_conversation_that_has_grown_extends_its_branch(client: Client, tmp_path: Path) -> None:
-    client.import_(saved(tmp_path, [chatgpt(*knots())]))
+    client.import_sessions(saved(tmp_path, [chatgpt(*knots())]))
     grown = [*knots(), node("q4", "a3", "user", "Thanks")]
-    result = client.import_(saved(tmp_path, [chatgpt(*grown)]))
+    result = client.import_sessions(saved(tmp_path, [chatgpt(*grown)]))
     assert (result.new_branches, result.new_messages) == (0, 1)
     assert histories(client)["main"][-2:] == ["Yes.", "Thanks"]
 
@@ -265,14 +265,14 @@ def test_a_conversation_that_has_grown_extends_its_branch(client: Client, tmp_pa
 def test_a_changed_message_makes_a_branch_that_shares_the_rest(
     client: Client, tmp_path: Path
 ) -> None:
-    client.import_(saved(tmp_path, [chatgpt(*knots())]))
+    client.import_sessions(saved(tmp_path, [chatgpt(*knots())]))
     before = histories(client)
     changed = knots()
     changed[-1]["message"]["content"]["parts"] = ["Yes, indeed."]
     path = saved(tmp_path, [chatgpt(*changed)])
-    result = client.import_(path)
+    result = client.import_sessions(path)
     assert (result.new_branches, result.new_messages) == (1, 1)
-    assert client.import_(path).new_branches == 0
+    assert client.import_sessions(path).new_branches == 0
     after = histories(client)
     assert after.pop("main_fork_3") == [*before["main"][:-1], "Yes, indeed."]
     assert after == before
@@ -281,11 +281,11 @@ def test_a_changed_message_makes_a_branch_that_shares_the_rest(
 def test_what_was_continued_here_stays_and_what_is_new_there_gets_a_branch(
     client: Client, tmp_path: Path
 ) -> None:
-    client.import_(saved(tmp_path, [chatgpt(*knots())]))
+    client.import_sessions(saved(tmp_path, [chatgpt(*knots())]))
     only(client).add_message("user", "Mine")
     grown = saved(tmp_path, [chatgpt(*knots(), node("q4", "a3", "user", "Thanks"))])
     for new in (1, 0):
-        result = client.import_(grown)
+        result = client.import_sessions(grown)
         assert (result.new_branches, result.new_messages) == (new, new)
     after = histories(client)
     assert after["main"][-2:] == ["Yes.", "Mine"]
@@ -345,7 +345,7 @@ def test_a_claude_conversation_keeps_branches_tools_and_attachments(
         turn("2", "assistant", "", "1", content=blocks),
         turn("3", "assistant", "Sisal.", "1"),
     )
-    result = client.import_(saved(tmp_path, [chat]))
+    result = client.import_sessions(saved(tmp_path, [chat]))
     assert (result.format, result.new_messages) == ("claude", 6)
     session = only(client)
     question = "Which rope?\n\n[attachment: a.txt]\nmanila\n\n[file: b.png]"
@@ -364,7 +364,7 @@ def test_a_claude_conversation_keeps_branches_tools_and_attachments(
 
 def test_claude_messages_without_parents_follow_each_other(client: Client, tmp_path: Path) -> None:
     old = [turn("1", "human", "Hi"), turn("2", "assistant", "Hello"), turn("3", "human", "Bye")]
-    client.import_(saved(tmp_path, [claude(*old)]))
+    client.import_sessions(saved(tmp_path, [claude(*old)]))
     assert histories(client) == {"main": ["Hi", "Hello", "Bye"]}
 
 
@@ -389,7 +389,7 @@ def test_openai_lines_with_tool_calls_are_imported(client: Client, tmp_path: Pat
         {"role": "assistant", "content": "In London.", "weight": 1},
         tools=[],
     )
-    result = client.import_(saved(tmp_path, called + "\n", "train.jsonl"))
+    result = client.import_sessions(saved(tmp_path, called + "\n", "train.jsonl"))
     assert (result.format, result.new_messages) == ("openai", 5)
     session = only(client)
     contents = [session.messages.get(uid).content.to_dict() for uid in session.branches["main"]]
@@ -410,9 +410,9 @@ def test_lines_that_begin_alike_are_branches_and_their_order_does_not_matter(
     ]
     other = line({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
     path = saved(tmp_path, "\n".join([*answers, other]), "a.jsonl")
-    assert client.import_(path).sessions == 3
+    assert client.import_sessions(path).sessions == 3
     assert len(client.sessions()) == 2
-    again = client.import_(saved(tmp_path, "\n".join([other, *answers[::-1]]), "b.jsonl"))
+    again = client.import_sessions(saved(tmp_path, "\n".join([other, *answers[::-1]]), "b.jsonl"))
     assert (again.new_sessions, again.new_branches, again.new_messages) == (0, 0, 0)
 
 
@@ -429,7 +429,7 @@ def test_a_session_that_recurs_far_apart_in_a_file_is_one(tmp_path: Path, store:
     path = saved(tmp_path, "\n".join(lines), "a.jsonl")
     address = store if store == ":memory:" else tmp_path / store
     with sennit.open(address) as client:
-        result = client.import_(path)
+        result = client.import_sessions(path)
         assert (result.sessions, result.new_sessions, result.new_branches) == (120, 40, 80)
         assert (result.new_messages, result.problems) == (120, ())
         for info in client.sessions():
@@ -522,7 +522,7 @@ def logged(path: Path, *scripts: str) -> Path:
 
 
 def test_the_logs_of_older_llm_versions_are_imported(client: Client, tmp_path: Path) -> None:
-    result = client.import_(logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS))
+    result = client.import_sessions(logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS))
     assert (result.format, result.sessions, result.skipped) == ("llm", 1, 0)
     assert histories(client) == {"main": LOGGED}
     (info,) = client.sessions()
@@ -532,7 +532,7 @@ def test_the_logs_of_older_llm_versions_are_imported(client: Client, tmp_path: P
 
 def test_forked_threads_of_llm_are_branches(client: Client, tmp_path: Path) -> None:
     path = logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, NEW_ROWS)
-    assert client.import_(path).sessions == 1
+    assert client.import_sessions(path).sessions == 1
     assert histories(client) == {"main": LOGGED, "main_fork_1": [*LOGGED[:-1], "A hitch."]}
     session = only(client)
     answer = session.messages.get(session.branches["main"][-1])
@@ -542,9 +542,11 @@ def test_forked_threads_of_llm_are_branches(client: Client, tmp_path: Path) -> N
 def test_a_conversation_is_the_same_before_and_after_llm_was_updated(
     client: Client, tmp_path: Path
 ) -> None:
-    client.import_(logged(tmp_path / "old.db", OLD_SCHEMA, OLD_ROWS))
+    client.import_sessions(logged(tmp_path / "old.db", OLD_SCHEMA, OLD_ROWS))
     rows = NEW_ROWS.replace(", ('a3', 0, 'text', NULL, 'A hitch.', NULL)", "")
-    result = client.import_(logged(tmp_path / "new.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, rows))
+    result = client.import_sessions(
+        logged(tmp_path / "new.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, rows)
+    )
     assert (result.new_branches, result.new_messages) == (0, 0)
     assert histories(client) == {"main": LOGGED}
 
@@ -592,7 +594,7 @@ def test_a_bad_conversation_is_named_and_the_rest_is_imported(
 ) -> None:
     bad, reason = BAD[kind]
     good = claude(turn("g", "human", "Good"))
-    result = client.import_(saved(tmp_path, [bad, good]))
+    result = client.import_sessions(saved(tmp_path, [bad, good]))
     (problem,) = result.problems
     assert problem.startswith("conversations.json, conversation 1: ")
     assert reason in problem
@@ -615,7 +617,7 @@ def test_bad_json_is_named_and_the_rest_is_imported(
 ) -> None:
     bad, reason = RAW[kind]
     good = json.dumps(claude(turn("g", "human", "Good")))
-    result = client.import_(saved(tmp_path, f"[{bad},\n{good}]"))
+    result = client.import_sessions(saved(tmp_path, f"[{bad},\n{good}]"))
     assert [reason in problem for problem in result.problems] == [True]
     assert histories(client) == {"main": ["Good"]}
 
@@ -625,7 +627,7 @@ def test_a_file_that_is_cut_off_is_imported_up_to_there(
     client: Client, tmp_path: Path, end: int
 ) -> None:
     text = json.dumps([claude(turn("g", "human", "Good")), chatgpt(*knots())])
-    result = client.import_(saved(tmp_path, text[:-end]))
+    result = client.import_sessions(saved(tmp_path, text[:-end]))
     assert result.skipped == 1
     assert "the file ends within it" in result.problems[0]
 
@@ -633,7 +635,7 @@ def test_a_file_that_is_cut_off_is_imported_up_to_there(
 def test_a_line_that_is_cut_off_does_not_hide_the_next(client: Client, tmp_path: Path) -> None:
     good = line(ASKED, {"role": "assistant", "content": "London"})
     other = line({"role": "user", "content": "Hi"})
-    result = client.import_(saved(tmp_path, f"{good}\n{good[:40]}\n{other}\n", "a.jsonl"))
+    result = client.import_sessions(saved(tmp_path, f"{good}\n{good[:40]}\n{other}\n", "a.jsonl"))
     assert (result.sessions, result.skipped) == (2, 1)
     assert "conversation 2" in result.problems[0]
 
@@ -642,7 +644,7 @@ def test_hostile_ids_and_names_cannot_reach_other_sessions(client: Client, tmp_p
     client.session("mine").add_message("user", "secret")
     ids = ["../mine", "mine\n\x1b[2J", "x" * 5000, "\u202egnp.exe"]
     chats = [chatgpt(node("a", None, "user", "Hi"), id=name) for name in ids]
-    assert client.import_(saved(tmp_path, chats)).new_sessions == len(ids)
+    assert client.import_sessions(saved(tmp_path, chats)).new_sessions == len(ids)
     keys = [info.key or "" for info in client.sessions() if info.key != "mine"]
     assert all(key.startswith("chatgpt-") and key.isprintable() for key in keys)
     assert all(len(key) < 120 for key in keys)
@@ -657,7 +659,7 @@ def test_a_zip_bomb_is_refused(client: Client, tmp_path: Path) -> None:
         for _ in range(140):
             stream.write(b" " * (1 << 20))
     with pytest.raises(ArchiveError, match="zip bomb"):
-        client.import_(path)
+        client.import_sessions(path)
 
 
 @pytest.mark.parametrize(
@@ -677,7 +679,7 @@ def test_a_file_of_no_known_format_is_refused(
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ArchiveError, match=match):
-        client.import_(path)
+        client.import_sessions(path)
     assert client.sessions() == []
 
 
@@ -686,7 +688,7 @@ def test_a_foreign_database_is_refused_and_its_views_are_not_read(
 ) -> None:
     views = "CREATE VIEW responses AS SELECT 'r' AS id, 'Hi' AS prompt, 'Ho' AS response;"
     with pytest.raises(ArchiveError, match=r"not llm's logs\.db"):
-        client.import_(logged(tmp_path / "a.db", views))
+        client.import_sessions(logged(tmp_path / "a.db", views))
 
 
 def test_logs_with_damaged_rows_are_imported_without_them(client: Client, tmp_path: Path) -> None:
@@ -699,7 +701,7 @@ def test_logs_with_damaged_rows_are_imported_without_them(client: Client, tmp_pa
         ('x1', 0, 'text', 'a'), ('x3', 0, 'text', CAST(x'ff' AS TEXT));
     """
     path = logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, NEW_ROWS, bad)
-    result = client.import_(path)
+    result = client.import_sessions(path)
     assert (result.sessions, result.skipped) == (1, 3)
     assert "'gone' is missing" in result.problems[0]
     assert "in a cycle" in result.problems[1]
@@ -722,7 +724,7 @@ def test_logs_with_values_of_other_types_are_imported_without_them(
         ('l', 0, 'attachment', '{"attachment": {"id": []}}');
     """
     path = logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, NEW_ROWS, bad)
-    result = client.import_(path)
+    result = client.import_sessions(path)
     assert [problem.partition(":")[0] for problem in result.problems] == [
         "thread '01t'",
         "thread '01u'",
@@ -730,13 +732,13 @@ def test_logs_with_values_of_other_types_are_imported_without_them(
         "conversation '\\udcff'",
     ]
     assert (result.sessions, result.skipped) == (3, 4)
-    assert client.import_(path).new_messages == 0
+    assert client.import_sessions(path).new_messages == 0
 
 
 def test_logs_without_a_column_are_imported(client: Client, tmp_path: Path) -> None:
     columns = "ALTER TABLE responses DROP COLUMN system; ALTER TABLE parts DROP COLUMN position;"
     path = logged(tmp_path / "logs.db", OLD_SCHEMA, OLD_ROWS, NEW_SCHEMA, NEW_ROWS, columns)
-    assert (client.import_(path).sessions, client.import_(path).skipped) == (1, 0)
+    assert (client.import_sessions(path).sessions, client.import_sessions(path).skipped) == (1, 0)
 
 
 def test_imports_beside_each_other_bring_in_all_that_both_have(
@@ -751,9 +753,9 @@ def test_imports_beside_each_other_bring_in_all_that_both_have(
     def import_meanwhile(_done: int, _total: int) -> None:
         if pending:
             with sennit.open(tmp_path / "store.db") as other:
-                other.import_(pending.pop())
+                other.import_sessions(pending.pop())
 
-    result = client.import_(new, import_meanwhile)
+    result = client.import_sessions(new, import_meanwhile)
     assert (result.sessions, result.new_sessions, result.problems) == (1, 0, ())
     assert result.new_messages == 3
     assert histories(client) == {"main": [f"Message {n}" for n in range(6)]}
@@ -763,14 +765,14 @@ def test_an_import_beside_a_user_who_goes_on_leaves_their_branch_alone(
     client: Client, tmp_path: Path
 ) -> None:
     turns = [turn(str(n), "human", f"Message {n}") for n in range(4)]
-    client.import_(saved(tmp_path, [claude(*turns[:2])], "a"))
+    client.import_sessions(saved(tmp_path, [claude(*turns[:2])], "a"))
     pending = ["Mine"]
 
     def go_on(_done: int, _total: int) -> None:
         if pending:
             only(client).add_message("user", pending.pop())
 
-    result = client.import_(saved(tmp_path, [claude(*turns)], "b"), go_on)
+    result = client.import_sessions(saved(tmp_path, [claude(*turns)], "b"), go_on)
     assert (result.new_messages, result.new_branches, result.problems) == (2, 1, ())
     first, whole = ["Message 0", "Message 1"], [f"Message {n}" for n in range(4)]
     assert histories(client) == {"main": [*first, "Mine"], "main_fork_1": whole}
@@ -779,11 +781,11 @@ def test_an_import_beside_a_user_who_goes_on_leaves_their_branch_alone(
 def test_the_format_can_be_named_and_typos_get_the_nearest(client: Client, tmp_path: Path) -> None:
     path = saved(tmp_path, [chatgpt(*knots())])
     with pytest.raises(ValidationError, match=r"Did you mean 'chatgpt'"):
-        client.import_(path, format="chatgtp")  # type: ignore[arg-type]
-    assert client.import_(path, format="claude").problems  # nothing of it is like that
+        client.import_sessions(path, format="chatgtp")  # type: ignore[arg-type]
+    assert client.import_sessions(path, format="claude").problems  # nothing of it is like that
     with pytest.raises(ArchiveError, match="not a SQLite file"):
-        client.import_(path, format="llm")
-    assert client.import_(path, format="chatgpt").new_sessions == 1
+        client.import_sessions(path, format="llm")
+    assert client.import_sessions(path, format="chatgpt").new_sessions == 1
 
 
 # Big files
@@ -799,7 +801,7 @@ def test_entries_are_the_same_however_the_file_is_read(
     ]
     path = saved(tmp_path, "\ufeff" + json.dumps(chats, ensure_ascii=chunk % 2 == 0))
     monkeypatch.setattr(files, "_CHUNK_BYTES", chunk)
-    assert client.import_(path).sessions == 3
+    assert client.import_sessions(path).sessions == 3
     found = [texts(client.session(info.id)) for info in client.sessions()]
     assert sorted(found) == [[f"{odd}{number}"] for number in range(3)]
 
@@ -816,9 +818,9 @@ def test_memory_does_not_grow_with_the_file(client: Client, tmp_path: Path) -> N
             stream.write("," * bool(number) + chat)
         stream.write("]")
     seen: list[tuple[int, int]] = []
-    client.import_(saved(tmp_path, [chatgpt(*knots())], "small.json"))  # warms up
+    client.import_sessions(saved(tmp_path, [chatgpt(*knots())], "small.json"))  # warms up
     tracemalloc.start()
-    client.import_(path, lambda done, total: seen.append((done, total)))
+    client.import_sessions(path, lambda done, total: seen.append((done, total)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < path.stat().st_size / 4

@@ -150,7 +150,7 @@ def test_a_session_comes_back_exactly(opened: Opened, target: Path, source: str,
     session = fill(old)
     fill(old, "second")
     old.export(target)
-    found = new.import_(target)
+    found = new.import_sessions(target)
     assert (found.sessions, found.new_sessions) == (2, 2)
     assert found.new_messages == 2 * len(session.messages)
     assert reopened(new) == reopened(old) == seen(session)
@@ -164,7 +164,7 @@ def test_exporting_what_was_imported_gives_the_same_bytes(
     old, new = opened("sqlite"), opened(goal)
     fill(old)
     old.export(target)
-    new.import_(target)
+    new.import_sessions(target)
     again = target.with_name(f"again{target.suffix}")
     new.export(again)
     assert session_files(again) == session_files(target)
@@ -178,13 +178,13 @@ def test_importing_twice_changes_nothing(opened: Opened, target: Path, goal: str
     old, new = opened(), opened(goal)
     fill(old)
     old.export(target)
-    new.import_(target)
+    new.import_sessions(target)
     before, listed = reopened(new), new.sessions()
-    again = new.import_(target)
+    again = new.import_sessions(target)
     assert (again.sessions, again.new_sessions, again.new_messages) == (1, 0, 0)
     assert reopened(new) == before
     assert new.sessions() == listed
-    old.import_(target)
+    old.import_sessions(target)
     assert reopened(old) == before
 
 
@@ -192,7 +192,7 @@ def test_an_imported_session_goes_on(opened: Opened, target: Path) -> None:
     old, new = opened(), opened("sqlite")
     fill(old)
     old.export(target)
-    new.import_(target)
+    new.import_sessions(target)
     session = new.session("chat")
     session.add_message(ask("and on"), branches="main")
     fork = session.fork("deep")
@@ -203,14 +203,14 @@ def test_an_imported_session_goes_on(opened: Opened, target: Path) -> None:
 
 def test_an_archive_of_no_sessions_is_sound(opened: Opened, target: Path) -> None:
     assert opened().export(target).sessions == 0
-    assert opened().import_(target).sessions == 0
+    assert opened().import_sessions(target).sessions == 0
 
 
 def test_a_session_with_nothing_in_it_is_moved_too(opened: Opened, target: Path) -> None:
     old, new = opened(), opened("sqlite")
     old.session("bare", metadata={"a": 1})
     old.export(target)
-    assert new.import_(target).new_sessions == 1
+    assert new.import_sessions(target).new_sessions == 1
     assert new.session("bare").metadata == {"a": 1}
 
 
@@ -229,7 +229,7 @@ def test_any_message_comes_back_exactly(
             session.fork(main, at=data.draw(st.integers(0, len(main) - 1)))
         old.purge(datetime.now(UTC) + timedelta(days=1))  # of two system messages one is left
         old.export(path)
-        new.import_(path)
+        new.import_sessions(path)
         assert reopened(new) == reopened(old)
 
 
@@ -241,7 +241,7 @@ def test_only_the_named_sessions_are_exported(opened: Opened, target: Path) -> N
     summary = old.export(target, sessions=["a", uid, "a"])
     assert (summary.sessions, summary.messages) == (2, 2)
     assert summary.bytes == sum(map(len, session_files(target).values()))
-    new.import_(target)
+    new.import_sessions(target)
     assert {one.key for one in new.sessions()} == {"a", "c"}
 
 
@@ -259,7 +259,7 @@ def test_a_plain_key_or_id_names_one_session(opened: Opened, tmp_path: Path) -> 
         client.export(tmp_path / f"{number}", sessions=one)
         client.export_training(tmp_path / f"{number}.jsonl", sessions=one)
         with sennit.open(":memory:") as other:
-            other.import_(tmp_path / f"{number}")
+            other.import_sessions(tmp_path / f"{number}")
             assert [found.key for found in other.sessions()] == ["ab"]
     wrong: Any = 5
     with pytest.raises(InvalidTypeError, match=r"keys or ids.* got 5"):
@@ -297,7 +297,7 @@ def test_messages_erased_during_the_export_leave_an_archive_that_can_be_imported
 
     monkeypatch.setattr(client._store, "load", erase_first)
     client.export(target)
-    other.import_(target)
+    other.import_sessions(target)
     there = other.session("chat")
     assert [one.content.words for one in there.messages] == ["kept", "re kept"]
     assert [label.message for label in there.labels()] == [there.default_branch[-1]]
@@ -319,7 +319,7 @@ def test_progress_is_told_of_every_session(opened: Opened, target: Path) -> None
     for n in range(3):
         old.session(f"s{n}")
     old.export(target, progress=lambda done, total: steps.append((done, total)))
-    opened().import_(target, progress=lambda done, total: steps.append((done, total)))
+    opened().import_sessions(target, progress=lambda done, total: steps.append((done, total)))
     assert steps == [(1, 3), (2, 3), (3, 3)] * 2
 
 
@@ -348,7 +348,7 @@ def test_a_zip_made_of_the_folder_by_hand_is_taken_too(opened: Opened, tmp_path:
         packed.write(tmp_path / "out" / "sessions", "sessions/")
         for name, data in contents(tmp_path / "out").items():
             packed.writestr(name, data)
-    assert opened().import_(tmp_path / "hand.zip").new_sessions == 1
+    assert opened().import_sessions(tmp_path / "hand.zip").new_sessions == 1
 
 
 # Owners and grants
@@ -366,13 +366,13 @@ def test_the_sessions_become_those_of_whoever_imports_them(opened: Opened, targe
     fill(ada, loose)
     ada.export(target)
     bob = Client(ada._store, user="bob")
-    assert bob.import_(target).new_sessions == 2
+    assert bob.import_sessions(target).new_sessions == 2
     assert bob.session("chat").id != ada.session("chat").id
     assert bob.session(loose).id == ada.session(loose).id
     assert reopened(bob) == reopened(ada)
     bob.session("chat").add_message("user", "mine")
     assert reopened(bob) != reopened(ada)
-    assert bob.import_(target).new_messages == 0
+    assert bob.import_sessions(target).new_messages == 0
 
 
 def test_grants_are_written_for_the_reader_and_never_imported(opened: Opened, target: Path) -> None:
@@ -381,11 +381,11 @@ def test_grants_are_written_for_the_reader_and_never_imported(opened: Opened, ta
     old.export(target)
     (data,) = session_files(target).values()
     assert b'"resources":["gpt"],"capabilities":["pay"]' in data
-    new.import_(target)
+    new.import_sessions(target)
     branch = new.session("chat").get_branch("main")
     assert (branch.resources, branch.capabilities) == (frozenset(), frozenset())
     branch.grant(resources={"own"})
-    new.import_(target)
+    new.import_sessions(target)
     assert new.session("chat").get_branch("main").resources == {"own"}
 
 
@@ -397,13 +397,13 @@ def test_what_has_grown_since_is_taken_in(opened: Opened, tmp_path: Path) -> Non
     session = old.session("chat")
     session.add_message("user", "one")
     old.export(tmp_path / "first")
-    new.import_(tmp_path / "first")
+    new.import_sessions(tmp_path / "first")
     session.add_message("user", "two")
     session.fork("main", name="fork")
     old.export(tmp_path / "second")
-    assert new.import_(tmp_path / "second").new_messages == 1
+    assert new.import_sessions(tmp_path / "second").new_messages == 1
     assert reopened(new) == reopened(old)
-    assert new.import_(tmp_path / "first").new_messages == 0
+    assert new.import_sessions(tmp_path / "first").new_messages == 0
     assert reopened(new) == reopened(old)
 
 
@@ -451,12 +451,12 @@ def test_a_session_that_differs_refuses_the_whole_import(
         session.add_message(ask(f"{n}"), branches=main)
     session.fork(main, name="fork")
     old.export(target)
-    new.import_(target)
+    new.import_sessions(target)
     new.delete_session("another")
     change(new)
     before = reopened(new)
     with pytest.raises(ExistsError, match="differs from the archive"):
-        new.import_(target)
+        new.import_sessions(target)
     assert reopened(new) == before
     assert [one.key for one in new.sessions()] == ["chat"]
 
@@ -467,10 +467,10 @@ def test_a_branch_that_has_another_name_here_is_told_of(opened: Opened, target: 
     session.add_message("user", "one")
     session.fork("main", name="draft")
     old.export(target)
-    new.import_(target)
+    new.import_sessions(target)
     new.session("chat").rename_branch("draft", "final")
     with pytest.raises(ExistsError, match="branch 'draft' is named 'final'"):
-        new.import_(target)
+        new.import_sessions(target)
     assert "final" in new.session("chat").branches
 
 
@@ -478,13 +478,13 @@ def test_two_continuations_of_one_branch_are_not_merged(opened: Opened, target: 
     old, new = opened(), opened()
     old.session("chat").add_message("user", "one")
     old.export(target)
-    new.import_(target)
+    new.import_sessions(target)
     append_elsewhere(new)
     old.session("chat").add_message("user", "theirs")
     later = target.with_name(f"later{target.suffix}")
     old.export(later)
     with pytest.raises(ExistsError, match="another history"):
-        new.import_(later)
+        new.import_sessions(later)
 
 
 def test_a_store_that_fails_in_the_middle_keeps_nothing_of_that_session(
@@ -499,7 +499,7 @@ def test_a_store_that_fails_in_the_middle_keeps_nothing_of_that_session(
 
     monkeypatch.setattr(new._store, "write", full)
     with pytest.raises(StoreError, match="full"):
-        new.import_(target)
+        new.import_sessions(target)
     assert new.sessions() == []
 
 
@@ -566,7 +566,7 @@ def test_what_packs_too_well_to_be_read_back_is_not_packed(
     with pytest.raises(ArchiveError, match=r"refused as a zip bomb.* export them to a folder"):
         client.export(tmp_path / "a.zip")
     client.export(tmp_path / "a")
-    assert opened().import_(tmp_path / "a").new_messages == 1
+    assert opened().import_sessions(tmp_path / "a").new_messages == 1
     assert not (tmp_path / "a.zip").exists()
 
 
@@ -578,7 +578,7 @@ def test_the_largest_message_that_can_be_stored_is_moved(opened: Opened, tmp_pat
         old.session("chat").add_message(ask("x" * (room + 1)))
     old.session("chat").add_message(longest)
     old.export(tmp_path / "a")
-    new.import_(tmp_path / "a")
+    new.import_sessions(tmp_path / "a")
     assert new.session("chat").messages[0].content == longest.content
 
 
@@ -600,11 +600,11 @@ def doors(client: Client) -> list[Callable[[Any], object]]:
     fs = client.fs
     return [
         client.export,
-        client.import_,
+        client.import_sessions,
         client.export_training,
         client.backup,
         fs.export,
-        fs.import_,
+        fs.import_folder,
     ]
 
 
@@ -657,11 +657,11 @@ def test_a_tilde_is_the_home_folder(
     client = opened("sqlite")
     client.session("chat").add_message("user", "x")
     assert client.export("~/a.zip").path == tmp_path / "home" / "a.zip"
-    assert client.import_("~/a.zip").sessions == 1
+    assert client.import_sessions("~/a.zip").sessions == 1
     client.backup(Path("~/b.db"))
     client.export_training("~/c.jsonl")
     client.fs.export("~/d")
-    client.fs.import_("~/d")
+    client.fs.import_folder("~/d")
     names = {one.name for one in (tmp_path / "home").iterdir()}
     assert names == {"a.zip", "b.db", "c.jsonl", "d"}
     assert not (tmp_path / "~").exists()
@@ -725,14 +725,14 @@ def refused(path: Path, match: str | None = None) -> None:
     """Importing it fails clearly and leaves no trace."""
     with sennit.open(":memory:") as client:
         with pytest.raises(ArchiveError, match=match):
-            client.import_(path)
+            client.import_sessions(path)
         assert client.sessions() == []
         assert client._store._owners == {}  # pyright: ignore
 
 
 def test_the_forger_gives_back_what_it_took(forged: Forged, tmp_path: Path) -> None:
     with sennit.open(":memory:") as client:
-        client.import_(packed(tmp_path / "a.zip", forged.sealed()))
+        client.import_sessions(packed(tmp_path / "a.zip", forged.sealed()))
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
@@ -759,7 +759,7 @@ def test_no_flipped_byte_of_a_zip_goes_unnoticed(forged: Forged, tmp_path: Path)
         path.write_bytes(sound[:at] + bytes([sound[at] ^ 0x41]) + sound[at + 1 :])
         with sennit.open(":memory:") as client:
             try:
-                client.import_(path)
+                client.import_sessions(path)
             except ArchiveError:
                 assert client.sessions() == []
             else:  # a time stamp or the like: what was said is unharmed
@@ -1265,7 +1265,7 @@ def test_messages_may_stand_on_branches_that_do_not_see_each_other(
     session.add_message(shared[2], branches=above)
     client.export(tmp_path / "a.zip")
     other = opened()
-    other.import_(tmp_path / "a.zip")
+    other.import_sessions(tmp_path / "a.zip")
     assert reopened(other) == reopened(client)
 
 
@@ -1277,7 +1277,7 @@ def test_a_long_chain_of_forks_moves_in_linear_time(opened: Opened, tmp_path: Pa
         session.add_message(ask(f"{n}"), branches=branch)
         branch = session.fork(branch, name=f"b{n}")
     client.export(tmp_path / "a.zip")
-    new.import_(tmp_path / "a.zip")
+    new.import_sessions(tmp_path / "a.zip")
     assert list(new.session("chat").get_branch("b999")) == list(branch)
 
 
@@ -1352,7 +1352,7 @@ def test_async_callers_have_the_same_doors(opened: Opened, target: Path) -> None
 
     async def move() -> None:
         await old.aexport(target, progress=None)
-        assert (await new.aimport_(target)).new_sessions == 1
+        assert (await new.aimport_sessions(target)).new_sessions == 1
         assert await new.adoctor(repair=False) == []
         await new.abackup(target.with_name("b.db"))
 
@@ -1370,7 +1370,7 @@ def test_an_import_compares_again_what_a_user_adds_meanwhile(
     source.export(tmp_path / "one.zip")
     session.add_message("user", "two")
     source.export(tmp_path / "two.zip")
-    target.import_(tmp_path / "one.zip")
+    target.import_sessions(tmp_path / "one.zip")
     store, pending = target._store, ["mine"]
     write = store.write
 
@@ -1381,7 +1381,7 @@ def test_an_import_compares_again_what_a_user_adds_meanwhile(
 
     monkeypatch.setattr(store, "write", write_after_a_user)
     with pytest.raises(ExistsError, match="another history"):
-        target.import_(tmp_path / "two.zip")
+        target.import_sessions(tmp_path / "two.zip")
     assert [message.text for message in target.session("chat").default_branch.messages] == [
         "one",
         "mine",

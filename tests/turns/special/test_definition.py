@@ -13,7 +13,6 @@ import sennit
 from sennit import (
     Client,
     GreetingSpecialTurn,
-    HistoryReplaced,
     InteractionFilter,
     Message,
     ModelError,
@@ -25,6 +24,7 @@ from sennit import (
     Tool,
 )
 from sennit.errors import InvalidTypeError, ValidationError
+from sennit.events import HistoryReplaced
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest

@@ -19,8 +19,7 @@ from sennit import (
     Tool,
 )
 from sennit.operations import OperationContext
-from sennit.services import ModelRequest, Reply, ToolContext
-from sennit.services.models.reply import Delta
+from sennit.services import Delta, ModelRequest, Reply, ToolContext
 from sennit.turns import Policy, Refusal
 
 

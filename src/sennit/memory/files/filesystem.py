@@ -65,7 +65,7 @@ class FileSystem:
         parsed = Uri.parse(uri)
         return self._tree(parsed).entry(parsed)
 
-    def ls(self, uri: str = SCHEME) -> list[FileEntry]:
+    def list_folder(self, uri: str = SCHEME) -> list[FileEntry]:
         """List a folder; of a file, the file itself. Raises NotFoundError."""
         if uri == SCHEME:
             return [self.stat(SCHEME + scope) for scope in SCOPES]
@@ -73,14 +73,14 @@ class FileSystem:
         entry = self._tree(parsed).entry(parsed)
         return self._tree(parsed).children(parsed) if entry.is_folder else [entry]
 
-    def walk(self, uri: str = SCHEME) -> Iterator[FileEntry]:
+    def walk_folder(self, uri: str = SCHEME) -> Iterator[FileEntry]:
         """Yield all below a folder, each folder before its contents; of a file, the file."""
         for entry, _ in self._walk(uri):
             yield entry
 
-    async def awalk(self, uri: str = SCHEME) -> AsyncIterator[FileEntry]:
-        """`walk` for async callers."""
-        entries = self.walk(uri)
+    async def awalk_folder(self, uri: str = SCHEME) -> AsyncIterator[FileEntry]:
+        """`walk_folder` for async callers."""
+        entries = self.walk_folder(uri)
         while batch := await to_thread(list, islice(entries, _BATCH_SIZE)):
             for entry in batch:
                 yield entry
@@ -96,7 +96,7 @@ class FileSystem:
         if parsed is not None and parsed.scope == "session" and parsed.names:
             yield from self._sessions.walk(parsed)
             return
-        for entry in self.ls(uri):
+        for entry in self.list_folder(uri):
             yield entry, partial(self.read, entry.uri)
             if entry.is_folder:
                 yield from self._below(entry.uri)
@@ -111,7 +111,7 @@ class FileSystem:
     def _branches(self, uri: str, indent: str, depth: int | None) -> Iterator[str]:
         if depth == 0:
             return
-        entries = self.ls(uri)
+        entries = self.list_folder(uri)
         for number, entry in enumerate(entries, 1):
             cancellation.raise_if_cancelled()
             last = number == len(entries)
@@ -144,7 +144,9 @@ class FileSystem:
         try:
             return self.read(f"{entry.uri}/{name}").strip()
         except NotFoundError:
-            inside = (child for child in self.ls(entry.uri) if not child.name.startswith("."))
+            inside = (
+                child for child in self.list_folder(entry.uri) if not child.name.startswith(".")
+            )
             return shorten(
                 "\n".join(f"- {child.name}: {child.abstract}".rstrip(": ") for child in inside)
             )
@@ -157,7 +159,7 @@ class FileSystem:
         """Create a folder; an existing one is left unchanged."""
         return self._stored.mkdir(Uri.parse(uri))
 
-    def rm(self, uri: str, *, recursive: bool = False) -> int:
+    def remove(self, uri: str, *, recursive: bool = False) -> int:
         """Erase a file with its history, or a folder with its contents; return the number of files.
 
         Raises NotFoundError, and ExistsError for a folder that is not empty unless `recursive`.
@@ -190,7 +192,7 @@ class FileSystem:
             return []
         return [
             entry.uri
-            for entry in self.walk(top)
+            for entry in self.walk_folder(top)
             if _matches(entry.uri[len(SCHEME) :].split("/")[fixed:], names[fixed:])
         ]
 
@@ -238,7 +240,7 @@ class FileSystem:
         """
         return export_folder(local_path(path), uri, self._walk(uri), self._memories.get, progress)
 
-    def import_(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
+    def import_folder(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
         """Import a folder on disk below a URI; an edited file becomes a new version.
 
         Repeating it changes nothing. Raises ArchiveError for links, special files and invalid
@@ -247,16 +249,16 @@ class FileSystem:
         return import_folder(self._stored, local_path(path), uri)
 
     aexport = async_method(export)
-    aimport_ = async_method(import_)
+    aimport_folder = async_method(import_folder)
     astat = async_method(stat)
-    als = async_method(ls)
+    alist_folder = async_method(list_folder)
     atree = async_method(tree)
     aread = async_method(read)
     aabstract = async_method(abstract)
     aoverview = async_method(overview)
     awrite = async_method(write)
     amkdir = async_method(mkdir)
-    arm = async_method(rm)
+    aremove = async_method(remove)
     amv = async_method(mv)
     aglob = async_method(glob)
     agrep = async_method(grep)

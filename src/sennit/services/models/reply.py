@@ -74,6 +74,7 @@ class ReasoningDelta:
     """An increment of the reasoning."""
 
     text: str
+    """The increment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,11 @@ class CallDelta:
     """An increment of a tool call; `index` numbers the calls in the order in which they began."""
 
     index: int
+    """The number of the call."""
     id: str = ""
+    """The id of the call, once it is known."""
     name: str = ""
+    """The name of the tool, once it is known."""
     arguments: str = ""
     """An increment of the arguments, as JSON text."""
 
@@ -109,6 +113,7 @@ class ReplyText:
     """Text of a reply."""
 
     text: str
+    """The text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class ReplyReasoning:
     """Reasoning of a reply."""
 
     text: str
+    """The text of the reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
