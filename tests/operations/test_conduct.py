@@ -71,6 +71,19 @@ def test_an_unknown_operation_is_not_found_and_those_near_it_are_named() -> None
         conduct(session_with(), odd)
 
 
+def test_an_operation_may_be_given_as_what_register_returned() -> None:
+    def length(where: OperationContext, /, *, text: str) -> int:
+        return len(text) + len(where.branch)
+
+    session = session_with()
+    operation = session.operations.register("length", length)
+    conducted = session.conduct_sync(branch="main", operation=operation, text="knot")
+    assert (conducted.name, conducted.invoke_sync()) == ("length", 4)
+    session.operations.register("length", lambda _, text: text, replace=True)
+    with pytest.raises(NotFoundError, match="'length' is another one in this session"):
+        session.conduct_sync(branch="main", operation=operation, text="knot")
+
+
 def test_an_unknown_branch_is_not_found() -> None:
     session = session_with(ScriptedModel([]))
     with pytest.raises(NotFoundError, match="No branch 'other'"):

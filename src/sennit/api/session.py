@@ -13,6 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
+from sennit.api.conducting import Conducting
 from sennit.api.lazy_memory import LazyMemory
 from sennit.api.own_store import OwnStore
 from sennit.closing import AsyncClosing, Closing
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from sennit.memory.memory import Memory
     from sennit.memory.retrieval.prompt_context import Context
     from sennit.messages.parts import MessageGroup
-    from sennit.operations.ipu import IPU
-    from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
     from sennit.services.models.params import ModelParams
     from sennit.services.models.protocol import Model
@@ -64,7 +63,7 @@ _CONVERSATION_ARGUMENTS = (
 )
 
 
-class Session(SessionCore, Closing, AsyncClosing):
+class Session(SessionCore, Conducting, Closing, AsyncClosing):
     """A conversation with many branches: typed messages, stored once, shared by all of them.
 
     session = Session()
@@ -148,45 +147,6 @@ class Session(SessionCore, Closing, AsyncClosing):
             if self._operations is None:
                 self._operations = operation_registry(None)
             return self._operations
-
-    async def conduct(
-        self,
-        *,
-        branch: BranchRef,
-        operation: str,
-        ipu: IPU | None = None,
-        params: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> Operation:
-        """Return an operation on a branch, ready to `invoke`; nothing has run yet.
-
-        Parameters are passed by name, or together in `params`. Raises NotFoundError for an unknown
-        operation, branch or service, and AccessError unless the branch was granted every service
-        (`imodel`, `tools`) and `response_model` named, and all that the operation requires.
-        """
-        return self.conduct_sync(branch=branch, operation=operation, ipu=ipu, params=params, **more)
-
-    def conduct_sync(
-        self,
-        *,
-        branch: BranchRef,
-        operation: str,
-        ipu: IPU | None = None,
-        params: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> Operation:
-        """`conduct` for programs without an event loop."""
-        from sennit.operations.operation import conduct
-
-        return conduct(
-            self,
-            self.operations,
-            branch=branch,
-            operation=operation,
-            ipu=ipu,
-            params=params,
-            **more,
-        )
 
     def conversation(
         self,

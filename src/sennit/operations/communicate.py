@@ -7,11 +7,12 @@ branch is unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from sennit.errors import InvalidTypeError, ModelError, OutputError, ValidationError, short_repr
-from sennit.messages.content import AssistantResponseContent, InstructionContent
+from sennit.messages.content import AssistantResponseContent, ImageDetail, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.output_schema import as_model
 from sennit.messages.output_validation import DEFAULT_REPAIRS, validate_output
@@ -19,6 +20,7 @@ from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
 from sennit.numbers import count
 from sennit.operations.context import OperationContext, instruction_message
+from sennit.operations.params import Schema, Tools
 from sennit.operations.structured_output import (
     StructuredAnswer,
     ask,
@@ -26,10 +28,10 @@ from sennit.operations.structured_output import (
     empty_answer_error,
 )
 from sennit.services.models import traced_call
-from sennit.services.models.params import check_params
+from sennit.services.models.params import ModelParams, check_params
 from sennit.services.models.protocol import Model, supports_output_schema
 from sennit.services.models.reply import Reply
-from sennit.services.models.request import ModelRequest, model_request
+from sennit.services.models.request import MessageInput, ModelRequest, model_request
 from sennit.turns.prompt_history import check_answerable, prompt_ids
 
 
@@ -38,10 +40,10 @@ async def generate(
     /,
     *,
     imodel: str | Model,
-    messages: Any = None,
-    tools: Any = (),
-    response_model: Any = None,
-    **params: Any,
+    messages: MessageInput | Iterable[MessageInput] | None = None,
+    tools: Tools = (),
+    response_model: Schema = None,
+    **params: Unpack[ModelParams],
 ) -> Reply:
     """Return the model's reply to messages, by default to the current prompt of the branch.
 
@@ -63,10 +65,10 @@ async def parse(
     /,
     *,
     text: str,
-    response_model: Any,
+    response_model: Schema,
     imodel: str | Model | None = None,
     repairs: int = DEFAULT_REPAIRS,
-    **params: Any,
+    **params: Unpack[ModelParams],
 ) -> Any:
     """Return the value in a text: an instance of a pydantic class, or plain data.
 
@@ -98,13 +100,13 @@ async def communicate(
     *,
     instruction: str | InstructionContent | Message,
     imodel: str | Model,
-    context: Any = None,
-    images: Any = None,
-    image_detail: Any = None,
-    response_model: Any = None,
+    context: list[object] | None = None,
+    images: list[str] | None = None,
+    image_detail: ImageDetail | None = None,
+    response_model: Schema = None,
     sender: SenderRecipient | None = None,
     repairs: int = DEFAULT_REPAIRS,
-    **params: Any,
+    **params: Unpack[ModelParams],
 ) -> Any:
     """Return the reply to an instruction: its text, or a validated value of the `response_model`.
 

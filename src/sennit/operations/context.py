@@ -19,6 +19,7 @@ from sennit.sessions.grants import Needs
 from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
+    from sennit.operations.params import Tools
     from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import SessionCore
@@ -42,7 +43,7 @@ class OperationContext:
         self.branch.check_access(Needs(passed_resources=names))
         return imodel
 
-    def tools(self, tools: Any) -> list[Tool]:
+    def tools(self, tools: Tools) -> list[Tool]:
         """Return tools by name; a typed function becomes a tool. Raises as `model` does."""
         services = self.session.services
         requested = as_list(tools)

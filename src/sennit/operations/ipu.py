@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -23,8 +23,10 @@ from sennit.services.models.limits.rate_limit import RateLimit
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
     from sennit.operations.operation import Operation
+    from sennit.operations.params import Schema
     from sennit.sessions.session import SessionCore
 
+_T = TypeVar("_T")
 Validator: TypeAlias = "Callable[[Operation], Awaitable[None] | None]"
 """Called with an operation before it runs; an exception stops it."""
 
@@ -74,7 +76,7 @@ class IPU:
             )
         return session
 
-    def specify(self, operation: str, *, input: Any = None, output: Any = None) -> None:
+    def specify(self, operation: str, *, input: Schema = None, output: Schema = None) -> None:
         """Set the schemas of an operation's parameters and result.
 
         Each is a pydantic model class or a JSON schema, or None for no validation.
@@ -83,21 +85,21 @@ class IPU:
         self._outputs[operation] = None if output is None else as_model(output, "output")
         self._inputs[operation] = input_schema
 
-    async def execute(self, operation: Operation) -> Any:
+    async def execute(self, operation: Operation[_T]) -> _T:
         """Run an operation now; raises NotFoundError if its session is not registered."""
         self.get_session(operation.session.id)
         return await operation.invoke(self)
 
-    async def queue(self, operation: Operation) -> Any:
+    async def queue(self, operation: Operation[_T]) -> _T:
         """Run an operation after those queued before it, from any thread."""
         async with self._slots.place():
             return await self.execute(operation)
 
-    def execute_sync(self, operation: Operation) -> Any:
+    def execute_sync(self, operation: Operation[_T]) -> _T:
         """`execute` for programs without an event loop."""
         return run_blocking(self.execute(operation), "await execute()")
 
-    def queue_sync(self, operation: Operation) -> Any:
+    def queue_sync(self, operation: Operation[_T]) -> _T:
         """`queue` for programs without an event loop."""
         return run_blocking(self.queue(operation), "await queue()")
 
@@ -115,7 +117,7 @@ class IPU:
                 f"{'; '.join(problems)}"
             )
 
-    def accept(self, operation: Operation, result: Any) -> None:
+    def accept(self, operation: Operation, result: object) -> None:
         """Raise OutputError unless a result fits its schema."""
         schema = self._outputs.get(operation.name)
         if schema is not None and (problems := problems_with(result, schema)):

@@ -26,6 +26,7 @@ from sennit.messages.output_validation import DEFAULT_REPAIRS
 from sennit.messages.unset import Unset
 from sennit.numbers import count
 from sennit.operations.context import OperationContext, instruction_message
+from sennit.operations.params import Tools
 from sennit.operations.structured_output import empty_answer_error
 from sennit.services.models.protocol import Model
 from sennit.turns.options import RunInput, SessionOptions
@@ -51,7 +52,7 @@ async def operate(
     *,
     instruction: str | InstructionContent | Message,
     imodel: str | Model,
-    tools: Any = (),
+    tools: Tools = (),
     **options: Any,
 ) -> Any:
     """Return the answer to an instruction, after tool calls: text, or a value of `response_model`.
@@ -71,7 +72,7 @@ async def react(
     *,
     instruction: str | InstructionContent | Message,
     imodel: str | Model,
-    tools: Any,
+    tools: Tools,
     **options: Any,
 ) -> Any:
     """Return the answer to an instruction, found by reasoning and acting in steps.

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from sennit.blocking import run_blocking
 from sennit.containers.element import Element
-from sennit.errors import AccessError, InvalidTypeError, ValidationError, listed, short_repr
+from sennit.errors import (
+    AccessError,
+    InvalidTypeError,
+    NotFoundError,
+    ValidationError,
+    listed,
+    short_repr,
+)
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.output_schema import as_model, model_name
 from sennit.operations.context import OperationContext, model_grant_name, tool_grant_name
+from sennit.operations.registry import OperationRegistry, OperationSpec
 from sennit.services.models.limits.rate_limit import RateLimit
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
 from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from sennit.operations.ipu import IPU
-    from sennit.operations.registry import OperationRegistry, OperationSpec
     from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import BranchRef, SessionCore
+
+    T = TypeVar("T", default=Any)
+else:  # `default=` came with Python 3.13
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 Status: TypeAlias = Literal["pending", "running", "done", "failed"]
 
@@ -33,10 +48,10 @@ def conduct(
     registry: OperationRegistry,
     *,
     branch: BranchRef,
-    operation: str,
+    operation: str | OperationSpec,
     ipu: IPU | None = None,
-    params: Mapping[str, Any] | None = None,
-    **more: Any,
+    params: Mapping[str, object] | None = None,
+    **more: object,
 ) -> Operation:
     """Return an operation that the branch may run; nothing has run yet.
 
@@ -44,9 +59,9 @@ def conduct(
     was granted everything that the operation requires and its parameters name (also objects, if it
     is fenced), and InvalidTypeError for parameters that the operation does not accept.
     """
-    spec = registry.get(operation)
+    spec = _registered(registry, operation)
     target = session.get_branch(branch)
-    all_params = _merge_params(operation, params, more)
+    all_params = _merge_params(spec.name, params, more)
     if spec.needs_model and all_params.get("imodel") is None:
         all_params["imodel"] = _only_model(target)
     context = OperationContext(session, target)
@@ -64,8 +79,21 @@ def conduct(
     return Operation(spec, context, all_params, needs, ipu)
 
 
+def _registered(registry: OperationRegistry, operation: str | OperationSpec) -> OperationSpec:
+    """Return an operation of the registry; raises NotFoundError for one that is not there."""
+    if not isinstance(operation, OperationSpec):
+        return registry.get(operation)
+    spec = registry.get(operation.name)
+    if spec != operation:
+        raise NotFoundError(
+            f"Operation {operation.name!r} is another one in this session; register it there, or "
+            f"name it."
+        )
+    return spec
+
+
 def _merge_params(
-    operation: str, params: Mapping[str, Any] | None, more: Mapping[str, Any]
+    operation: str, params: Mapping[str, object] | None, more: Mapping[str, object]
 ) -> dict[str, Any]:
     if not isinstance(cast("Any", params), Mapping | None):
         raise InvalidTypeError(f"params is a dict of parameters by name, got {short_repr(params)}.")
@@ -117,7 +145,7 @@ def _only_model(branch: Branch) -> str:
     )
 
 
-class Operation(Element):
+class Operation(Element, Generic[T]):
     """An operation with its access checked, as `session.conduct` returns it.
 
     result = await operation.invoke()
@@ -130,7 +158,7 @@ class Operation(Element):
 
     def __init__(
         self,
-        spec: OperationSpec,
+        spec: OperationSpec[T],
         context: OperationContext,
         params: Mapping[str, Any],
         needs: Needs,
@@ -140,7 +168,7 @@ class Operation(Element):
         self._spec, self._context, self._needs, self._ipu = spec, context, needs, ipu
         self._params = MappingProxyType(dict(params))
         self._status: Status = "pending"
-        self._result: Any = None
+        self._result: T | None = None
         self._error: Exception | None = None
         self._slot = RateLimit(concurrency=1)
 
@@ -170,7 +198,7 @@ class Operation(Element):
         return self._status
 
     @property
-    def result(self) -> Any:
+    def result(self) -> T | None:
         """The result; None before it is done."""
         return self._result
 
@@ -179,7 +207,7 @@ class Operation(Element):
         """The error, if it failed."""
         return self._error
 
-    async def invoke(self, ipu: IPU | None = None) -> Any:
+    async def invoke(self, ipu: IPU | None = None) -> T:
         """Run it once and return its result; raises its error.
 
         It runs inside the IPU it was conducted with, or else inside `ipu`. Raises ValidationError
@@ -193,9 +221,9 @@ class Operation(Element):
             await self._run_once()
         if self._error is not None:
             raise self._error
-        return self._result
+        return cast("T", self._result)
 
-    def invoke_sync(self, ipu: IPU | None = None) -> Any:
+    def invoke_sync(self, ipu: IPU | None = None) -> T:
         """`invoke` for programs without an event loop."""
         return run_blocking(self.invoke(ipu), "await invoke()")
 
@@ -216,7 +244,7 @@ class Operation(Element):
             if self._status == "running":  # cancelled
                 self._status = "pending"
 
-    async def _execute(self) -> Any:
+    async def _execute(self) -> T:
         # Since `conduct`, the branch may have been removed or a grant revoked.
         branch = self.session.get_branch(self.branch)
         branch.check_access(self._needs)

@@ -6,11 +6,11 @@ it requires, which are checked before it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import Signature, isawaitable, signature
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 from sennit.errors import (
     ExistsError,
@@ -27,19 +27,27 @@ from sennit.operations.operate import operate, react
 from sennit.sessions.grants import Capabilities, Resources, capability_names, resource_names
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from sennit.operations.context import OperationContext
 
-Run: TypeAlias = Callable[..., Any]
+    T = TypeVar("T", default=Any)
+else:  # `default=` came with Python 3.13
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+Run: TypeAlias = Callable[..., Awaitable[T] | T]
 """A function, async or not, of an OperationContext and the parameters by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class OperationSpec:
+class OperationSpec(Generic[T]):
     """An operation and its requirements."""
 
     name: str
     """The name that `conduct` accepts."""
-    run: Run
+    run: Run[T]
     """The function that runs the operation."""
     required_resources: frozenset[str] = frozenset()
     """The services it always uses, besides those named in its parameters."""
@@ -57,7 +65,7 @@ class OperationSpec:
             takes = None
         object.__setattr__(self, "takes", takes)
 
-    def check_params(self, context: OperationContext, params: Mapping[str, Any]) -> None:
+    def check_params(self, context: OperationContext, params: Mapping[str, object]) -> None:
         """Raise InvalidTypeError unless it accepts these parameters."""
         if self.takes is None:
             return
@@ -66,10 +74,10 @@ class OperationSpec:
         except TypeError as error:
             raise InvalidTypeError(f"Operation {self.name!r}: {error}.") from error
 
-    async def call(self, context: OperationContext, params: Mapping[str, Any]) -> Any:
+    async def call(self, context: OperationContext, params: Mapping[str, object]) -> T:
         """Run the operation and return its result."""
         result = self.run(context, **params)
-        return await result if isawaitable(result) else result
+        return await result if isawaitable(result) else cast("T", result)
 
 
 _BUILT_IN = (
@@ -88,10 +96,30 @@ class OperationRegistry:
         self._specs = {spec.name: spec for spec in _BUILT_IN}
         self._lock = Lock()
 
+    @overload
     def register(
         self,
         name: str,
-        run: Run,
+        run: Callable[..., Awaitable[T]],
+        *,
+        required_resources: Resources | None = None,
+        required_capabilities: Capabilities | None = None,
+        replace: bool = False,
+    ) -> OperationSpec[T]: ...
+    @overload
+    def register(
+        self,
+        name: str,
+        run: Callable[..., T],
+        *,
+        required_resources: Resources | None = None,
+        required_capabilities: Capabilities | None = None,
+        replace: bool = False,
+    ) -> OperationSpec[T]: ...
+    def register(
+        self,
+        name: str,
+        run: Run[Any],
         *,
         required_resources: Resources | None = None,
         required_capabilities: Capabilities | None = None,

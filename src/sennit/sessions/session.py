@@ -24,6 +24,7 @@ from typing import (
     Self,
     SupportsIndex,
     TypeVar,
+    Unpack,
     cast,
     overload,
 )
@@ -72,7 +73,13 @@ from sennit.stores.records.sessions import (
 )
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from sennit.messages.output_schema import ModelSchema
     from sennit.messages.parts import GroupRole, MessageGroup, Part
+    from sennit.services.models.params import ModelParams
+    from sennit.services.models.reply import Reply
+    from sennit.services.models.request import MessageInput, ToolInput
     from sennit.services.registry import ServiceRegistry
 
 ASSISTANT = "assistant"
@@ -187,8 +194,24 @@ class SessionCore(Element):
                 self._services = service_registry(None)
             return self._services
 
+    @overload
     async def request(
-        self, name: str, /, *, branch: BranchRef | None = None, **arguments: Any
+        self,
+        name: str,
+        /,
+        *,
+        branch: BranchRef | None = None,
+        messages: MessageInput | Iterable[MessageInput],
+        tools: Iterable[str | ToolInput] | str | ToolInput = (),
+        output: type[BaseModel] | ModelSchema | Mapping[str, object] | None = None,
+        **params: Unpack[ModelParams],
+    ) -> Reply: ...
+    @overload
+    async def request(
+        self, name: str, /, *, branch: BranchRef | None = None, **arguments: object
+    ) -> Any: ...
+    async def request(
+        self, name: str, /, *, branch: BranchRef | None = None, **arguments: object
     ) -> Any:
         """Call one service directly: nothing is stored and no turn is run.
 
@@ -202,8 +225,24 @@ class SessionCore(Element):
         target = None if branch is None else self.get_branch(branch)
         return await ask_service(self, name, target, arguments)
 
+    @overload
     def request_sync(
-        self, name: str, /, *, branch: BranchRef | None = None, **arguments: Any
+        self,
+        name: str,
+        /,
+        *,
+        branch: BranchRef | None = None,
+        messages: MessageInput | Iterable[MessageInput],
+        tools: Iterable[str | ToolInput] | str | ToolInput = (),
+        output: type[BaseModel] | ModelSchema | Mapping[str, object] | None = None,
+        **params: Unpack[ModelParams],
+    ) -> Reply: ...
+    @overload
+    def request_sync(
+        self, name: str, /, *, branch: BranchRef | None = None, **arguments: object
+    ) -> Any: ...
+    def request_sync(
+        self, name: str, /, *, branch: BranchRef | None = None, **arguments: object
     ) -> Any:
         """`request` for programs without an event loop."""
         from sennit.blocking import run_blocking  # late: slow to import

@@ -12,10 +12,10 @@ since then.
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import getattr_static, isawaitable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from uuid import UUID
 
 from sennit.errors import InvalidTypeError, short_repr
@@ -81,6 +81,9 @@ class ContextNeed:
     """The texts of items that earlier messages of the prompt have."""
 
 
+ContextItems: TypeAlias = Iterable[ContextItem | str]
+
+
 class ContextProvider(Protocol):
     """Provides items for a prompt; the method may be async. If it raises, the run has a warning.
 
@@ -88,12 +91,12 @@ class ContextProvider(Protocol):
     by the id of the instruction, in order; then later prompts have them in the same place.
     """
 
-    def provide(self, need: ContextNeed) -> Any:
+    def provide(self, need: ContextNeed) -> ContextItems | Awaitable[ContextItems]:
         """Return ContextItems or texts, the most important first."""
         ...
 
 
-def checked_contexts(contexts: Any) -> tuple[Any, ...]:
+def checked_contexts(contexts: Any) -> tuple[ContextProvider, ...]:
     """Return the context providers as a tuple; raises InvalidTypeError for anything else."""
     if not isinstance(contexts, Iterable):
         raise InvalidTypeError(f"contexts must be a list of providers, got {short_repr(contexts)}.")
@@ -110,9 +113,9 @@ def checked_contexts(contexts: Any) -> tuple[Any, ...]:
 class FixedContext:
     """A context provider that always returns the same items."""
 
-    items: tuple[Any, ...]
+    items: tuple[ContextItem | str, ...]
 
-    def provide(self, need: ContextNeed) -> Any:
+    def provide(self, need: ContextNeed) -> ContextItems:
         """Return all items."""
         del need
         return self.items

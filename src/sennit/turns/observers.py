@@ -48,25 +48,25 @@ class ConversationObserver:
     before it.
     """
 
-    def on_start(self, request: Request) -> Any:
+    def on_start(self, request: Request) -> object:
         """Handle the start of a run."""
 
-    def on_delta(self, interaction: Message) -> Any:
+    def on_delta(self, interaction: Message) -> object:
         """Handle an increment; it has the id of the message that it will be part of."""
 
-    def on_interaction_completed(self, interaction: Message) -> Any:
+    def on_interaction_completed(self, interaction: Message) -> object:
         """Handle a message that was added to the branch."""
 
-    def on_tool_call(self, tool_call: Message) -> Any:
+    def on_tool_call(self, tool_call: Message) -> object:
         """Handle a tool call of the model."""
 
-    def on_tool_result(self, tool_result: Message) -> Any:
+    def on_tool_result(self, tool_result: Message) -> object:
         """Handle the result of a tool call, which may be an error."""
 
-    def on_final(self, result: Return) -> Any:
+    def on_final(self, result: Return) -> object:
         """Handle the end of a run."""
 
-    def on_error(self, error: Exception) -> Any:
+    def on_error(self, error: Exception) -> object:
         """Handle the error of a run that failed."""
 
 

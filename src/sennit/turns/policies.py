@@ -9,7 +9,7 @@ not hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Protocol, TypeAlias, cast
@@ -29,6 +29,14 @@ class Refusal:
     """Why the request or reply was refused."""
 
 
+RequestDecision: TypeAlias = (
+    ModelRequest | Refusal | Awaitable[ModelRequest | Refusal | None] | None
+)
+"""Another request, a refusal, or None for no change; or a coroutine that returns one of these."""
+ReplyDecision: TypeAlias = Reply | Refusal | Awaitable[Reply | Refusal | None] | None
+"""Another reply, a refusal, or None for no change; or a coroutine that returns one of these."""
+
+
 class Policy:
     """A policy for requests to a model and for its replies: override the methods you need.
 
@@ -36,17 +44,17 @@ class Policy:
     to the result of those before it.
     """
 
-    def on_request(self, request: ModelRequest) -> Any:
+    def on_request(self, request: ModelRequest) -> RequestDecision:
         """Handle a request before it is sent: return another ModelRequest, a Refusal, or None."""
 
-    def on_response(self, request: ModelRequest, reply: Reply) -> Any:
+    def on_response(self, request: ModelRequest, reply: Reply) -> ReplyDecision:
         """Handle a reply: return another Reply, a Refusal, or None."""
 
 
 class RequestPolicy(Protocol):
     """Any object with the `on_request` of a Policy."""
 
-    def on_request(self, request: ModelRequest, /) -> Any:
+    def on_request(self, request: ModelRequest, /) -> RequestDecision:
         """Handle a request before it is sent."""
         ...
 
@@ -54,7 +62,7 @@ class RequestPolicy(Protocol):
 class ReplyPolicy(Protocol):
     """Any object with the `on_response` of a Policy."""
 
-    def on_response(self, request: ModelRequest, reply: Reply, /) -> Any:
+    def on_response(self, request: ModelRequest, reply: Reply, /) -> ReplyDecision:
         """Handle a reply."""
         ...
 

@@ -58,7 +58,7 @@ class Request:
     """Parameters of the model, such as temperature."""
     policies: tuple[Any, ...] = ()
     """Policies that every request and reply passes; see Policy."""
-    contexts: tuple[Any, ...] = ()
+    contexts: tuple[ContextProvider, ...] = ()
     """Context providers, which add to the prompt; see ContextProvider."""
     output: ModelSchema | None = None
     """The schema of the model's output, for models that support one."""
@@ -101,7 +101,7 @@ class Request:
         *,
         model: str | Model | None,
         tools: Iterable[ToolSource] | None,
-        contexts: tuple[Any, ...] | None,
+        contexts: tuple[ContextProvider, ...] | None,
         params: Mapping[str, Any],
     ) -> Request:
         """Return a copy with the arguments that are not None, without output schema and tool
@@ -233,7 +233,7 @@ class RequestDraft(msgspec.Struct, frozen=True):
     tools: Mapping[str, Tool]
     params: Mapping[str, Any]
     policies: tuple[Any, ...]
-    contexts: tuple[Any, ...]
+    contexts: tuple[ContextProvider, ...]
     registered: frozenset[str]
 
     @classmethod

@@ -3,7 +3,7 @@
 from pydantic import BaseModel
 
 import sennit
-from sennit import Message, Session, SystemContent, Tool, iModel
+from sennit import Message, Session, SpecialTurn, SystemContent, Tool, iModel
 
 
 class City(BaseModel):
@@ -35,3 +35,9 @@ def results(message: Message) -> None:
     if isinstance(message.content, SystemContent):
         print(message.content.instruction)  # type: ignore[attr-defined]  # pyright: ignore
     print(sennit.opne)  # type: ignore[attr-defined]  # pyright: ignore
+
+
+async def operations(session: Session) -> None:
+    operation = await session.conduct(branch="main", operation="communicate", instruction="Hello")
+    number: int = await operation.invoke()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    SpecialTurn(tools=[number, 3])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]

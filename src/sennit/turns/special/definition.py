@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, listed, short_repr
 from sennit.messages.content import InstructionContent, SystemContent
@@ -19,6 +19,8 @@ from sennit.messages.message import Message, MessageRole
 from sennit.numbers import not_negative
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import MessageInput
+from sennit.services.registry import ToolSource
+from sennit.turns.context import ContextItem
 from sennit.turns.options import SessionOptions
 
 KINDS = ("system", "user", "assistant", "tool", "context")
@@ -129,9 +131,9 @@ class SpecialTurn:
     """The name of a model, or, if `model` is given, the part of its name before the colon."""
     model: str | Model | None = None
     """The model: a registered name or an object."""
-    tools: Iterable[Any] | None = None
+    tools: Iterable[ToolSource] | None = None
     """The tools it may call; () for none."""
-    context: Sequence[Any] | None = None
+    context: Sequence[ContextItem | str] | None = None
     """The context items to add instead of those of the context providers; () for none."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Model parameters that differ from the conversation; None unsets one."""
@@ -176,6 +178,44 @@ class SpecialTurn:
         return InteractionFilter.default()
 
 
+class SpecialTurnFields(TypedDict, total=False):
+    """The fields of SpecialTurn except `instruction`, by name."""
+
+    name: str
+    """The name that its messages have in `metadata["special_turn"]`."""
+    interactions: Sequence[MessageInput] | None
+    """The messages to send instead of the conversation."""
+    sees: InteractionFilter
+    """The filter for the messages of the conversation to send."""
+    provider: str | None
+    """The name of a model, or the part of its name before the colon."""
+    model: str | Model | None
+    """The model: a registered name or an object."""
+    tools: Iterable[ToolSource] | None
+    """The tools it may call."""
+    context: Sequence[ContextItem | str] | None
+    """The context items to add."""
+    params: Mapping[str, Any]
+    """Model parameters that differ from the conversation."""
+    options: SessionOptions
+    """The limits of its run."""
+    metadata: Mapping[str, Any]
+    """JSON data for the metadata of its messages."""
+    timeout: float | None
+    """The time limit in seconds."""
+    strategy: PersistenceStrategy
+    """What is kept on the branch."""
+    filter: InteractionFilter | None
+    """The filter for its messages to keep."""
+
+
+class GreetingFields(SpecialTurnFields, total=False):
+    """The fields of SpecialTurn, by name."""
+
+    instruction: str | None
+    """The instruction, which comes last in the prompt."""
+
+
 _NoneType = type(None)
 _TYPES: Mapping[str, Any] = {
     "name": str,
@@ -200,7 +240,7 @@ _SUMMARY_PROMPT = (
 _NO_OUTPUT_LIMITS = {"max_tokens": None, "stop": None}  # limits on answers do not apply to them
 
 
-def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
+def greeting(system_prompt: str | None = None, **overrides: Unpack[GreetingFields]) -> SpecialTurn:
     """Return a special turn in which the model greets; it sees only the system message or
     `system_prompt`.
 
@@ -220,7 +260,9 @@ def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
     return replace(turn, **overrides)
 
 
-def summarize(instruction: str = _SUMMARY_PROMPT, **overrides: Any) -> SpecialTurn:
+def summarize(
+    instruction: str = _SUMMARY_PROMPT, **overrides: Unpack[SpecialTurnFields]
+) -> SpecialTurn:
     """Return a special turn whose answer replaces all earlier messages except for an unfinished
     turn.
 
