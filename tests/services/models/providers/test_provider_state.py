@@ -141,16 +141,6 @@ KINDS: dict[str, tuple[Provider, dict[str, Any] | list[dict[str, Any]]]] = {
             "result": "iVBORw0KGgo=",
         },
     ),
-    "openai shell": (
-        RESPONSES,
-        {
-            "type": "local_shell_call",
-            "id": "sh_1",
-            "call_id": "call_9",
-            "action": {"type": "exec", "command": ["ls"], "env": {}},
-            "status": "completed",
-        },
-    ),
     "openai phase and citations": (
         RESPONSES,
         {
@@ -298,7 +288,8 @@ def test_arguments_of_google_that_arrive_in_pieces_are_put_together(
     server.says(written(parts), written([GOOGLE.text("Here.")]))
     chat = sennit.conversation(model=connected(server, GOOGLE), tools=[look])
     assert say(chat, "Where?", stream=stream).answer == "Here."
-    (sent,) = GOOGLE.sent(server.body)
+    sent, unknown = GOOGLE.sent(server.body)
+    assert unknown == {"unheardOf": 1}
     assert sent["functionCall"]["args"] == {
         "where": {"city": "Porto", "floor": 2, "open": True},
         "places": ["a", "b"],

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from inspect import signature
 from json import JSONDecodeError
 from typing import Any, cast, get_args
@@ -21,15 +21,25 @@ from typing import Any, cast, get_args
 import pydantic
 
 from sennit.errors import MissingExtraError, ModelErrorKind, ValidationError
+from sennit.services.models.providers.items import mapping
+from sennit.services.models.providers.replies.anthropic import AnthropicReader
+from sennit.services.models.providers.replies.chat import ChatReader
+from sennit.services.models.providers.replies.google import GoogleReader
+from sennit.services.models.providers.replies.reader import ReplyReader
+from sennit.services.models.providers.replies.responses import ResponsesReader
 from sennit.services.models.providers.translate import (
-    deltas,
     has_image_url,
+    items_message,
     layer_messages,
     layer_parameters,
-    reply,
 )
-from sennit.services.models.providers.workarounds import mend_model
-from sennit.services.models.reply import Delta, Reply
+from sennit.services.models.providers.workarounds import (
+    API,
+    EventStream,
+    pass_json_through,
+    whole_reply,
+)
+from sennit.services.models.reply import Delta, Reply, ReplyAssembler
 from sennit.services.models.request import ModelRequest
 
 try:
@@ -58,6 +68,14 @@ _CONTEXT_EXCEEDED = re.compile(
 _IMAGES_FETCHED_LOCALLY = ("google",)
 """Providers for which pydantic-ai fetches image URLs on this machine."""
 _NOT_JSON = "Expected a JSON response"
+_MAX_CONTINUATIONS = 10
+"""How often a reply that its provider pauses is continued."""
+_READERS: Mapping[API, type[ReplyReader]] = {
+    "chat": ChatReader,
+    "responses": ResponsesReader,
+    "anthropic": AnthropicReader,
+    "google": GoogleReader,
+}
 _ERROR_KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (exceptions.ModelContextWindowExceededError, "context"),
     (exceptions.ModelAuthenticationError, "auth"),
@@ -126,7 +144,8 @@ class ProviderClient:
         # which the connections can still be closed.
         self._closer = _closing(self._http_client)
         self._model = _create_model(endpoint, api_key, self._http_client)
-        self._is_chat_api = endpoint.kind not in ("anthropic", "google", "openai-responses")
+        self._api: API = pass_json_through(self._model, endpoint.kind)
+        self._is_chat_api = self._api == "chat"
         self._provider = endpoint.kind
         self._has_base_url = endpoint.base_url is not None
         self._sends_image_urls = (
@@ -254,15 +273,63 @@ class ProviderClient:
 
     async def ask(self, request: ProviderRequest) -> Reply:
         """Return the whole reply."""
-        response = await self._model.request(request.messages, request.settings, request.parameters)
-        return reply(response, self._provider)
+        reader, assembly, sent = self._reader(), ReplyAssembler(), request
+        body: Any = None
+        for _ in range(_MAX_CONTINUATIONS):
+            response = await self._model.request(sent.messages, sent.settings, sent.parameters)
+            body, events = whole_reply(response)
+            for event in events:
+                _feed(assembly, reader.event(event))
+            if body is not None:
+                _feed(assembly, reader.whole(body))
+            if not reader.is_paused:
+                break
+            sent = _continued(request, reader)
+        _feed(assembly, reader.end(whole=body is not None))
+        return assembly.reply()
 
     @asynccontextmanager
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Stream the reply as deltas."""
-        context = self._model.request_stream(request.messages, request.settings, request.parameters)
-        async with context as response:
-            yield deltas(response, self._provider)
+        async with AsyncExitStack() as stack:
+            events = await stack.enter_async_context(self._open(request))
+            yield self._deltas(request, events, stack)
+
+    def _open(self, request: ProviderRequest) -> AbstractAsyncContextManager[EventStream]:
+        context: Any = self._model.request_stream(
+            request.messages, request.settings, request.parameters
+        )
+        return context
+
+    async def _deltas(
+        self, request: ProviderRequest, events: EventStream, stack: AsyncExitStack
+    ) -> AsyncIterator[Delta]:
+        reader = self._reader()
+        for _ in range(_MAX_CONTINUATIONS):
+            async for event in events.read():
+                for delta in reader.event(event):
+                    yield delta
+            if not reader.is_paused:
+                break
+            events = await stack.enter_async_context(self._open(_continued(request, reader)))
+        for delta in reader.end():
+            yield delta
+
+    def _reader(self) -> ReplyReader:
+        return _READERS[self._api](self._provider, getattr(self._model, "base_url", None) or "")
+
+
+def _continued(request: ProviderRequest, reader: ReplyReader) -> ProviderRequest:
+    """Return the request with a paused reply at its end."""
+    container = mapping(reader.details.get("container")).get("id")
+    paused = items_message(reader.items() or (), container)
+    reader.continue_with_next()
+    return replace(request, messages=[*request.messages, paused])
+
+
+def _feed(assembly: ReplyAssembler, deltas: Iterable[Delta]) -> None:
+    for delta in deltas:
+        assembly.feed(delta)
 
 
 async def _closing(client: AsyncClient) -> AsyncGenerator[None]:
@@ -283,9 +350,7 @@ def _create_model(endpoint: ModelEndpoint, api_key: str | None, client: AsyncCli
             )
         options["base_url"] = endpoint.base_url
     provider = provider_class(**options)
-    model = infer_model(f"{endpoint.kind}:{endpoint.model}", provider_factory=lambda _: provider)
-    mend_model(model)
-    return model
+    return infer_model(f"{endpoint.kind}:{endpoint.model}", provider_factory=lambda _: provider)
 
 
 def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
@@ -334,8 +399,8 @@ def _kind(error: BaseException) -> ModelErrorKind:
 def _provider_message(error: BaseException) -> str:
     """Return the message in the response body, or else that of the exception."""
     body = getattr(error, "body", None)
-    for mapping in (body, *(_field_values(body, "error"))):
-        for message in _field_values(mapping, "message"):
+    for source in (body, *(_field_values(body, "error"))):
+        for message in _field_values(source, "message"):
             if isinstance(message, str) and message:
                 return message
     return str(error) or type(error).__name__

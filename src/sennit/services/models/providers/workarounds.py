@@ -1,179 +1,227 @@
-"""Workarounds for what pydantic-ai 2.66 loses of a provider's reply; each names what it mends.
+"""Workarounds for what pydantic-ai 2.66 to 2.68 loses of replies, in both directions.
 
-They wrap methods of one model or reply, not of the package. With a version that needs one no longer
-it is to be removed.
+Its own types of replies lack what is new or rare, its translation of them back into a request
+lacks more, and it raises on some of it. So the events of a reply are taken from the SDK below
+it, and its items go back as they came. Only methods of one model or its SDK client are wrapped,
+not of the package:
+
+- `_process_response` and `_process_streamed_response` return the JSON of the reply;
+- the method that translates messages puts the items of a reply in place of a text that marks them;
+- the SDK of Google drops fields that it does not know, so its JSON is passed around it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from itertools import pairwise
-from typing import Any, cast
+from importlib import import_module
+from json import dumps, loads
+from typing import Any, Literal, TypeAlias
 
-from sennit.services.models.providers.raw_items import record_items
+from sennit.errors import ModelError
+from sennit.services.models.providers.items import (
+    Item,
+    array,
+    blocks_to_send,
+    client_call,
+    mapping,
+    message_to_send,
+    result_of,
+)
+from sennit.services.models.providers.translate import ITEMS_MARK, layer
 
-_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
-
-
-def mend_model(model: Any) -> None:
-    """Make the whole replies of a model of pydantic-ai complete."""
-    if record_items(model):
-        return
-    if hasattr(model, "_process_thinking"):
-        model._process_response = partial(_with_reasoning, model._process_response)
-    elif hasattr(model, "_generate_content"):
-        model._process_response = partial(_with_whole_parts, model._process_response)
-        stream = model._process_streamed_response
-        model._process_streamed_response = partial(_stream_with_whole_parts, stream)
-
-
-def mend_stream(response: Any) -> None:
-    """Make a streamed reply complete; before it is read."""
-    if hasattr(response, "_map_thinking_delta"):
-        # Perplexity and vLLM send the usage so far with each chunk, which would be added up.
-        response._add_usage = partial(_replace_usage, response._add_usage)
-        response._map_thinking_delta = partial(_with_reasoning_delta, response._map_thinking_delta)
-
-
-def _with_reasoning(process: Callable[..., Any], response: Any, *args: Any, **options: Any) -> Any:
-    for choice in getattr(response, "choices", None) or ():
-        _name_reasoning(choice.message)
-    return process(response, *args, **options)
-
-
-def _with_reasoning_delta(map_delta: Callable[[Any], Any], choice: Any) -> Any:
-    _name_reasoning(choice.delta)
-    return map_delta(choice)
+API: TypeAlias = Literal["chat", "responses", "anthropic", "google"]
+"""The API of a provider."""
+_REPLY = "reply"
+"""The key of a reply's JSON in the metadata of a pydantic-ai response."""
+_APIS: Mapping[str, tuple[API, str]] = {
+    "_completions_create": ("chat", "_map_messages"),
+    "_responses_create": ("responses", "_map_messages"),
+    "_messages_create": ("anthropic", "_map_message"),
+    "_generate_content": ("google", "_map_messages"),
+}
+"""The APIs and the methods that translate messages, by a method that only such a model has."""
+_ERROR_MAPPERS: Mapping[API, Sequence[tuple[str, str]]] = {
+    "chat": [("openai._errors", "map_api_errors"), ("openai", "_map_api_errors")],
+    "responses": [("openai._errors", "map_api_errors"), ("openai", "_map_api_errors")],
+    "anthropic": [("anthropic._errors", "map_api_errors")],
+    "google": [("google", "_map_api_errors")],
+}
+"""The functions that turn the errors of an SDK into those of pydantic-ai."""
 
 
-def _name_reasoning(message: Any) -> None:
-    """Put reasoning under the name that is read: "reasoning_text", or Mistral's thinking parts."""
-    names = ("reasoning", "reasoning_content")
-    if message is None or any(getattr(message, name, None) for name in names):
-        return
-    text = getattr(message, "reasoning_text", None)
-    if not isinstance(text, str):
-        text = "".join(_thinking_texts(getattr(message, "content", None)))
-    if text:
-        message.reasoning_content = text
+def pass_json_through(model: Any, provider: str) -> API:
+    """Make a model of pydantic-ai return and send the JSON of replies; return its API."""
+    api, mapper = next(_APIS[name] for name in _APIS if hasattr(model, name))
+    model._process_response = _whole_reply
+    model._process_streamed_response = partial(_streamed_reply, model, api)
+    setattr(model, mapper, partial(_map_with_items, getattr(model, mapper), api, provider))
+    if api == "google":
+        client = model.client._api_client
+        client.async_request = partial(_google_request, client.async_request)
+        client.async_request_streamed = partial(_google_stream, client.async_request_streamed)
+    return api
 
 
-def _thinking_texts(content: Any) -> Iterable[str]:
-    """Yield the texts of the thinking parts of a content that is a list."""
-    for part in cast("list[Any]", content) if isinstance(content, list) else ():
-        match part:
-            case {"type": "thinking", "thinking": str(text)}:
-                yield text
-            case {"type": "thinking", "thinking": [*pieces]}:
-                yield from (text for piece in pieces if (text := _text_of(piece)))
-            case _:
-                pass
+# Replies
 
 
-def _text_of(piece: Any) -> str:
-    match piece:
-        case {"text": str(text)}:
-            return text
-        case _:
-            return ""
+async def _streamed_reply(model: Any, api: API, response: Any, *_: Any, **__: Any) -> EventStream:
+    return EventStream(response, _error_mapper(model, api))
 
 
-def _replace_usage(add: Callable[..., None], usage: Any, **options: Any) -> None:
-    if options["reported"]:
-        options["cumulative"] = True
-    add(usage, **options)
+def _whole_reply(response: Any, *_: Any, **__: Any) -> layer.ModelResponse:
+    return layer.ModelResponse(parts=[], metadata={_REPLY: _as_json(response)})
 
 
-def _with_whole_parts(
-    process: Callable[..., Any], response: Any, *args: Any, **options: Any
-) -> Any:
-    _WholeParts(None).mend(response)
-    return process(response, *args, **options)
+def whole_reply(response: layer.ModelResponse) -> tuple[Any, Sequence[Any]]:
+    """Return the JSON of a whole reply, or the events of one that was streamed internally."""
+    match (response.metadata or {}).get(_REPLY):
+        case [*events]:
+            return None, events
+        case body:
+            return body, ()
 
 
-async def _stream_with_whole_parts(
-    process: Callable[..., Awaitable[Any]], response: Any, *args: Any, **options: Any
-) -> Any:
-    return await process(_WholeParts(response), *args, **options)
+def _as_json(value: Any) -> Any:
+    if not hasattr(value, "model_dump"):
+        raise ModelError("Expected a JSON response.", kind="malformed")
+    if hasattr(value, "to_dict"):
+        return value.to_dict(mode="json", warnings=False)
+    return loads(value.candidates[0].content.parts[0].text)  # of Google
 
 
-class _WholeParts:
-    """Google's chunks, with calls whose arguments arrive in pieces put together.
+class EventStream:
+    """The events of a streamed reply as JSON."""
 
-    Parts of a kind that the SDK does not know have no content; pydantic-ai would fail on them.
+    def __init__(self, events: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
+        self._events = aiter(events)
+        self._errors = errors
+        self._read: list[Any] = []
+
+    async def read(self) -> AsyncIterator[Any]:
+        """Yield the events."""
+        is_empty = True
+        while True:
+            with self._errors():
+                event = await anext(self._events, None)
+            if event is None:
+                break
+            is_empty = False
+            yield _as_json(event)
+        if is_empty:
+            raise ModelError("the reply is empty.", kind="malformed")
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Yield the events and keep them: pydantic-ai streams some whole replies internally."""
+        async for event in self.read():
+            self._read.append(event)
+            yield event
+
+    def get(self) -> layer.ModelResponse:
+        """Return the events that were kept."""
+        return layer.ModelResponse(parts=[], metadata={_REPLY: self._read})
+
+
+def _error_mapper(model: Any, api: API) -> Callable[[], AbstractContextManager[None]]:
+    for module, name in _ERROR_MAPPERS[api]:
+        try:
+            mapper = getattr(import_module(f"pydantic_ai.models.{module}"), name)
+        except (ImportError, AttributeError):
+            continue
+        return partial(mapper, model.model_name, model._provider.model_id_namespace)
+    raise AssertionError(f"pydantic-ai maps no errors of {api!r}")
+
+
+# Google's SDK
+
+
+async def _google_request(send: Callable[..., Awaitable[Any]], *request: Any) -> Any:
+    response = await send(*_google_items(request))
+    response.body = _wrapped(response.body)
+    return response
+
+
+async def _google_stream(send: Callable[..., Awaitable[Any]], *request: Any) -> Any:
+    return _wrapped_events(await send(*_google_items(request)))
+
+
+async def _wrapped_events(responses: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for response in responses:
+        response.body = _wrapped(response.body)
+        yield response
+
+
+def _wrapped(body: str) -> str:
+    """Return a response whose only text is the JSON of a response.
+
+    The SDK needs the reason to continue a reply, and nothing else of it.
     """
-
-    def __init__(self, chunks: Any) -> None:
-        self._chunks = chunks
-        self._open: Any = None
-        """The part with the call that is still arriving."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._chunks, name)
-
-    def __aiter__(self) -> _WholeParts:
-        return self
-
-    async def __anext__(self) -> Any:
-        chunk = await anext(self._chunks)
-        self.mend(chunk)
-        return chunk
-
-    def mend(self, response: Any) -> None:
-        """Replace the parts of a whole response or a chunk."""
-        for candidate in response.candidates or ():
-            if candidate.content is not None and candidate.content.parts:
-                candidate.content.parts = list(self._whole(candidate.content.parts))
-
-    def _whole(self, parts: Iterable[Any]) -> Iterable[Any]:
-        for part in parts:
-            call = part.function_call
-            if call is not None and (self._open or call.will_continue or call.partial_args):
-                yield from self._add(part, call)
-            elif part.model_dump(exclude_none=True):
-                yield part
-
-    def _add(self, part: Any, call: Any) -> Iterable[Any]:
-        """Add a piece of a call; yield the part of the whole call if it was the last."""
-        if self._open is None:
-            self._open = part
-        whole = self._open
-        whole.thought_signature = whole.thought_signature or part.thought_signature
-        arguments: dict[str, Any] = whole.function_call.args or {}
-        whole.function_call.args = arguments
-        for piece in call.partial_args or ():
-            _set_argument(arguments, piece)
-        if not call.will_continue:
-            whole.function_call.partial_args = whole.function_call.will_continue = None
-            self._open = None
-            yield whole
+    candidate = mapping(next(iter(array(loads(body or "{}").get("candidates"))), None))
+    names = ("finishReason", "continuationToken")
+    more = {name: candidate[name] for name in names if name in candidate}
+    content = {"role": "model", "parts": [{"text": body or "{}"}]}
+    return dumps({"candidates": [{"content": content, **more}]})
 
 
-def _set_argument(arguments: dict[str, Any], piece: Any) -> None:
-    """Set the value at a path such as "$.places[0].name"; text is added to text."""
-    steps = [
-        int(index) if index else name
-        for name, index in _PATH_STEP.findall((piece.json_path or "").removeprefix("$"))
-    ]
-    values = (piece.string_value, piece.number_value, piece.bool_value)
-    value: Any = next((value for value in values if value is not None), None)
-    if not steps:
-        return
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # the SDK has no integers here
-    place: Any = arguments
-    for step, following in pairwise(steps):
-        place = _entry(place, step, [] if isinstance(following, int) else {})
-    before = _entry(place, steps[-1], None)
-    is_more = isinstance(before, str) and isinstance(value, str)
-    place[steps[-1]] = f"{before}{value}" if is_more else value
+def _google_items(request: Sequence[Any]) -> Sequence[Any]:
+    """Return a request with items in place of their marks, and results without unknown ids."""
+    method, path, body, *options = request
+    contents = [_google_content(content) for content in body.get("contents") or ()]
+    parts = [part for content in contents for part in content.get("parts") or ()]
+    ids = {part["functionCall"].get("id") for part in parts if part.get("functionCall")}
+    for part in parts:
+        result: dict[str, Any] = part.get("functionResponse") or {}
+        if result.get("id") not in ids:
+            result.pop("id", None)
+    return method, path, {**body, "contents": contents}, *options
 
 
-def _entry(place: Any, step: Any, default: Any) -> Any:
-    if isinstance(place, dict):
-        return cast("dict[Any, Any]", place).setdefault(step, default)
-    while len(place) <= step:
-        place.append(default)
-    return place[step]
+def _google_content(content: Any) -> Any:
+    match content:
+        case {"parts": [{"text": str(mark)}]} if mark.startswith(ITEMS_MARK):
+            return {**content, "parts": _items(mark)}
+        case _:
+            return content
+
+
+# Requests
+
+
+def _items(mark: str) -> list[Any]:
+    return loads(mark.removeprefix(ITEMS_MARK))
+
+
+async def _map_with_items(
+    map_messages: Callable[..., Awaitable[Any]], api: API, provider: str, *args: Any, **options: Any
+) -> Any:
+    """Translate messages, with the items of replies in place of the texts that mark them."""
+    mapped = await map_messages(*args, **options)
+    if api == "google":  # its SDK would drop fields
+        return mapped
+    system, messages = (None, mapped) if api == "chat" else mapped
+    calls: dict[str, Item] = {}
+    sent = [one for each in messages for one in _with_items(each, api, provider, calls)]
+    return sent if api == "chat" else (system, sent)
+
+
+def _with_items(message: Any, api: API, provider: str, calls: dict[str, Item]) -> list[Any]:
+    """Return what is sent for a message; `calls` are those of OpenAI so far, by id."""
+    match message:
+        case {"role": "assistant", "content": str(mark) | [{"text": str(mark)}]} if mark.startswith(
+            ITEMS_MARK
+        ):
+            items = _items(mark)
+        case {"type": "function_call_output", "call_id": id} if id in calls:
+            return [result_of(calls[id], message)]
+        case _:
+            return [message]
+    if api == "chat":
+        return [message_to_send(items, provider)]
+    if api == "anthropic":
+        return [{**message, "content": blocks_to_send(items)}]
+    for item in items:
+        if client_call(item) or item.get("type") == "function_call":
+            calls[item["call_id"]] = item
+    return items

@@ -1,0 +1,1 @@
+"""Reading the replies of providers, with one module per API."""
