@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from sennit.services.models.usage import Meter, UsageRecord
     from sennit.services.tools.backend import ToolContext
     from sennit.services.tools.mcp import MCPServer
+    from sennit.services.tools.mcp_call import Elicitation
 
 __all__ = [
     "PARAMS",
     "CallDelta",
     "CircuitBreaker",
     "Delta",
+    "Elicitation",
     "Finished",
     "LocalModel",
     "MCPServer",
@@ -70,5 +72,6 @@ if not TYPE_CHECKING:  # to type checkers, a misspelt name is an error
             "models.usage": "Meter UsageRecord",
             "tools.backend": "ToolContext",
             "tools.mcp": "MCPServer",
+            "tools.mcp_call": "Elicitation",
         },
     )

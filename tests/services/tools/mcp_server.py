@@ -11,9 +11,10 @@ import signal
 import socket
 import sys
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Annotated, Any
 
-from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
+from mcp.server.mcpserver import Context, Elicit, Image, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
 
@@ -114,6 +115,20 @@ async def shrink(name: str, ctx: Context) -> str:
     app.remove_tool(name)
     await ctx.notify_tools_changed()
     return "shrunk"
+
+
+class Sure(BaseModel):
+    sure: bool
+
+
+def ask_first(ctx: Context) -> Elicit[Sure]:
+    return Elicit("Drop it?", Sure)
+
+
+@app.tool()
+async def drop_it(answer: Annotated[ElicitationResult[Sure], Resolve(ask_first)]) -> str:
+    """Drop it, if the user is sure: the question is the result of the first call."""
+    return "dropped" if isinstance(answer, AcceptedElicitation) and answer.data.sure else "kept"
 
 
 @app.tool()

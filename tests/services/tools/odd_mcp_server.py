@@ -46,6 +46,13 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
     "unsound": [tool("text", inputSchema={"type": "string"})],
     "error": [tool("one")],
     "garbage": [tool("one")],
+    "asking": [tool("one")],
+}
+
+
+QUESTION: dict[str, Any] = {
+    "message": "Sure?",
+    "requestedSchema": {"type": "object", "properties": {"sure": {"type": "boolean"}}},
 }
 
 
@@ -77,6 +84,11 @@ def main(how: str) -> None:
         if method == "tools/call" and how == "garbage":
             print("this is not JSON", flush=True)
             send({"id": id, "result": {"content": "neither is this a result"}})
+            continue
+        if method == "tools/call" and how == "asking":
+            send({"id": "q", "method": "elicitation/create", "params": QUESTION})
+            answer = json.loads(sys.stdin.readline())["result"]
+            send({"id": id, "result": {"content": [{"type": "text", "text": json.dumps(answer)}]}})
             continue
         if method == "tools/call" and how == "error":
             send({"id": id, "error": {"code": -32000, "message": "Out of yarn"}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -13,15 +14,20 @@ from typing import Any, TypeVar
 
 import pytest
 
+import sennit
 from sennit import ExistsError, MissingExtraError, ServiceRegistry, Session, Tool, ToolError
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.services.tools import mcp_connection
 from sennit.services.tools.mcp import MCPServer, mcp_tools, schema_of
+from sennit.services.tools.mcp_call import Elicitation
 from sennit.services.tools.mcp_connection import result_of
 from sennit.services.tools.tool import ToolOutcome
+from sennit.testing import ScriptedModel, ToolCall
+from tests.http_server import Gate, serving
 
 _T = TypeVar("_T")
 HERE = Path(__file__).parent
+DECLINED = {"action": "decline"}
 STDIO = [sys.executable, str(HERE / "mcp_server.py"), "stdio"]
 
 
@@ -194,6 +200,178 @@ def test_cancelling_a_call_cancels_it_at_the_server_and_keeps_the_connection(
             await server.acall("wait_for", {"event": f"{kind} cancelled"})
 
     run(main())
+
+
+# Questions and tasks
+
+
+class Asked:
+    """A user who is asked, and answers always the same."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.questions: list[Elicitation] = []
+
+    def __call__(self, question: Elicitation) -> Any:
+        self.questions.append(question)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def later(self, question: Elicitation) -> Any:
+        return self(question)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [({"sure": True}, "dropped"), ({"sure": False}, "kept"), (None, "kept"), (OSError(), "kept")],
+)
+def test_a_question_that_is_the_result_of_a_call_reaches_the_program(
+    url: str, answer: Any, said: str
+) -> None:
+    async def main() -> None:
+        user = Asked(answer)
+        for handler in (user, user.later):
+            async with MCPServer(url, on_elicitation=handler) as server:
+                assert (await called(server, "drop_it")).value == {"result": said}
+        assert [(one.server, one.message) for one in user.questions] == [
+            ("127.0.0.1", "Drop it?")
+        ] * 2
+        assert user.questions[0].schema is not None
+        assert list(user.questions[0].schema["properties"]) == ["sure"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [({"sure": True}, {"action": "accept", "content": {"sure": True}}), (None, DECLINED)],
+)
+def test_a_question_of_an_older_server_reaches_the_program(answer: Any, said: Any) -> None:
+    async def main() -> None:
+        user = Asked(answer)
+        async with MCPServer(odd("asking"), on_elicitation=user) as server:
+            assert json.loads(str((await called(server, "one")).value)) == said
+        assert user.questions[0].message == "Sure?"
+
+    run(main())
+
+
+def test_without_a_handler_every_question_is_declined(url: str) -> None:
+    async def main() -> None:
+        async with MCPServer(odd("asking")) as server:
+            assert json.loads(str((await called(server, "one")).value)) == DECLINED
+        async with MCPServer(url) as server:
+            assert (await called(server, "drop_it")).value == {"result": "kept"}
+
+    run(main())
+
+
+def slow_server(store: Path, gate: Gate, port: int = 0, *, opened: bool = False) -> Any:
+    """A server of our own, whose tool answers with a task."""
+
+    async def slow(_request: Any) -> str:
+        if not opened:
+            await gate.pass_through()
+        return "The sheet bend."
+
+    return serving(store, models=[ScriptedModel([slow], name="sage")], port=port)
+
+
+@pytest.fixture
+def knots(tmp_path: Path) -> Path:
+    path = tmp_path / "s.db"
+    with sennit.open(path) as client:
+        client.session("knots").add_message("user", "Which knot does not slip?")
+    return path
+
+
+GIVEN: dict[str, Any] = {"session": "knots", "text": "Another?"}
+
+
+def test_a_call_that_becomes_a_task_returns_its_result(knots: Path) -> None:
+    gate = Gate()
+
+    async def main(address: str) -> Any:
+        async with MCPServer(address) as server:
+            call = asyncio.create_task(called(server, "continue_session", **GIVEN))
+            await asyncio.to_thread(gate.reached)
+            gate.open()
+            return (await call).value
+
+    with slow_server(knots, gate) as running:
+        assert run(main(f"{running.url}/mcp"))["answer"] == "The sheet bend."
+
+
+def test_a_task_goes_on_when_its_server_comes_back(knots: Path) -> None:
+    gate = Gate()
+
+    async def main() -> Any:
+        first = slow_server(knots, gate)
+        running = await asyncio.to_thread(first.__enter__)
+        async with MCPServer(f"{running.url}/mcp") as server:
+            call = asyncio.create_task(called(server, "continue_session", **GIVEN))
+            await asyncio.to_thread(gate.reached)
+            await asyncio.to_thread(first.__exit__, None, None, None)
+            second = slow_server(knots, gate, running.port, opened=True)
+            await asyncio.to_thread(second.__enter__)
+            try:
+                return (await call).value
+            finally:
+                await asyncio.to_thread(second.__exit__, None, None, None)
+
+    assert run(main())["answer"] == "The sheet bend."
+
+
+def test_a_task_asks_the_program(knots: Path) -> None:
+    paid: list[int] = []
+
+    def pay(sum_: int) -> str:
+        """Pay a bill."""
+        paid.append(sum_)
+        return "paid"
+
+    async def main(address: str) -> Any:
+        user = Asked({"approve": True})
+        async with MCPServer(address, on_elicitation=user) as server:
+            value = (await called(server, "continue_session", **GIVEN)).value
+        assert [one.message for one in user.questions] == [
+            "The model asks to run the tool 'pay' with these arguments: {\"sum_\":5}"
+        ]
+        return value
+
+    model = ScriptedModel([[ToolCall("pay", {"sum_": 5})], "Done."], name="sage")
+    tools = [Tool(pay, needs_approval=True)]
+    with serving(knots, models=[model], tools=tools) as running:
+        assert run(main(f"{running.url}/mcp"))["answer"] == "Done."
+    assert paid == [5]
+
+
+def test_a_task_whose_call_is_cancelled_is_cancelled_at_the_server(knots: Path) -> None:
+    def pay(sum_: int) -> str:
+        """Pay a bill."""
+        raise AssertionError(sum_)
+
+    async def main(address: str) -> None:
+        asked = asyncio.Event()
+
+        async def think(_question: Elicitation) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with MCPServer(address, on_elicitation=think) as server:
+            call = asyncio.create_task(called(server, "continue_session", **GIVEN))
+            await asked.wait()
+            call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled()
+
+    model = ScriptedModel([[ToolCall("pay", {"sum_": 5})], "Done."], name="sage")
+    tools = [Tool(pay, needs_approval=True)]
+    with serving(knots, models=[model], tools=tools) as running:
+        run(main(f"{running.url}/mcp"))
+        branch = "/api/sessions/knots/branches/main"
+        assert running.get(f"{branch}/waiting").json()["waiting"] == []
 
 
 # Servers that die

@@ -1,7 +1,8 @@
 """Tools of MCP servers, over stdio or HTTP.
 
 When a server dies, all running calls fail at once, and the next call reconnects once. A call is
-never repeated automatically, because the first attempt may have taken effect. Servers are not
+never repeated automatically, because the first attempt may have taken effect; only one that became
+a task goes on with the next connection. Servers are not
 trusted: a tool whose name or schema cannot be offered to a model is left out.
 """
 
@@ -15,6 +16,7 @@ import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
@@ -26,11 +28,13 @@ from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.typescript import ToolSchema
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.backend import ToolBackend, ToolContext
+from sennit.services.tools.mcp_call import ElicitationHandler, RemoteCall, answer_elicitation
 from sennit.services.tools.mcp_connection import Listing, McpConnection, ServerAddress
 from sennit.services.tools.tool import Tool, ToolChanges, checked_tool_name, tool_options
 
 _T = TypeVar("_T")
 _CALL_TIMEOUT_SECONDS = 60.0
+_MAX_TASK_RECONNECTS = 5
 _MAX_NAME_CHARS = 64
 _MAX_DESCRIPTION_CHARS = 10_000
 _MAX_SCHEMA_BYTES = 100_000
@@ -66,17 +70,20 @@ class MCPServer:
         headers: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         prefix: str | None = None,
+        on_elicitation: ElicitationHandler | None = None,
         **options: Unpack[ToolChanges],
     ) -> None:
         """Take a command to start (without a shell), or the "https://…" URL of a running server.
 
         `headers` are sent with every HTTP request. `env` is passed to the started program, which
         otherwise inherits only a few harmless variables. With a `prefix` the tools are named
-        "prefix_name". `options` apply to every tool (see ToolOptions); the timeout is 60 seconds
-        by default.
+        "prefix_name". `on_elicitation` answers the questions that the server asks the user during a
+        call; without it they are declined. `options` apply to every tool (see ToolOptions); the
+        timeout is 60 seconds by default, including the time for answers.
         """
         self._address = _parse_server(server, headers, env)
         self._prefix = None if prefix is None else checked_tool_name(prefix)
+        self._ask = partial(answer_elicitation, self._address.label, on_elicitation)
         self._options: ToolChanges = {"timeout": _CALL_TIMEOUT_SECONDS, **options}
         tool_options(self._options)
         self._tools: dict[str, Tool] = {}
@@ -151,8 +158,17 @@ class MCPServer:
 
     async def acall(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool by the server's own name for it; raises ToolError."""
-        connection = await self._live_connection()
-        return await connection.call(name, arguments)
+        call = RemoteCall(self.name, name, arguments, self._ask)
+        reconnects = 0
+        while True:
+            connection = await self._live_connection()
+            try:
+                return await connection.finish(name, call)
+            except ToolError:
+                # A task goes on without the connection; any other call may have taken effect.
+                reconnects += 1
+                if not call.is_task or connection.alive or reconnects > _MAX_TASK_RECONNECTS:
+                    raise
 
     async def _live_connection(self) -> McpConnection:
         """Return the connection; if it was lost, reconnect once for all waiting calls."""
@@ -168,7 +184,7 @@ class MCPServer:
     async def _open(self) -> McpConnection:
         if self._connection is not None:
             await self._connection.close()
-        connection = McpConnection(self._address, self._on_tools)
+        connection = McpConnection(self._address, self._on_tools, self._ask)
         await connection.open()
         self._connection = connection
         return connection

@@ -1,4 +1,4 @@
-"""A connection to an MCP server; the only module that imports `mcp`.
+"""A connection to an MCP server.
 
 The SDK's cancel scopes must be entered and left in one task, while calls and `close` come from any
 task; so each connection runs in its own task, and other tasks wait for its signals. A connection is
@@ -18,10 +18,12 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias, cast
 
 from sennit.errors import MissingExtraError, ToolError
+from sennit.services.tools.mcp_call import TASKS_EXTENSION, Ask, RemoteCall
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client import Transport
+    from mcp_types import ElicitResult
 
 Listing: TypeAlias = list[dict[str, Any]]
 """Tools in the form in which a server lists them."""
@@ -52,9 +54,11 @@ class ServerAddress:
 class McpConnection:
     """One connection to a server, opened and closed in its own task."""
 
-    def __init__(self, address: ServerAddress, on_tools: Callable[[Listing], None]) -> None:
+    def __init__(
+        self, address: ServerAddress, on_tools: Callable[[Listing], None], ask: Ask
+    ) -> None:
         self._address = address
-        self._on_tools = on_tools
+        self._on_tools, self._ask = on_tools, ask
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Client] = self._loop.create_future()
         self._wakeup = asyncio.Event()
@@ -124,16 +128,16 @@ class McpConnection:
         self._lost = True
         self._wakeup.set()
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    async def finish(self, name: str, call: RemoteCall) -> Any:
+        """Start a call of a tool, or continue one that is a task, and return its result."""
         from mcp import MCPError
-        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+        from mcp_types import CallToolResult
 
-        params = CallToolRequestParams(name=name, arguments=dict(arguments))
         session = self._ready.result().session
         try:
-            # Not `call_tool`, which validates the result against the server's output schema: its
-            # patterns are untrusted regular expressions, which may never finish.
-            result = await session.send_request(CallToolRequest(params=params), CallToolResult)
+            result = CallToolResult.model_validate(await call.finish(session), by_name=False)
+        except ToolError:
+            raise
         except MCPError as error:
             raise self._call_error(name, error.message) from error
         except Exception as error:
@@ -169,13 +173,20 @@ class McpConnection:
     async def _create_client(self, stack: AsyncExitStack) -> Client:
         try:
             from mcp import Client
+            from mcp.client import advertise
         except ImportError as error:
             raise MissingExtraError.of("Calling MCP tools", "mcp") from error
         transport = (
             self._http_transport(stack) if self._address.url else self._stdio_transport(stack)
         )
         observed = _observe_end(await transport, self.mark_lost)
-        return Client(observed, cache=None, message_handler=self._on_message)
+        return Client(
+            observed,
+            cache=None,
+            message_handler=self._on_message,
+            elicitation_callback=self._on_elicitation,
+            extensions=[advertise(TASKS_EXTENSION)],
+        )
 
     async def _http_transport(self, stack: AsyncExitStack) -> Transport:
         import httpx2
@@ -193,6 +204,11 @@ class McpConnection:
         env = dict(self._address.env or {})
         parameters = StdioServerParameters(command=program, args=args, env=env)
         return stdio_client(parameters, errlog=stack.enter_context(self._stderr_tail.open_pipe()))
+
+    async def _on_elicitation(self, context: Any, params: Any) -> ElicitResult:
+        """Answer a question of servers before protocol version 2026."""
+        del context
+        return await self._ask(params)
 
     async def _on_message(self, message: Any) -> None:
         """Handle the change notification of servers before protocol version 2026."""
