@@ -53,8 +53,18 @@ def imported(module: Path) -> Iterator[str]:
         ),
         ("genai_prices", ["services/models/providers/translate.py"]),
         # Its client, whose tools we use; and its server, whose tools are ours.
-        ("mcp", ["server/mcp/server.py", "services/tools/mcp_connection.py"]),
-        ("mcp_types", ["server/mcp/server.py", "services/tools/mcp_connection.py"]),
+        *(
+            (
+                package,
+                [
+                    "server/mcp/server.py",
+                    "server/mcp/tasks.py",
+                    "services/tools/mcp_call.py",
+                    "services/tools/mcp_connection.py",
+                ],
+            )
+            for package in ("mcp", "mcp_types")
+        ),
         ("xllamacpp", ["services/local/engine.py"]),
         ("agents", ["adapters/openai_agents.py"]),
         ("langchain_core", ["adapters/langchain.py"]),
