@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -146,11 +147,13 @@ def secrets(ada: httpx.Client) -> dict[str, str]:
     said = {"items": [{"role": "user", "content": f"deploy {CANARY}"}]}
     conversation = ada.post("/v1/conversations", json=said).json()["id"]
     item = ada.get(f"/v1/conversations/{conversation}/items").json()["data"][0]["id"]
+    ada.post("/api/blobs", content=CANARY.encode()).raise_for_status()
     asked = {"model": "talker", "input": f"deploy {CANARY}"}
     answer = ada.post("/v1/responses", json=asked).json()
     chatted = {"model": "talker", "messages": [{"role": "user", "content": f"deploy {CANARY}"}]}
     completion = ada.post("/v1/chat/completions", json=chatted).json()["id"]
     return things | {
+        "hash": sha256(CANARY.encode()).hexdigest(),
         "completion": completion,
         "chat": "chat",
         "thread": "chat",

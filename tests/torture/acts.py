@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from sennit import (
     Branch,
     Client,
+    ImagePart,
     InstructionContent,
     Message,
     Session,
@@ -138,6 +139,12 @@ def write_archive(path: Path) -> None:
 def _add_parts(client: Client, session: Session) -> None:
     parts = [TextPart("knot"), *(ToolPart("tie", {"n": n}, output=n) for n in range(4))]
     session.add_message("assistant", [*parts, TextPart("knot done")])
+
+
+def _add_picture(client: Client, session: Session) -> None:
+    """Store the bytes, in two transactions, and then the message that names them."""
+    picture = ImagePart(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 10_000)
+    session.add_message("user", [TextPart("knot"), picture])
 
 
 def _add_on_two(client: Client, session: Session) -> None:
@@ -272,6 +279,8 @@ ACTS = {
         Act("first append", lambda c, _: c.session("empty").add_message("user", "knot")),
         Act("append", lambda _, session: session.add_message("user", "knot more")),
         Act("append to two branches", _add_on_two),
+        # The bytes are stored first; until the message is there too, nothing is to be seen.
+        Act("append with a picture", _add_picture, steps=2),
         Act("append of many", _add_parts),
         Act("keep a message on no branch", lambda _, s: s.add_message(instruction("loose"))),
         Act("create a branch", _create_branch),

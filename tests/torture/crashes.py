@@ -32,7 +32,7 @@ from tests.torture.ground import Databases, Files, opened
 
 CHANGING = {
     "create_session", "write", "write_many", "delete_session", "erase_removed", "acquire", "renew",
-    "release", "change_files", "rename", "unname", "erase_uses",
+    "release", "change_files", "rename", "unname", "erase_uses", "put_blob",
 }  # fmt: skip
 State = dict[str, Any]
 Point = tuple[str, int]
@@ -94,7 +94,7 @@ def everything(client: Client) -> tuple[list[SessionDump], list[StoredFile]]:
     """All sessions and files; from PostgreSQL in one snapshot, as each question takes its time."""
     store, realm = client._store, client.memory.scope
     if isinstance(store, PostgresStore):
-        return store.with_everything(lambda sessions, files: (list(sessions), list(files)))
+        return store.with_everything(lambda sessions, files, _: (list(sessions), list(files)))
     sessions = [
         SessionDump(
             client._owner,

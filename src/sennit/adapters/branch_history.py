@@ -15,6 +15,7 @@ from sennit.adapters.message_mapping import MessageFormat
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError
+from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
@@ -49,7 +50,8 @@ class BranchHistory(Generic[_T]):
         with branch.session.lock:
             first = _first_message_index(branch)
             start = first if last is None else max(first, len(branch) - last)
-            return self._format.from_messages(branch.messages_from(branch.session.messages, start))
+            messages = branch.messages_from(branch.session.messages, start)
+            return self._format.from_messages(list(inline_blobs(branch.session, messages)))
 
     def _append(self, originals: Iterable[_T]) -> None:
         """Append messages to the branch, all or none."""

@@ -19,6 +19,7 @@ from sennit.adapters.message_mapping import MessageFormat, answer, call, instruc
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
+from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
@@ -160,7 +161,7 @@ class SennitSession(BranchHistory[_Item]):
         branch = self._open()
         with branch.session.lock:
             while len(branch) > (branch.system is not None):
-                newest = branch.session.messages.get(branch[-1])
+                [newest] = inline_blobs(branch.session, [branch.session.messages.get(branch[-1])])
                 branch.pop()
                 # A call without a result is converted to two items, of which the call is first.
                 items = self._format.from_messages([newest]) or list(

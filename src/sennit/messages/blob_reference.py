@@ -12,7 +12,12 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sennit.messages.message import Message
 
 BLOB_PREFIX: Final = "sennit-blob:sha256:"
 """The beginning of a reference to a blob."""
@@ -75,3 +80,10 @@ def without_bytes(url: str) -> str:
     """Return an address as it is stored: the reference of a `data:` URL, others unchanged."""
     blob = blob_in(url)
     return url if blob is None else str(blob[0])
+
+
+def named_blobs(messages: Iterable[Message]) -> tuple[bytes, ...]:
+    """Return the hashes of the blobs that messages name, each once."""
+    urls = (url for message in messages for url in message.content.attachment_urls)
+    references = map(BlobReference.of, urls)
+    return tuple(dict.fromkeys(item.hash for item in references if item is not None))

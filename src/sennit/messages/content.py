@@ -21,8 +21,9 @@ from sennit.messages.content_base import (
     Rendered,
     register,
 )
+from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain, validate_text
-from sennit.messages.media import ImageDetail, block_of, part_of_record
+from sennit.messages.media import ImageDetail, block_of, part_of_record, part_record
 from sennit.messages.opaque_content import OpaqueContent
 from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.unset import MaybeUnset, Unset, or_unset
@@ -226,13 +227,11 @@ class InstructionContent(MessageContent):
         return [*(self.images or ()), *(file["url"] for file in self.files)]
 
     def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
-        """Return this content with each of its `attachment_urls` changed, without validation."""
+        """Return this content with each of its addresses changed; raises ValidationError."""
         if not self.has_media:
             return self
-        return self.replaced(
-            images=[change(url) for url in self.images] if self.images else self.images,
-            files=_changed_files(self.files, change),
-        )
+        images = [image_url(change(url)) for url in self.images] if self.images else self.images
+        return self.replaced(images=images, files=_changed_files(self.files, change))
 
     def record(self) -> dict[str, Any]:
         """Return the fields that are set; a model class becomes its name and JSON schema."""
@@ -375,7 +374,7 @@ class ActionResponseContent(MessageContent):
         return [file["url"] for file in self.files or ()]
 
     def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
-        """Return this content with the address of each file changed, without validation."""
+        """Return this content with each of its addresses changed; raises ValidationError."""
         return self.replaced(files=_changed_files(self.files, change)) if self.files else self
 
     @property
@@ -404,7 +403,9 @@ Content: TypeAlias = (
 def _changed_files(
     files: MaybeUnset[list[dict[str, Any]]], change: Callable[[str], str]
 ) -> MaybeUnset[list[dict[str, Any]]]:
-    return files and [{**file, "url": change(file["url"])} for file in files]
+    return files and [
+        part_record(part_of_record({**file, "url": change(file["url"])})) for file in files
+    ]
 
 
 def _schema_record(schema: Any) -> dict[str, Any]:

@@ -165,7 +165,10 @@ class MessageContent:
         return ()
 
     def with_attachment_urls(self, change: Callable[[str], str]) -> Self:
-        """Return this content with each of its `attachment_urls` changed, without validation."""
+        """Return this content with each of its `attachment_urls` changed.
+
+        Raises ValidationError for an address that its part may not have.
+        """
         del change
         return self
 

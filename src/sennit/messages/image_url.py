@@ -48,6 +48,8 @@ def check_image_type(blob: BlobReference) -> None:
         raise ValidationError(
             f"Blob {str(blob)!r} is no image; an image is one of {sorted(IMAGE_TYPES)}."
         )
+    if blob.size > MAX_IMAGE_BYTES:
+        raise _too_large(blob.size)
 
 
 def is_data_url(url: str) -> bool:

@@ -158,6 +158,7 @@ class _Source:
                 f"{short_repr(url)}."
             )
         if (blob := BlobReference.of(url)) is not None:
+            _check_size(blob.size or 1, noun, limit)
             return cls(noun, url, "", blob.media_type or None)
         if url[:5].lower() != "data:":
             return cls(noun, check_url(url, noun.capitalize()), "", None)

@@ -76,7 +76,7 @@ _SAME: Mapping[str, str] = {
 }
 _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/toml")
 _ZIPPED = (f"{_OFFICE}.", "application/vnd.oasis.opendocument.", "application/epub+zip")
-_MEDIA_TYPE = re.compile(r"[a-z0-9][\w.+-]*/[a-z0-9][\w.+-]*")
+_MEDIA_TYPE = re.compile(r"[a-z0-9][\w.+-]*/[a-z0-9][\w.+-]*", re.ASCII)
 _AUDIO_BRANDS = (b"M4A ", b"M4B ")
 
 

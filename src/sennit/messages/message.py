@@ -180,6 +180,14 @@ class Message(Element, key="content"):
             },
         )
 
+    def with_content(self, content: MessageContent) -> Message:
+        """Return the same message, with its id and all else, in which the content is another."""
+        message = object.__new__(type(self))
+        message._id, message._created, message._metadata = self._id, self._created, self._metadata
+        message._body, message._content = b"", content
+        message._sender, message._recipient = self._sender, self._recipient
+        return message
+
     def to_dict(self) -> dict[str, Any]:
         """Return the whole message as a dict of plain data, a deep copy."""
         return self._record(self._content.to_dict(), plain_dict(self.metadata, "metadata"))

@@ -32,6 +32,7 @@ from sennit.services.models.params import ModelParams, check_params
 from sennit.services.models.protocol import Model, supports_output_schema
 from sennit.services.models.reply import Reply
 from sennit.services.models.request import MessageInput, ModelRequest, model_request
+from sennit.sessions.blobs import with_blobs
 from sennit.turns.prompt_history import check_answerable, prompt_ids
 
 
@@ -57,6 +58,7 @@ async def generate(
     if response_model is not None and not await supports_output_schema(model):
         response_model = None
     request = model_request(messages, tools=where.tools(tools), output=response_model, **params)
+    request = await with_blobs(where.session, request)
     return await traced_call.ask(model, request, where.session.id)
 
 
@@ -129,6 +131,7 @@ async def communicate(
         messages=model_messages(where.session.messages, prompt_ids(where.branch), content),
         params=check_params(params),
     )
+    request = await with_blobs(where.session, request)
     answer = await _ask(model, request, content.response_model, repairs)
     name = imodel if isinstance(imodel, str) else model.name
     reply_message = _reply_message(where, message, answer, name)

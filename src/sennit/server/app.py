@@ -19,6 +19,7 @@ from sennit.server.mcp.server import McpApp
 from sennit.server.openai import chat, completions, conversations, embeddings, responses
 from sennit.server.rest import (
     approvals,
+    blobs,
     branches,
     files,
     health,
@@ -39,6 +40,7 @@ _MODULES = (
     sessions,
     branches,
     messages,
+    blobs,
     runs,
     approvals,
     prompt_inspection,

@@ -39,7 +39,9 @@ class Limits:
     body_bytes: int = 1024 * 1024
     """Maximum size of a request body."""
     body_seconds: float = 30.0
-    """Maximum time for a body to arrive."""
+    """Maximum time for a body to arrive; of an upload, for each MiB."""
+    blob_bytes: int = 512 * 1024 * 1024
+    """Maximum size of an uploaded blob."""
     head_seconds: float = 30.0
     """Maximum time for the head of a request, from the first byte or a new connection on."""
     values: int = 20_000

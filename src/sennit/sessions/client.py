@@ -33,6 +33,7 @@ from sennit.errors import (
 from sennit.messages.json_values import plain_dict, validate_text
 from sennit.messages.message import Message
 from sennit.sessions.async_method import async_method
+from sennit.sessions.blobs import Blobs
 from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.grants import Capabilities, Resources
@@ -336,6 +337,11 @@ def _parse_key(owner: Owner, key: str) -> tuple[UUID, str | None]:
         return UUID(key), None
     except ValueError:
         return session_id(owner, key), key
+
+
+def blobs_of(client: ClientCore[Any]) -> Blobs:
+    """Return the blobs of the owner of a client."""
+    return Blobs(client._store, client._owner)
 
 
 def _new_record(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:

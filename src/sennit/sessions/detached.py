@@ -13,7 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from uuid import UUID
 
-from sennit.errors import StoreError
+from sennit.errors import NotFoundError, StoreError
+from sennit.messages.blob_reference import named_blobs
+from sennit.stores.records.blobs import blob_reference
 from sennit.stores.records.sessions import (
     AddEvents,
     BranchHead,
@@ -32,6 +34,8 @@ from sennit.stores.records.sessions import (
 )
 
 if TYPE_CHECKING:
+    from sennit.messages.message import Message
+    from sennit.sessions.blobs import Blobs
     from sennit.sessions.plan import Plan
     from sennit.sessions.session import SessionCore
     from sennit.stores.in_memory.runs import RunLog
@@ -44,6 +48,8 @@ class DetachedRepository:
     """Has the interface of a SessionRepository; nothing in it blocks."""
 
     place: Hashable = None
+    blobs: Blobs | None = None
+    """Where messages that it gets from a stored session have their bytes; new ones keep them."""
 
     def __init__(self, session: SessionCore) -> None:
         self._session = session
@@ -67,6 +73,8 @@ class DetachedRepository:
 
     def write(self, plan: Plan[_R]) -> _R:
         """Carry out a plan, under the lock of the session."""
+        if self.blobs is None and plan.attachments():
+            _refuse_blobs(plan.messages)
         plan.prepare()
         plan.apply(self._apply(plan.extras) if plan.extras else ())
         return plan.result
@@ -192,3 +200,12 @@ class DetachedRepository:
         """Return the sequence number of the last event of a branch; 0 if there is none."""
         with self._session.lock:
             return self._log.last_seq(branch)
+
+
+def _refuse_blobs(messages: Sequence[Message]) -> None:
+    """Raise NotFoundError if a message names a blob, which only a store can have."""
+    for hash in named_blobs(messages):
+        raise NotFoundError(
+            f"A session without a store has no blob {blob_reference(hash)!r}; pass the bytes "
+            f"instead, as session.read_blob() of the other session returns them."
+        )

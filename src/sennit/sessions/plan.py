@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError
+from sennit.messages.blob_reference import named_blobs
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
@@ -48,6 +49,8 @@ class Plan(Generic[_R]):
 
     messages: Sequence[Message] = ()
     """The messages that it appends."""
+    blobs: tuple[bytes, ...] = ()
+    """The blobs that they name, by hash."""
     branches: Sequence[Branch] = ()
     """The branches that it appends to."""
     refreshing: tuple[type[SennitError], ...] = (ConflictError, ExistsError)
@@ -87,6 +90,15 @@ class Plan(Generic[_R]):
     def can_retry(self) -> bool:
         """Return whether a refused plan can be prepared again, after a refresh."""
         return False
+
+    def attachments(self) -> bool:
+        """Return whether its messages have attachments, whose bytes are stored before them."""
+        return any(message.content.attachment_urls for message in self.messages)
+
+    def replace_messages(self, stored: Mapping[UUID, Message]) -> None:
+        """Replace messages by their stored form, in which attachments are references to blobs."""
+        self.messages = [stored.get(message.id, message) for message in self.messages]
+        self.blobs = named_blobs(stored.values())
 
     def finish(self, heads: Sequence[BranchHead]) -> None:
         """Apply the written plan."""
@@ -145,6 +157,10 @@ class AppendPlan(Plan[_R]):
             else:
                 ids.append(message.id)
         self._ids = tuple(ids)
+
+    def replace_messages(self, stored: Mapping[UUID, Message]) -> None:
+        super().replace_messages(stored)
+        self.result = _with_stored(self.result, stored)
 
     def prepare(self) -> None:
         if self._is_default:
@@ -342,6 +358,20 @@ class BranchUpdate(Plan[None]):
     def apply(self, heads: Sequence[BranchHead]) -> bool:  # noqa: ARG002
         self._branch._apply(self._tail, self._system, self._grants)
         return False
+
+
+def _with_stored(result: Any, stored: Mapping[UUID, Message]) -> Any:
+    """Return the result of adding messages with their stored form."""
+    if isinstance(result, Message):
+        return stored.get(result.id, result)
+    if isinstance(result, list):
+        return [_with_stored(item, stored) for item in cast("list[Any]", result)]
+    if result is None:
+        return None
+    from sennit.messages.parts import MessageGroup  # slow to import
+
+    group = cast("MessageGroup", result)
+    return MessageGroup.of([stored.get(message.id, message) for message in group.messages])
 
 
 def add_branch(branch: Branch, source_version: int | None = None) -> AddBranch:

@@ -10,11 +10,13 @@ without a store has a DetachedRepository instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import SennitError
+from sennit.sessions.blobs import Blobs
 from sennit.sessions.refresh import refresh
 from sennit.stores.base import no_session
 from sennit.stores.group_commit import GroupCommitter, Outcome, Wake
@@ -26,6 +28,7 @@ from sennit.stores.records.sessions import (
     Lease,
     Owner,
     RemoveBranch,
+    RequireBlobs,
     RunRecord,
     SessionRecord,
     Snapshot,
@@ -68,6 +71,8 @@ class SessionRepository:
         self.store, self.group, self.owner, self.session = store, group, owner, session
         self.erases_removed = False
         """Whether messages are erased when they are removed from their last branch."""
+        self.blobs = Blobs(store, owner)
+        """The bytes of attachments."""
         self._new = new
         self._bridge: LoopBridge | None = None
 
@@ -78,9 +83,11 @@ class SessionRepository:
 
     def write(self, plan: Plan[_R]) -> _R:
         """Carry out a plan in one transaction, under the lock of the session."""
+        if plan.attachments():
+            self._store_blobs(plan)
         plan.prepare()
         while True:
-            changes = plan.changes()
+            changes = _changes(plan)
             try:
                 heads = self.store.write(self.owner, self.session, changes) if changes else ()
                 break
@@ -100,6 +107,12 @@ class SessionRepository:
         """Return this repository; raises StoreError for a session without a store."""
         return self
 
+    def _store_blobs(self, plan: Plan[Any]) -> None:
+        """Store the attachments of messages that are new to the session."""
+        known = plan.session.messages
+        new = [message for message in plan.messages if known.by_key(message.id.int) is None]
+        plan.replace_messages(self.blobs.store(new))
+
     def _erase_removed(self, changes: Sequence[Change]) -> None:
         if self.erases_removed and any(
             isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes
@@ -110,12 +123,14 @@ class SessionRepository:
 
     async def submit(self, plan: Plan[_R]) -> _R:
         """Carry out a plan in a group commit; plans are applied in commit order."""
+        if plan.attachments():
+            await self.read(partial(self._store_blobs, plan))
         with plan.session.lock:
             plan.prepare()
         if len(plan.messages) > _MAX_ENCODED_ON_LOOP and not plan.extras:
-            changes = await self.read(plan.changes)
+            changes = await self.read(partial(_changes, plan))
         else:
-            changes = plan.changes()
+            changes = _changes(plan)
         if changes:
             bridge, future = self._new_future()
             self._send(plan, changes, bridge, future, bridge.call_soon)
@@ -139,7 +154,7 @@ class SessionRepository:
                     plan.finish(outcome)
                     self._erase_removed(changes)
                 elif plan.recover(outcome):
-                    self._send(plan, plan.changes(), bridge, future)
+                    self._send(plan, _changes(plan), bridge, future)
                     return bridge.wake
                 else:
                     error = outcome
@@ -243,3 +258,8 @@ class SessionRepository:
     def last_event(self, branch: UUID) -> int:
         """Return the sequence number of the last event of a branch; 0 if there is none."""
         return self.store.last_event(self.owner, self.session, branch)
+
+
+def _changes(plan: Plan[Any]) -> Sequence[Change]:
+    changes = plan.changes()
+    return [RequireBlobs(plan.blobs), *changes] if plan.blobs else changes

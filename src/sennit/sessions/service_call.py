@@ -13,6 +13,7 @@ from sennit.errors import InvalidTypeError
 from sennit.messages.output_schema import as_model, model_name
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
+from sennit.sessions.blobs import with_blobs
 from sennit.sessions.grants import Needs
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ async def ask_service(
     if isinstance(service, Tool):
         context = ToolContext(session_id=session.id, branch=None if branch is None else branch.name)
         return (await service.arun(arguments, context)).unwrap()
-    return await _ask_model(service, session.services, branch, arguments)
+    return await _ask_model(service, session, branch, arguments)
 
 
 async def _ask_model(
-    model: Model, services: ServiceRegistry, branch: Branch | None, arguments: Mapping[str, Any]
+    model: Model, session: SessionCore, branch: Branch | None, arguments: Mapping[str, Any]
 ) -> Reply:
     from sennit.services.models.request import model_request
     from sennit.services.models.traced_call import ask
@@ -46,7 +47,7 @@ async def _ask_model(
     if "messages" not in arguments:
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
     offered = as_list(arguments.get("tools"))
-    tools = [_schema(services, tool) for tool in offered]
+    tools = [_schema(session.services, tool) for tool in offered]
     options = {key: value for key, value in arguments.items() if key not in ("messages", "tools")}
     request = model_request(arguments["messages"], tools=tools, **options)
     if branch is not None:
@@ -59,7 +60,7 @@ async def _ask_model(
                 passed_capabilities=frozenset(schemas),
             )
         )
-    return await ask(model, request)
+    return await ask(model, await with_blobs(session, request))
 
 
 def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:

@@ -37,9 +37,11 @@ from sennit.errors import (
     ExistsError,
     InvalidTypeError,
     OutOfRangeError,
+    StoreError,
     ValidationError,
     short_repr,
 )
+from sennit.messages.blob_reference import without_bytes
 from sennit.messages.content import SystemContent
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
@@ -81,6 +83,8 @@ if TYPE_CHECKING:
     from sennit.services.models.reply import Reply
     from sennit.services.models.request import MessageInput, ToolInput
     from sennit.services.registry import ServiceRegistry
+    from sennit.sessions.blobs import Blob, Blobs
+    from sennit.stores.records.blobs import BlobLimits
 
 ASSISTANT = "assistant"
 """The default sender of model replies."""
@@ -456,7 +460,7 @@ class SessionCore(Element):
         stored = self.messages.by_key(message.id.int)
         if stored is None:
             return AppendPlan(self, message, (message,), branches)
-        if stored is not message and not stored.content.says_the_same(message.content):
+        if stored is not message and not _same_content(stored, message):
             raise ExistsError(
                 f"The session already has message {message.id} with a different content; clone() "
                 f"it to get a new id."
@@ -504,6 +508,43 @@ class SessionCore(Element):
 
     def _sender(self, role: str) -> SenderRecipient:
         return {"user": self._user, ASSISTANT: self._agent}.get(role, role)
+
+    def put_blob(
+        self, data: bytes | Iterable[bytes], media_type: str, limits: BlobLimits | None = None
+    ) -> Blob:
+        """Store bytes, such as a large file in pieces, for a message that will name them.
+
+        The same bytes are stored once. They are erased when the last message that names them is,
+        or after a day if there is none. Raises ValidationError beyond the limits, and StoreError
+        for a session without a store.
+        """
+        return self._blobs().put(data, media_type, limits)
+
+    def open_blob(self, reference: str) -> Blob:
+        """Return a blob, whose bytes are read in pieces, by the address that a message has.
+
+        Raises NotFoundError if the user has no such blob, and ValidationError for another address.
+        """
+        return self._blobs().open(reference)
+
+    def read_blob(self, reference: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return bytes of a blob, by default all; raises as `open_blob` does.
+
+        Raises StoreError if they are damaged.
+        """
+        return self._blobs().open(reference).read(offset, length)
+
+    aput_blob = async_method(put_blob)
+    aopen_blob = async_method(open_blob)
+    aread_blob = async_method(read_blob)
+
+    def _blobs(self) -> Blobs:
+        if (blobs := self._repository.blobs) is None:
+            raise StoreError(
+                "A session without a store has no blobs: its messages hold the bytes. Open it with "
+                "sennit.open(...).session(key), or pass Session(store=...)."
+            )
+        return blobs
 
     @overload
     def remove_message(self, message: Ref) -> Message: ...
@@ -628,6 +669,15 @@ class _RemovalPlan(Plan[None]):
                 for branch in branches:
                     branch._version += 1
         return is_stale
+
+
+def _same_content(stored: Message, message: Message) -> bool:
+    """Return whether a message is a stored one, whose attachments may be references."""
+    content = message.content
+    return stored.content.says_the_same(content) or (
+        bool(content.attachment_urls)
+        and stored.content.says_the_same(content.with_attachment_urls(without_bytes))
+    )
 
 
 def _length_through(branch: Branch, at: Ref | int | None) -> int:

@@ -25,6 +25,7 @@ from sennit.services.models.reply import Reply
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.traced_call import ask
 from sennit.services.tools.tool import Tool
+from sennit.sessions.blobs import with_blobs
 from sennit.sessions.grants import Needs
 from sennit.sessions.repository import repository_of
 from sennit.turns.context import ContextProvider, checked_contexts
@@ -156,7 +157,8 @@ class Request:
         """
         self.check()
         request = await pass_request(self.policies, self.model_request())
-        reply = await ask(self.model, request, self.session.id)
+        sent = await with_blobs(self.session, request)
+        reply = await ask(self.model, sent, self.session.id)
         reply = await pass_reply(self.policies, request, reply)
         return Return(
             stop_reason="length" if reply.finish == "length" else "stable",

@@ -97,6 +97,7 @@ def of_each_kind(alice: httpx.Client) -> dict[str, str]:
     completion = alice.post("/v1/chat/completions", json=asked).json()["id"]
     return {
         "session": session,
+        "hash": alice.post("/api/blobs", content=b"bread").json()["reference"][19:83],
         "completion": completion,
         "chat": session,
         "thread": session,

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 import sennit
-from sennit import Client, SennitError, StoreError, ValidationError
+from sennit import (
+    Client,
+    ImagePart,
+    InstructionContent,
+    Message,
+    SennitError,
+    StoreError,
+    ValidationError,
+)
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.doctor.checks import examine
@@ -399,3 +408,50 @@ def test_labels_move_with_a_session_that_was_lost(client: Client, harm: Harm) ->
     (recovered,) = [one.id for one in client.sessions() if one.metadata.get("recovered")]
     found = fresh(client).session(recovered)
     assert [(one.score, one.by) for one in found.labels()] == [(0.5, "ann")]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4_000
+
+
+def show_picture(client: Client) -> str:
+    session = client.session("chat")
+    content = InstructionContent.create("look", images=[ImagePart(PICTURE).url])
+    session.add_message(Message(content), branches="main")
+    return f"blob {sha256(PICTURE).hexdigest()}"
+
+
+def test_a_blob_whose_bytes_have_changed_is_found(client: Client, harm: Harm) -> None:
+    name = show_picture(client)
+    assert client.doctor() == []
+    zero = harm.bytes_of("x")
+    for statement in (
+        f"UPDATE blob_chunks SET bytes = {zero} WHERE pos = 1",
+        "DELETE FROM blob_chunks WHERE pos = 3",
+        "UPDATE blobs SET size = size - 1",
+    ):
+        harm(statement)
+        [found] = client.doctor()
+        assert (found.kind, found.rows, found.repairable) == ("blobs", (name,), False)
+        assert "restore a backup" in found.said
+
+
+def test_a_blob_that_is_missing_is_found_and_its_notes_and_pieces_are_dropped(
+    client: Client, harm: Harm
+) -> None:
+    name = show_picture(client)
+    harm("DELETE FROM blobs")
+    kinds = [(found.repairable, found.rows[0]) for found in client.doctor(repair=True)]
+    assert [repairable for repairable, _ in kinds] == [True, True, False]
+    assert kinds[-1][1].startswith(name)
+    [left] = client.doctor()
+    assert "missing" in left.said
+    assert counted(harm, "blob_chunks", "blob_refs") == [0, 0]
+    assert texts(fresh(client).session("chat"), "main")[-1] == "look"
+
+
+def test_a_blob_that_is_named_without_a_note_is_noted_again(client: Client, harm: Harm) -> None:
+    show_picture(client)
+    harm("DELETE FROM blob_refs")
+    mended(client, "blobs")
+    client._store.collect_blobs(2**62)
+    assert client.doctor() == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 import sennit
-from sennit import Client, ExistsError, Message, StoreError
+from sennit import Client, ExistsError, ImagePart, InstructionContent, Message, StoreError
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.postgres.store import PostgresStore
@@ -189,7 +189,7 @@ def test_a_lost_connection_begins_the_file_again(
     client = filled(store)[0]
     tries = list[int]()
 
-    def cut_off(sessions: Iterable[SessionDump], _: object) -> int:
+    def cut_off(sessions: Iterable[SessionDump], _: object, __: object) -> int:
         tries.append(0)
         for _ in sessions:
             tries[-1] += 1
@@ -227,3 +227,19 @@ def test_a_message_of_any_size_is_in_the_backup(store: Store, tmp_path: Path) ->
     client.backup(tmp_path / "b.db")
     with sennit.open(tmp_path / "b.db") as copy:
         assert copy.session("chat").messages[0].to_json() == long.to_json()
+
+
+def test_a_backup_has_the_blobs_and_what_messages_name(store: Store, tmp_path: Path) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4_000
+    for tenant, user in WHO:
+        session = Client(store, tenant=tenant, user=user).session("chat")
+        content = InstructionContent.create("look", images=[ImagePart(picture).url])
+        session.add_message(Message(content), branches=session.default_branch)
+    backup(store, tmp_path / "backup.db")
+    for tenant, user in WHO:
+        with sennit.open(tmp_path / "backup.db", tenant=tenant, user=user) as copy:
+            copy._store.collect_blobs(2**62)
+            session = copy.session("chat")
+            [url] = session.default_branch.messages[0].content.attachment_urls
+            assert session.read_blob(url) == picture
+            assert copy.doctor() == []

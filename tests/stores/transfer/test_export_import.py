@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import sqlite3
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ import sennit
 from sennit import (
     Client,
     ExistsError,
+    ImagePart,
     InstructionContent,
     InvalidTypeError,
     Message,
@@ -45,6 +47,8 @@ from sennit.stores.transfer import container as archives
 from sennit.stores.transfer import export_import
 from sennit.stores.transfer import session_jsonl as lines
 from tests import strategies as some
+
+pytest_plugins = ("tests.postgres",)
 
 
 def ask(text: str) -> Message:
@@ -1386,3 +1390,79 @@ def test_an_import_compares_again_what_a_user_adds_meanwhile(
         "one",
         "mine",
     ]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 2_000
+
+
+def with_pictures(client: Client) -> Session:
+    session = client.session("pictures")
+    for name in ("chat", "again"):
+        content = InstructionContent.create(name, images=[ImagePart(PICTURE).url])
+        session.add_message(Message(content), branches=session.default_branch)
+    return session
+
+
+def pictures(session: Session) -> list[bytes]:
+    contents = [message.content for message in session.default_branch.messages]
+    return [session.read_blob(url) for content in contents for url in content.attachment_urls]
+
+
+@pytest.mark.parametrize("name", ["archive", "archive.zip"])
+def test_an_archive_takes_blobs_along_once(tmp_path: Path, emptied: str, name: str) -> None:
+    path = tmp_path / name
+    with sennit.open(tmp_path / "a.db") as client, sennit.open(emptied, user="else") as other:
+        with_pictures(client)
+        client.export(path)
+        assert other.import_sessions(path).new_messages == 2
+        assert pictures(other.session("pictures")) == [PICTURE, PICTURE]
+        assert other.import_sessions(path).new_messages == 0
+        assert other.doctor() == []
+        other.export(tmp_path / "back")
+        with sennit.open(tmp_path / "b.db") as third:
+            third.import_sessions(tmp_path / "back")
+            assert pictures(third.session("pictures")) == [PICTURE, PICTURE]
+    assert sum(file.stat().st_size for file in (tmp_path / "back").rglob("*") if file.is_file()) < (
+        len(PICTURE) + 4_000
+    )
+
+
+def test_an_archive_with_a_changed_missing_or_extra_blob_is_refused(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        with_pictures(client)
+        client.export(tmp_path / "archive")
+    [blob] = (tmp_path / "archive" / "blobs").iterdir()
+    manifest = tmp_path / "archive" / "manifest.json"
+    whole, listed = blob.read_bytes(), manifest.read_text()
+    with sennit.open(tmp_path / "b.db") as other:
+        for data in (whole[:-1] + b"x", whole[:-1]):
+            blob.write_bytes(data)
+            with pytest.raises(ArchiveError, match="was modified"):
+                other.import_sessions(tmp_path / "archive")
+        blob.unlink()
+        with pytest.raises(ArchiveError, match="is missing from the archive"):
+            other.import_sessions(tmp_path / "archive")
+        fields = json.loads(listed)
+        manifest.write_text(json.dumps({**fields, "blobs": []}))
+        with pytest.raises(ArchiveError, match="not in the archive"):
+            other.import_sessions(tmp_path / "archive")
+        blob.write_bytes(whole)
+        with pytest.raises(ArchiveError, match="not in its manifest"):
+            other.import_sessions(tmp_path / "archive")
+        for name in ("../../evil", "A" * 64):
+            manifest.write_text(listed.replace(fields["blobs"][0]["sha256"], name))
+            with pytest.raises(ArchiveError, match=r"manifest\.json is invalid"):
+                other.import_sessions(tmp_path / "archive")
+        assert not list(other.sessions())
+        manifest.write_text(listed)
+        assert other.import_sessions(tmp_path / "archive").new_messages == 2
+
+
+def test_an_export_of_a_damaged_blob_says_so_and_leaves_no_archive(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        with_pictures(client)
+        with sqlite3.connect(tmp_path / "a.db") as connection:
+            connection.execute("UPDATE blob_chunks SET bytes = zeroblob(length(bytes))")
+        with pytest.raises(StoreError, match="damaged"):
+            client.export(tmp_path / "archive")
+    assert not (tmp_path / "archive").exists()

@@ -33,6 +33,7 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.http.event_stream import EventStream
 from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunPlan, RunRequest, plan_resume, resume_run, start_run
+from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch
 from sennit.sessions.plan import fork_history
 from sennit.sessions.run_repository import RunRepository
@@ -219,6 +220,8 @@ def shown_groups(session: Session) -> tuple[list[Group], set[str]]:
         active, groups = not active, groups_of(branch)
     if active and groups and not groups[-1].is_user:
         groups.pop()
+    for group in groups:
+        group.messages[:] = inline_blobs(session, group.messages)
     return groups, _waiting(branch)
 
 

@@ -80,4 +80,5 @@ def _count_storage(caller: Caller) -> _UsedStorage:
     realm = caller.client.memory.scope
     counts = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
     sessions, size = sum(count[0] for count in counts), sum(count[1] for count in counts)
+    size += realm.store.blob_bytes(realm.user)
     return _UsedStorage(sessions, size, clock.monotonic())

@@ -3,12 +3,13 @@
 Short requests run a few at a time per token, so that one token cannot occupy all threads. Long work
 (decoding large bodies, building thousands of messages, searching files) has its own pool of two
 threads, one job at a time per owner: threads share the GIL, so each that computes slows down the
-others.
+others. Uploads have threads of their own, as they wait for their clients.
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError, Lock, Semaphore, get_running_loop
+from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -26,6 +27,8 @@ _T = TypeVar("_T")
 _A = TypeVarTuple("_A")
 _LONG_WORKERS = 2
 _MAX_WAITING = 32
+_UPLOAD_WORKERS = 8
+_OWNER_UPLOADS = 4
 _RETRY_AFTER = {"retry-after": "5"}
 
 
@@ -41,6 +44,8 @@ class FairThreadPool:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._executor = ThreadPoolExecutor(_LONG_WORKERS, thread_name_prefix="sennit-long")
+        self._uploader = ThreadPoolExecutor(_UPLOAD_WORKERS, thread_name_prefix="sennit-upload")
+        self._uploads: Counter[Hashable] = Counter()
         self._owner_locks: WeakValueDictionary[Hashable, _OwnerLock] = WeakValueDictionary()
         self._slots: WeakValueDictionary[tuple[str, str], Semaphore] = WeakValueDictionary()
 
@@ -64,6 +69,20 @@ class FairThreadPool:
         finally:
             lock.waiting -= 1
 
+    async def upload(self, caller: Caller, work: Callable[[], _T]) -> _T:
+        """Run work that reads from a client; raise HTTPError 429 if the owner has many."""
+        owner = _owner(caller)
+        if self._uploads[owner] >= _OWNER_UPLOADS:
+            message = f"This user has {_OWNER_UPLOADS} uploads under way, the maximum."
+            raise HTTPError(429, "uploads", f"{message} Wait 5 s.", headers=_RETRY_AFTER)
+        self._uploads[owner] += 1
+        try:
+            return await get_running_loop().run_in_executor(self._uploader, work)
+        finally:
+            self._uploads[owner] -= 1
+            if not self._uploads[owner]:
+                del self._uploads[owner]
+
     async def _in_thread(self, work: Callable[[*_A], _T], *args: *_A) -> _T:
         """Run work in a thread; on cancellation it ends at its next check."""
         with cancellable() as cancelled:
@@ -77,6 +96,7 @@ class FairThreadPool:
     def close(self) -> None:
         """Shut down the threads after their current work."""
         self._executor.shutdown()
+        self._uploader.shutdown()
 
 
 def _owner(caller: Caller | None) -> Hashable:

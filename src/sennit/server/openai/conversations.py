@@ -29,6 +29,7 @@ from sennit.server.openai.locate import CLIENT_METADATA, is_main_of_conversation
 from sennit.server.openai.pagination import IncludeQuery, ItemsQuery, item_list, message_id, page
 from sennit.server.openai.translate import ClientMessages, check_calls, system_message
 from sennit.server.openai.translate import ClientToolCall as ToolCall
+from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import begin_session
@@ -199,7 +200,7 @@ async def list_items(request: HTTPRequest, query: ItemsQuery) -> dict[str, Any]:
         main = main_branch(session)
         if main is not None:
             _cache_main(request, main)
-        return page([] if main is None else main.messages, query, max_bytes)
+        return page(session, [] if main is None else main.messages, query, max_bytes)
 
     return await to_thread(read)
 
@@ -231,7 +232,8 @@ def _add_items(request: HTTPRequest, session: Session, sent: ClientMessages) -> 
             session.add_messages(system, branches=main)
         messages = [*system, *_add_new(session, main, sent.messages)]
         _cache_main(request, main)
-    return item_list([item for message in messages for item in items_of(message)])
+    inlined = inline_blobs(session, messages)
+    return item_list([item for message in inlined for item in items_of(message)])
 
 
 def _add_new(session: Session, main: Branch, new: Sequence[Message]) -> list[Message]:
@@ -304,7 +306,7 @@ def _find_item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
     uid, main = message_id(name), main_branch(session)
     if uid is not None and main is not None and uid in main:
         message = session.messages[uid]
-        for item in items_of(message):
+        for item in items_of(next(inline_blobs(session, [message]))):
             if item["id"] == name:
                 return message, item
     raise HTTPError(404, "not_found", f"This conversation has no item {name[:100]!r}.")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from uuid import UUID
 
+from sennit.messages.blob_reference import without_bytes
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
     ActionRequestContent,
@@ -86,10 +87,14 @@ class TurnHasher:
 
 def _turn_fields(content: MessageContent) -> list[object]:
     if isinstance(content, InstructionContent):
-        return ["user", (content.instruction or "").strip(), list(content.images or ())]
+        return ["user", (content.instruction or "").strip(), _urls(content)]
     if not isinstance(content, ActionResponseContent):
         return [content.chat_role, content.words.strip(), []]
     return ["tool", content.request_id or "", tool_text(content).strip()]
+
+
+def _urls(content: MessageContent) -> list[str]:
+    return [without_bytes(url) for url in content.attachment_urls]
 
 
 def _call(message: Message, content: ActionRequestContent) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,10 @@ from sennit.messages.message import Message
 from sennit.server.http.endpoint import RequestModel, fitting
 from sennit.server.http.errors import bad_param
 from sennit.server.openai.items import items_of
+from sennit.sessions.blobs import inline_blobs
+
+if TYPE_CHECKING:
+    from sennit.api.session import Session
 
 
 class IncludeQuery(RequestModel):
@@ -33,11 +37,13 @@ class ItemsQuery(IncludeQuery):
     after: str | None = None
 
 
-def page(messages: Sequence[Message], query: ItemsQuery, max_bytes: int) -> dict[str, Any]:
+def page(
+    session: Session, messages: Sequence[Message], query: ItemsQuery, max_bytes: int
+) -> dict[str, Any]:
     """Return a page of at most `max_bytes`; raise HTTPError 400 for an invalid limit or cursor."""
     if not 1 <= query.limit <= 100:
         raise bad_param("limit", f"'limit' must be from 1 to 100, got {query.limit}.")
-    items = list(islice(_requested_items(messages, query), query.limit + 1))
+    items = list(islice(_requested_items(session, messages, query), query.limit + 1))
     shown = list(fitting(items[: query.limit], max_bytes))
     return item_list(shown, has_more=len(items) > len(shown))
 
@@ -61,19 +67,22 @@ def message_id(item: str) -> UUID | None:
         return None
 
 
-def _requested_items(messages: Sequence[Message], query: ItemsQuery) -> Iterator[dict[str, Any]]:
+def _requested_items(
+    session: Session, messages: Sequence[Message], query: ItemsQuery
+) -> Iterator[dict[str, Any]]:
     """Return the items after the cursor, in the requested order; raise HTTPError 400 if missing."""
     step = 1 if query.order == "asc" else -1
     if query.after is None:
-        return _items(messages, step)
+        return _items(session, messages, step)
     uid = message_id(query.after)
     at = next((at for at, message in enumerate(messages) if message.id == uid), None)
     if at is not None:
-        items = _items(messages[at:] if step > 0 else messages[: at + 1], step)
+        items = _items(session, messages[at:] if step > 0 else messages[: at + 1], step)
         if any(item["id"] == query.after for item in items):  # consumes the items up to the cursor
             return items
     raise bad_param("after", f"There is no item {query.after[:100]!r} in this list.")
 
 
-def _items(messages: Sequence[Message], step: int) -> Iterator[dict[str, Any]]:
-    return (item for message in messages[::step] for item in list(items_of(message))[::step])
+def _items(session: Session, messages: Sequence[Message], step: int) -> Iterator[dict[str, Any]]:
+    inlined = inline_blobs(session, messages[::step])
+    return (item for message in inlined for item in list(items_of(message))[::step])

@@ -354,5 +354,6 @@ async def delete(request: HTTPRequest) -> DeletedResponse:
 @routes.get("/v1/responses/{response}/input_items", scope="read")
 async def input_items(request: HTTPRequest, query: ItemsQuery) -> dict[str, Any]:
     """List the input items of a response."""
-    messages = (await _find_stored(request)).input_messages
-    return await to_thread(page, messages, query, request.limits.answer_bytes)
+    stored = await _find_stored(request)
+    answer_bytes = request.limits.answer_bytes
+    return await to_thread(page, stored.session, stored.input_messages, query, answer_bytes)

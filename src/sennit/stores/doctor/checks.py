@@ -23,20 +23,25 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import SennitError, StoreError
 from sennit.ids import new_id
+from sennit.messages.blob_reference import named_blobs
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
 from sennit.stores.checksums import DAMAGED, checked_body, message_checksum
 from sennit.stores.doctor import statements as sql
+from sennit.stores.records.blobs import BlobRecord, StoredBlob
 from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import SessionDump
 from sennit.stores.segment_graph import shown, unused
+from sennit.stores.sql.blob_statements import ADD_REFERENCE, SET_USED
+from sennit.stores.sql.blobs import BlobTable
 from sennit.stores.sql.connection import Row, Sql, SqlConnection, Statement
 from sennit.stores.sql.store import SqlStore
 
@@ -112,7 +117,9 @@ def _inspector_class(store: Store) -> type[StoreInspector] | None:
     return None
 
 
-def _check_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
+def _check_messages(
+    sessions: Iterable[SessionDump], _: Iterable[StoredFile], __: Iterable[StoredBlob]
+) -> list[Finding]:
     """Return unreadable messages: the only damage that an in-memory store can have."""
     rows = [
         f"message {message.id}"
@@ -133,7 +140,7 @@ class StoreInspector(ABC):
 
     def __init__(self, connection: SqlConnection) -> None:
         self.rows, self.run, self.run_many = connection.rows, connection.run, connection.run_many
-        self.uid = connection.uid
+        self.uid, self.connection = connection.uid, connection
         self._connection: Any = connection.connection
 
     @classmethod
@@ -479,6 +486,51 @@ def _accept_messages(inspector: StoreInspector) -> None:
         inspector.run(sql.SET_CHECKSUM, checksum, uid, created, body)
 
 
+def _damaged_blobs(inspector: StoreInspector) -> Iterator[str]:
+    for owner, hash, size in inspector.rows(sql.BLOBS):
+        blob = BlobRecord(bytes(hash), "", size)
+        digest = sha256()
+        try:
+            for chunk in BlobTable(inspector.connection, owner).chunks(blob):
+                digest.update(chunk)
+        except StoreError:
+            digest.update(b"damaged")
+        if digest.digest() != blob.hash:
+            yield f"blob {blob.hash.hex()}"
+
+
+def _named_in_messages(inspector: StoreInspector) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield the blobs that readable messages name: owner, session, message, hash."""
+    for owner, session, number, column, created, body in inspector.rows(sql.NAMING_BLOBS):
+        uid = inspector.uid(column)
+        if is_readable(uid, created, body):
+            for hash in named_blobs([Message.from_stored(uid, created, bytes(body))]):
+                yield owner, session, number, hash
+
+
+def _missing_blobs(inspector: StoreInspector) -> Iterator[str]:
+    present = {(owner, bytes(hash)) for owner, hash, _ in inspector.rows(sql.BLOBS)}
+    for owner, _, number, hash in _named_in_messages(inspector):
+        if (owner, hash) not in present:
+            yield f"blob {hash.hex()} of message {number}"
+
+
+def _unnoted_blobs(inspector: StoreInspector) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield blobs that a message names without a note of it: it could be collected."""
+    blobs = {(row[0], bytes(row[1])): row[2] for row in inspector.rows(sql.BLOB_NUMBERS)}
+    notes = {tuple(row) for row in inspector.rows(sql.BLOB_REFS)}
+    for owner, session, message, hash in _named_in_messages(inspector):
+        blob = blobs.get((owner, hash))
+        if blob is not None and (owner, session, message, blob) not in notes:
+            yield owner, session, message, blob, hash
+
+
+def _note_blobs(inspector: StoreInspector) -> None:
+    for owner, session, message, blob, _ in list(_unnoted_blobs(inspector)):
+        inspector.run(ADD_REFERENCE, owner, session, message, blob)
+        inspector.run(SET_USED, owner, [blob])
+
+
 def run_all(*statements: Statement) -> Callable[[StoreInspector], None]:
     """Return a repair that runs several statements."""
 
@@ -557,6 +609,27 @@ _CHECKS = (
         lambda inspector: inspector.mend_index(),
     ),
     IntegrityCheck("messages", _UNREADABLE, _unreadable),
+    IntegrityCheck("blobs", "Pieces belong to no blob.", *sql.STRAY_CHUNKS),
+    IntegrityCheck(
+        "blobs", "Notes that a message names a blob have lost one of both.", *sql.STRAY_BLOB_REFS
+    ),
+    IntegrityCheck(
+        "blobs",
+        "Messages name blobs without a note of it.",
+        lambda inspector: (
+            f"blob {hash.hex()} of message {number}"
+            for _, _, number, _, hash in _unnoted_blobs(inspector)
+        ),
+        _note_blobs,
+    ),
+    IntegrityCheck(
+        "blobs", "Blobs that messages name are missing; restore a backup.", _missing_blobs
+    ),
+    IntegrityCheck(
+        "blobs",
+        "The bytes of blobs are not what was written; restore a backup.",
+        _damaged_blobs,
+    ),
     IntegrityCheck("columns", "Metadata or grants cannot be read.", _unreadable_columns),
     IntegrityCheck(
         "histories",

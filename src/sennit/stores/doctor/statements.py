@@ -75,6 +75,22 @@ CALL_STARTS: Final = strays(
 DETACHED_STRAYS: Final = strays("detached", "'message ' || x.message", _NO_MESSAGE)
 WORDS: Final = strays("words", "DISTINCT 'words of message ' || x.message", _NO_MESSAGE)
 
+_NO_BLOB: Final = _without("blobs", "p.no = x.blob")
+STRAY_CHUNKS: Final = strays("blob_chunks", "'a piece of blob ' || x.blob", _NO_BLOB)
+STRAY_BLOB_REFS: Final = strays(
+    "blob_refs",
+    "'blob ' || x.blob || ' of message ' || x.message",
+    f"{_NO_MESSAGE} OR {_NO_BLOB}",
+)
+BLOBS: Final = Sql("""
+    SELECT owner, hash, size FROM sennit.blobs WHERE hash IS NOT NULL ORDER BY no""")
+BLOB_NUMBERS: Final = Sql("""
+    SELECT owner, hash, no FROM sennit.blobs WHERE hash IS NOT NULL""")
+BLOB_REFS: Final = Sql("SELECT owner, session, message, blob FROM sennit.blob_refs")
+NAMING_BLOBS: Final = Sql("""
+    SELECT owner, session, no, id, created, body FROM sennit.messages
+    WHERE position('sennit-blob:sha256:' IN body) > 0""")
+
 NOBODYS: Final = Sql("""
     SELECT 'message ' || no FROM sennit.messages
     WHERE owner NOT IN (SELECT no FROM sennit.owners)

@@ -27,6 +27,7 @@ from sennit.stores.records.blobs import (
     BLOB_GRACE_US,
     BlobLimits,
     BlobRecord,
+    StoredBlob,
     hashes_in,
     missing,
 )
@@ -131,9 +132,10 @@ class MemoryStore(Closing):
             return self._find(owner, session).all()
 
     def with_everything(
-        self, work: Callable[[Iterable[SessionDump], Iterable[StoredFile]], _T]
+        self,
+        work: Callable[[Iterable[SessionDump], Iterable[StoredFile], Iterable[StoredBlob]], _T],
     ) -> _T:
-        """Call `work` with a snapshot of all sessions and files of all owners."""
+        """Call `work` with a snapshot of all sessions, files and blobs of all owners."""
         with self._locked():
             all_sessions = [
                 SessionDump(
@@ -149,7 +151,8 @@ class MemoryStore(Closing):
                 for state in sessions.values()
             ]
             files = [state for owner in self._files.owners() for state in self._files.of(owner)]
-        return work(all_sessions, files)
+            blobs = self._blobs.all()
+        return work(all_sessions, files, blobs)
 
     def removed(
         self, owner: Owner | None, session: UUID | None, before: int, limit: int
@@ -496,7 +499,12 @@ class MemoryStore(Closing):
         self.collect_blobs(clock.now_us() - BLOB_GRACE_US)  # other erased data leaves no trace
 
     def put_blob(
-        self, owner: Owner, chunks: Iterable[bytes], media_type: str, limits: BlobLimits
+        self,
+        owner: Owner,
+        chunks: Iterable[bytes],
+        media_type: str,
+        limits: BlobLimits,
+        hash: bytes | None = None,  # noqa: ARG002
     ) -> BlobRecord:
         data, hasher = received(chunks, limits, self.blob_bytes(owner))
         with self._locked():

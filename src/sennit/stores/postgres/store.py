@@ -36,7 +36,7 @@ from sennit.stores.postgres.runs import JournalReader, journals, last_runs, leas
 from sennit.stores.postgres.search import PostgresSearch
 from sennit.stores.postgres.session_reader import SessionReader, labels, session_from
 from sennit.stores.postgres.session_writer import Connection, PostgresSessionWriter, fetch_one
-from sennit.stores.records.blobs import BLOB_GRACE_US
+from sennit.stores.records.blobs import BLOB_GRACE_US, StoredBlob
 from sennit.stores.records.files import EndCommit, FileChange, StoredFile, owners_of
 from sennit.stores.records.sessions import (
     AddMessages,
@@ -53,6 +53,7 @@ from sennit.stores.records.sessions import (
     TakeLease,
     Write,
 )
+from sennit.stores.sql.blobs import BlobTable
 from sennit.stores.sql.commits import CommitTable
 from sennit.stores.sql.connection import SqlConnection
 from sennit.stores.sql.files import FileReader, FileWriter
@@ -221,9 +222,10 @@ class PostgresStore(PostgresSearch, Closing):
             )
 
     def with_everything(
-        self, work: Callable[[Iterator[SessionDump], Iterator[StoredFile]], _T]
+        self,
+        work: Callable[[Iterator[SessionDump], Iterator[StoredFile], Iterator[StoredBlob]], _T],
     ) -> _T:
-        """Call `work` with iterators over all sessions and files of all owners, in one snapshot.
+        """Call `work` with all sessions, files and blobs of all owners, in one snapshot.
 
         If the connection is lost, `work` is called again from the start.
         """
@@ -255,8 +257,16 @@ class PostgresStore(PostgresSearch, Closing):
             for _, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
                 yield from reader.all(Owner(*owner))
 
+        def read_blobs(connection: Connection) -> Iterator[StoredBlob]:
+            for number, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
+                table = BlobTable(PostgresConnection(connection), number)
+                for record in table.all():
+                    yield StoredBlob(Owner(*owner), record, table.chunks(record))
+
         return self._database.read(
-            lambda connection: work(read_sessions(connection), read_files(connection))
+            lambda connection: work(
+                read_sessions(connection), read_files(connection), read_blobs(connection)
+            )
         )
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:

@@ -24,6 +24,7 @@ CHUNK_BYTES: Final = 256 * 1024
 """The bytes of each chunk but the last."""
 BLOB_GRACE_US: Final = 24 * 3_600_000_000
 """How long a blob stays that no message has named yet."""
+_READ_BYTES: Final = 4 * CHUNK_BYTES
 _MARK: Final = BLOB_PREFIX.encode()
 _REFERENCE: Final = re.compile(_MARK + rb"([0-9a-f]{64})(?![0-9a-f])")
 
@@ -62,11 +63,17 @@ class BlobStore(Protocol):
     """The part of a store that has the blobs."""
 
     def put_blob(
-        self, owner: Owner, chunks: Iterable[bytes], media_type: str, limits: BlobLimits
+        self,
+        owner: Owner,
+        chunks: Iterable[bytes],
+        media_type: str,
+        limits: BlobLimits,
+        hash: bytes | None = None,
     ) -> BlobRecord:
         """Store bytes as they come, unless the owner has the same already; return the blob.
 
-        Nothing is stored if `chunks` raises. Raises ValidationError for a blob beyond the limits.
+        With their `hash`, if it is known, bytes that are there are not read again. Nothing is
+        stored if `chunks` raises. Raises ValidationError for a blob beyond the limits.
         """
         ...
 
@@ -106,6 +113,12 @@ def names_blobs(messages: Iterable[MessageRecord]) -> bool:
     return any(_MARK in message.body for message in messages)
 
 
+def blob_chunks(store: BlobStore, owner: Owner, blob: BlobRecord) -> Iterator[bytes]:
+    """Yield the bytes of a blob; raises NotFoundError, StoreError."""
+    for offset in range(0, blob.size, _READ_BYTES):
+        yield store.read_blob(owner, blob.hash, offset, _READ_BYTES)
+
+
 class BlobHasher:
     """Cuts bytes into chunks of one size, and hashes and counts them on the way."""
 
@@ -143,7 +156,7 @@ class BlobHasher:
             raise ValidationError(
                 f"A blob of {self.size:,} bytes does not fit: the blobs of this user have "
                 f"{self._used:,} of at most {self._limits.owner_bytes:,} bytes. Delete sessions "
-                f"with files, or raise SENNIT_MAX_BLOB_BYTES_PER_USER."
+                f"with files, or raise the limit owner_bytes."
             )
 
 
@@ -152,7 +165,7 @@ def check_blob_size(size: int, limits: BlobLimits) -> None:
     if size > limits.blob_bytes:
         raise ValidationError(
             f"A blob may have {limits.blob_bytes:,} bytes, got {size:,} or more; make it smaller, "
-            f"or raise SENNIT_MAX_BLOB_BYTES."
+            f"or raise the limit blob_bytes."
         )
 
 
@@ -165,6 +178,14 @@ def no_blob(hash: bytes) -> NotFoundError:
     """Return the error for a blob that the owner does not have."""
     return NotFoundError(
         f"There is no blob {blob_reference(hash)!r} of this user; store its bytes first."
+    )
+
+
+def missing_blob(hash: bytes) -> StoreError:
+    """Return the error for a blob that messages name and the store does not have."""
+    return StoreError(
+        f"Blob {blob_reference(hash)!r} is missing from the store, although messages name it. Run "
+        f"`sennit doctor`, and restore a backup."
     )
 
 

@@ -107,6 +107,11 @@ class BlobTable:
         start = offset - first * CHUNK_BYTES
         return data[start : start + end - offset]
 
+    def chunks(self, blob: BlobRecord) -> Iterator[bytes]:
+        """Yield the bytes of a blob; raises NotFoundError, StoreError."""
+        for offset in range(0, blob.size, _BATCH_CHUNKS * CHUNK_BYTES):
+            yield self.read(blob.hash, offset, _BATCH_CHUNKS * CHUNK_BYTES)
+
     def doom(self, upload: int) -> None:
         """Mark an upload that has failed for erasure."""
         self._connection.run(sql.DOOM, [upload])
@@ -162,9 +167,21 @@ class SqlBlobs(ABC):
         """Return the owner's number, assigned if there is none."""
 
     def put_blob(
-        self, owner: Owner, chunks: Iterable[bytes], media_type: str, limits: BlobLimits
+        self,
+        owner: Owner,
+        chunks: Iterable[bytes],
+        media_type: str,
+        limits: BlobLimits,
+        hash: bytes | None = None,
     ) -> BlobRecord:
         """Store bytes as they come, unless the owner has the same already; return the blob."""
+        if hash is not None and self.find_blob(owner, hash) is not None:
+            number = self._ensure_owner_number(owner)
+            stored = self._change_blobs(
+                lambda connection: BlobTable(connection, number).touch(hash), durable=True
+            )
+            if stored is not None:
+                return stored
         hasher = BlobHasher(limits, self.blob_bytes(owner))
         number, upload, position = self._ensure_owner_number(owner), None, 0
         batch: list[bytes] = []

@@ -20,6 +20,7 @@ from sennit.atomic_file import atomic_write
 from sennit.errors import StoreError
 from sennit.stores.base import Store, damaged_message, reporting_corruption
 from sennit.stores.checksums import DAMAGED
+from sennit.stores.records.blobs import BlobLimits, StoredBlob
 from sennit.stores.records.files import StoredFile
 from sennit.stores.records.sessions import PutLabels, PutStarts, SessionDump
 from sennit.stores.sql.commits import CommitTable
@@ -32,6 +33,9 @@ from sennit.stores.transfer.export_import import additions, needed_segments
 
 Sessions: TypeAlias = Iterable[SessionDump]
 Files: TypeAlias = Iterable[StoredFile]
+Stored: TypeAlias = Iterable[StoredBlob]
+
+_ANY_SIZE = BlobLimits(blob_bytes=2**62, owner_bytes=2**62)
 
 _SET_TIME = """
     UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
@@ -49,20 +53,25 @@ def backup(store: Store, path: Path) -> None:
     if isinstance(store, SQLiteStore):
         store.backup(path)
         return
-    with_everything: Callable[[Callable[[Sessions, Files], None]], None] | None
+    with_everything: Callable[[Callable[[Sessions, Files, Stored], None]], None] | None
     with_everything = getattr(store, "with_everything", None)
     if with_everything is None:
         raise StoreError(
             f"A {type(store).__name__} has no backup method; export its sessions instead."
         )
-    with_everything(lambda sessions, files: _write_copy(sessions, files, path))
+    with_everything(lambda sessions, files, blobs: _write_copy(sessions, files, blobs, path))
 
 
-def _write_copy(sessions: Sessions, files: Files, path: Path) -> None:
+def _write_copy(sessions: Sessions, files: Files, blobs: Stored, path: Path) -> None:
     with atomic_write(path) as temporary:
         copy = SQLiteStore(temporary, durability="normal")  # synced at the end
         try:
             with reporting_corruption():
+                for blob in blobs:
+                    record = blob.record
+                    copy.put_blob(
+                        blob.owner, blob.chunks, record.media_type, _ANY_SIZE, record.hash
+                    )
                 for dump in sessions:
                     _copy_session(copy, dump)
                 _copy_files(copy, files)

@@ -2,6 +2,7 @@
 
     manifest.json              the contents, with checksums, sizes and counts
     sessions/<id>.jsonl        one session each, one JSON object per line
+    blobs/<sha256>             the bytes of pictures and files that their messages name
 
 It is written under a temporary name and renamed when complete. Archives are untrusted: before the
 first line is parsed, the files must be exactly those of the manifest, regular, within the limits,
@@ -38,6 +39,8 @@ FORMAT = "sennit-archive"
 VERSION = 1
 _MANIFEST = "manifest.json"
 _FOLDER = "sessions"
+_BLOB_FOLDER = "blobs"
+_FOLDERS = (_FOLDER, _BLOB_FOLDER)
 _CHUNK_BYTES = 1 << 20
 MAX_LINE = MAX_BYTES + (1 << 20)
 """Maximum bytes of a line: the largest record, and the other fields of a line."""
@@ -57,6 +60,7 @@ class ArchiveLimits:
     """Limits for reading an archive."""
 
     sessions: int = 100_000
+    blobs: int = 1_000_000
     lines: int = 1_000_000
     """In one session."""
     file_bytes: int = 1 << 30
@@ -95,6 +99,19 @@ class ArchivedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     branches: Count
 
 
+class ArchivedBlob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A blob with its size and media type; its name is the checksum."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    bytes: Count
+    media_type: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._+-]+/[A-Za-z0-9._+-]+$")]
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{_BLOB_FOLDER}/{self.sha256}"
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The manifest: all files and sessions of an archive."""
 
@@ -103,6 +120,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created_at: str
     files: list[ArchivedFile]
     sessions: list[ArchivedSession]
+    blobs: list[ArchivedBlob] = []
 
 
 def file_of(session: UUID) -> str:
@@ -118,6 +136,7 @@ class ArchiveWriter:
         self._create = create
         self._files: list[ArchivedFile] = []
         self._sessions: list[ArchivedSession] = []
+        self._blobs: dict[str, ArchivedBlob] = {}
 
     def add(self, session: ArchivedSession, lines: Iterable[bytes]) -> None:
         """Write a session; raises ArchiveError if it is too large to be read back."""
@@ -139,10 +158,30 @@ class ArchiveWriter:
         self._files.append(ArchivedFile(name, digest.hexdigest(), size, count))
         self._sessions.append(session)
 
+    def has_blob(self, hash: bytes) -> bool:
+        """Return whether a blob was added."""
+        return hash.hex() in self._blobs
+
+    def add_blob(self, hash: bytes, media_type: str, chunks: Iterable[bytes]) -> None:
+        """Write a blob; raises ArchiveError if it is too large to be read back."""
+        name, size = hash.hex(), 0
+        if len(self._blobs) >= LIMITS.blobs:
+            raise ArchiveError(
+                f"An archive may contain at most {LIMITS.blobs:,} blobs; export some sessions at "
+                f"a time."
+            )
+        with self._create(f"{_BLOB_FOLDER}/{name}") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+                size += len(chunk)
+                if size > LIMITS.file_bytes:
+                    raise ArchiveError(f"Blob {name} is too large for an archive.")
+        self._blobs[name] = ArchivedBlob(name, size, media_type)
+
     def finish(self) -> Manifest:
         """Write the manifest and return it."""
-        created = clock.to_iso(clock.now_us())
-        manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions)
+        created, blobs = clock.to_iso(clock.now_us()), list(self._blobs.values())
+        manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions, blobs)
         with self._create(_MANIFEST) as stream:
             stream.write(dumps(manifest))
         return manifest
@@ -178,7 +217,9 @@ def _create_in_folder(folder: Path, name: str) -> IO[bytes]:
 
 def _create_in_zip(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
     info = zipfile.ZipInfo(name)  # without a time: the same content gives the same bytes
-    info.compress_type = zipfile.ZIP_DEFLATED
+    # Pictures and most files are compressed already.
+    is_blob = name.startswith(f"{_BLOB_FOLDER}/")
+    info.compress_type = zipfile.ZIP_STORED if is_blob else zipfile.ZIP_DEFLATED
     info.external_attr = (stat.S_IFREG | 0o600) << 16
     return packed.open(info, "w", force_zip64=True)
 
@@ -192,10 +233,16 @@ class Archive:
         _check_sizes(source)
         self.manifest = _read_manifest(source)
         _check_manifest(self.manifest, source.sizes)
-        for file in self.manifest.files:
+        for file in (*self.manifest.files, *self.manifest.blobs):
             self._verify_checksum(file)
 
-    def _verify_checksum(self, file: ArchivedFile) -> None:
+    def chunks(self, blob: ArchivedBlob) -> Iterator[bytes]:
+        """Yield the bytes of a blob."""
+        with self._source.open(blob.name) as stream, translate_errors(blob.name):
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
+
+    def _verify_checksum(self, file: ArchivedFile | ArchivedBlob) -> None:
         digest, size = hashlib.sha256(), 0
         with self._source.open(file.name) as stream, translate_errors(file.name):
             while chunk := stream.read(_CHUNK_BYTES):
@@ -286,9 +333,9 @@ def _scan_folder(path: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the entries of an archive's folder, by their names in the archive."""
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
+            if entry.name in _FOLDERS and entry.is_dir(follow_symlinks=False):
                 with os.scandir(entry) as files:
-                    yield from ((f"{_FOLDER}/{file.name}", file) for file in files)
+                    yield from ((f"{entry.name}/{file.name}", file) for file in files)
             else:
                 yield entry.name, entry
 
@@ -297,7 +344,7 @@ def _zip_source(packed: zipfile.ZipFile, size: int) -> _Source:
     sizes: dict[str, int] = {}
     for info in packed.infolist():
         name, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
-        if name == f"{_FOLDER}/" and not info.file_size:
+        if name[:-1] in _FOLDERS and name[-1] == "/" and not info.file_size:
             continue  # programs that pack a folder list it too
         if info.is_dir() or kind not in (0, stat.S_IFREG):
             raise _not_regular(name)
@@ -319,8 +366,12 @@ def _zip_source(packed: zipfile.ZipFile, size: int) -> _Source:
 
 
 def _check_file_count(sizes: dict[str, int]) -> None:
-    if len(sizes) > LIMITS.sessions:
-        raise ArchiveError(f"The archive contains more than {LIMITS.sessions:,} files.")
+    if len(sizes) > LIMITS.sessions + LIMITS.blobs:
+        raise _too_many_files(LIMITS.sessions + LIMITS.blobs)
+
+
+def _too_many_files(limit: int) -> ArchiveError:
+    return ArchiveError(f"The archive contains more than {limit:,} files.")
 
 
 def check_directory_size(path: Path) -> None:
@@ -342,6 +393,9 @@ def _check_sizes(source: _Source) -> None:
     for name, size in source.sizes.items():
         if size > (MAX_BYTES if name == _MANIFEST else LIMITS.file_bytes):
             raise ArchiveError(f"{short_repr(name)} is too large: {size:,} bytes.")
+    blobs = sum(name.startswith(f"{_BLOB_FOLDER}/") for name in source.sizes)
+    if len(source.sizes) - blobs > LIMITS.sessions + 1:
+        raise _too_many_files(LIMITS.sessions)
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
@@ -395,20 +449,24 @@ def _check_manifest(manifest: Manifest, sizes: dict[str, int]) -> None:
         raise ArchiveError("The manifest's files are not those of its sessions.")
     if len(set(names)) < len(names):
         raise ArchiveError("The manifest names a session twice.")
-    if extra := sizes.keys() - names - {_MANIFEST}:
+    blobs = {blob.name: blob for blob in manifest.blobs}
+    if len(blobs) < len(manifest.blobs):
+        raise ArchiveError("The manifest names a blob twice.")
+    if extra := sizes.keys() - names - blobs.keys() - {_MANIFEST}:
         raise ArchiveError(
             f"The archive contains {short_repr(min(extra))}, which is not in its manifest."
         )
-    for file in manifest.files:
+    for file in (*manifest.files, *manifest.blobs):
         if file.name not in sizes:
             raise ArchiveError(f"{file.name!r} is missing from the archive.")
         if file.bytes != sizes[file.name]:
             raise _modified_file(file)
+    for file in manifest.files:
         if file.lines > LIMITS.lines:
             raise ArchiveError(f"{file.name!r} has too many lines: {file.lines:,}.")
 
 
-def _modified_file(file: ArchivedFile) -> ArchiveError:
+def _modified_file(file: ArchivedFile | ArchivedBlob) -> ArchiveError:
     return ArchiveError(f"{file.name!r} does not match the manifest; the archive was modified.")
 
 

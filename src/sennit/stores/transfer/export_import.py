@@ -24,8 +24,17 @@ from msgspec import structs
 from sennit import clock
 from sennit.errors import ArchiveError, ConflictError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
+from sennit.messages.blob_reference import named_blobs
 from sennit.messages.codec import loads
+from sennit.messages.message import Message
 from sennit.stores.base import FIRST_PAGE, Store, segment_cycle
+from sennit.stores.records.blobs import (
+    BlobLimits,
+    blob_chunks,
+    blob_reference,
+    missing_blob,
+    names_blobs,
+)
 from sennit.stores.records.commits import (
     AddCommit,
     AddUses,
@@ -44,6 +53,7 @@ from sennit.stores.records.sessions import (
     PutLabels,
     PutStarts,
     RemoveBranch,
+    RequireBlobs,
     SegmentRecord,
     SessionRecord,
     Snapshot,
@@ -72,6 +82,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of sessions done, and of all; for JSON of other programs, of bytes."""
 
 _PAGE = 500
+_LIMITS = BlobLimits()
 _MAX_ATTEMPTS = 5  # to import a session that others change
 _NO_LIMIT = 2**31 - 1
 
@@ -128,6 +139,7 @@ def export_sessions(
                     store.load(owner, uid), commits, labels, starts
                 )
                 remaining = _without_removed(loaded, {message.message for message in removed})
+                _export_blobs(store, owner, archive, remaining.snapshot.messages)
                 _export_session(archive, _without_missing(remaining))
             except NotFoundError:
                 if sessions is not None:
@@ -140,6 +152,31 @@ def export_sessions(
         len(manifest.sessions),
         sum(session.messages for session in manifest.sessions),
         sum(file.bytes for file in manifest.files),
+    )
+
+
+def _export_blobs(
+    store: Store, owner: Owner, archive: ArchiveWriter, messages: Iterable[MessageRecord]
+) -> None:
+    """Write the blobs that messages name; raises NotFoundError, StoreError."""
+    for hash in _named_blobs(messages):
+        if archive.has_blob(hash):
+            continue
+        blob = store.find_blob(owner, hash)
+        if blob is None:
+            raise missing_blob(hash)
+        try:
+            archive.add_blob(hash, blob.media_type, blob_chunks(store, owner, blob))
+        except NotFoundError as error:
+            raise missing_blob(hash) from error
+
+
+def _named_blobs(messages: Iterable[MessageRecord]) -> tuple[bytes, ...]:
+    """Return the hashes of the blobs that stored messages name, each once."""
+    return named_blobs(
+        Message.from_stored(record.id, record.created, record.body)
+        for record in messages
+        if names_blobs((record,))
     )
 
 
@@ -242,6 +279,9 @@ def import_sessions(
     with reading(path) as archive:
         total = len(archive.manifest.sessions)
         _check(store, owner, archive)
+        for blob in archive.manifest.blobs:
+            hash = bytes.fromhex(blob.sha256)
+            store.put_blob(owner, archive.chunks(blob), blob.media_type, _LIMITS, hash)
         new_sessions = new_messages = 0
         for done, loaded in enumerate(_snapshots(archive, owner), 1):
             is_new, added = _import_session(store, owner, loaded)
@@ -273,7 +313,13 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.LoadedS
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
     """Raise ArchiveError if the archive is invalid, ExistsError if it contradicts the store."""
     seen: set[UUID] = set()
+    archived = {bytes.fromhex(blob.sha256) for blob in archive.manifest.blobs}
     for loaded in _snapshots(archive, owner):
+        for hash in _named_blobs(loaded.snapshot.messages):
+            if hash not in archived:
+                raise ArchiveError(
+                    f"A message names blob {blob_reference(hash)!r}, which is not in the archive."
+                )
         uid = loaded.snapshot.session.id
         if uid in seen:
             raise ArchiveError(f"Two sessions of the archive would both become session {uid}.")
@@ -374,6 +420,8 @@ def additions(snapshot: Snapshot, stored: Snapshot | None) -> list[Change]:
         raise _differs(snapshot, f"it is known as {existing.session.key!r} here")
     new = _new_messages(snapshot, existing)
     changes: list[Change] = [AddMessages(tuple(new))] if new else []
+    if blobs := _named_blobs(new):
+        changes.insert(0, RequireBlobs(blobs))
     return changes + _new_branches(snapshot, existing)
 
 

@@ -63,13 +63,20 @@ function listed(told) {
   return new Intl.ListFormat('en').format(counts.filter(([count]) => count).map(([count, words]) => words(count)));
 }
 
+// An address, or the type and size of a picture that is stored with its bytes.
+function pictureText(image) {
+  const stored = /^sennit-blob:[^?]*\?type=(.+)&size=(\d+)$/.exec(image) ?? /^data:([^;,]*)/.exec(image);
+  if (!stored) return image;
+  return stored[2] ? `${stored[1]}, ${Number(stored[2]).toLocaleString('en')} bytes` : stored[1];
+}
+
 function Body({ message }) {
   const images = message.images ?? [];
   const [done, growing] = message.draft ? halves(message.text) : ['', message.text];
   return html`<div class="body">
     ${done && html`<${Markdown} text=${done} />`}
     ${message.text ? html`<${Markdown} text=${growing} />` : message.draft && html`<span class="dots" aria-label="Answering">…</span>`}
-    ${images.map((image) => html`<p class="picture-link">🖼 ${typeof image === 'string' ? image : image.url}</p>`)}
+    ${images.map((image) => html`<p class="picture-link">🖼 ${pictureText(image)}</p>`)}
     ${message.draft && message.text && html`<span class="caret" aria-hidden="true"></span>`}
   </div>`;
 }

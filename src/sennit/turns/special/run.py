@@ -23,6 +23,8 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.sessions.detached import DetachedRepository
+from sennit.sessions.repository import repository_of
 from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.session import SessionCore
 from sennit.turns.context import REPLACED_KEY, FixedContext
@@ -144,6 +146,9 @@ def _scratch_branch(request: Request, messages: Sequence[Message]) -> Branch:
     """Return a branch in memory with these messages, which tools see as the real one."""
     real = request.session
     session = SessionCore(real.user, agent=real.agent, id=real.id)
+    repository = repository_of(session)
+    assert isinstance(repository, DetachedRepository)
+    repository.blobs = repository_of(real).blobs
     branch = session.create_branch(request.branch.name, resources="*")
     session.add_messages(messages, branches=branch)
     return branch
