@@ -104,6 +104,7 @@ PYTHON = {
     "mcp": "from sennit.services import MCPServer; asyncio.run(MCPServer('true').connect())",
     "server": "from sennit.server import create_app",
     "dspy": "import sennit.learning.dspy",
+    "pdf": "from sennit.memory.files.documents import read_document; read_document('a', b'%PDF-')",
     "export": "export('x.parquet')",
     "mlflow": "from sennit.learning.dspy.mlflow import MlflowRun; MlflowRun('rope')",
     "openai-agents": "import sennit.adapters.openai_agents",

@@ -246,7 +246,7 @@ def test_resources_and_skills_are_added_and_found_by_kind(
     assert all(match.score >= 0.5 for match in client.find("tokens", score_threshold=0.5))
     assert client.search("tokens?", limit=1).total <= 1
     assert client.find("tokens", target_uri="viking://resources/notes").total == 1
-    with pytest.raises(ValidationError, match="not a text file"):
+    with pytest.raises(ValidationError, match="not text in UTF-8"):
         client.add_resource(tmp_path / "image.png")
     with pytest.raises(NotFoundError, match="missing"):
         client.add_resource(tmp_path / "missing.md")

@@ -6,7 +6,7 @@ and maintenance, and is a context manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from os import PathLike
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from sennit.learning.export import ExportOptions, ExportResult, SessionSource, TrainingLines
     from sennit.memory.commit.result import CommitResult
     from sennit.memory.files.filesystem import FileSystem
+    from sennit.memory.files.resources import AddedResource, Metadata
     from sennit.memory.history.forget import ForgetResult, UndoResult
     from sennit.memory.memory import Memory
     from sennit.memory.retrieval.embedders import Embedder
-    from sennit.memory.retrieval.find import Match
+    from sennit.memory.retrieval.find import Matches
     from sennit.memory.retrieval.query_planner import SearchResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
@@ -141,6 +142,56 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     def finish_commits(self) -> list[CommitResult]:
         """Finish all unfinished commits, such as those interrupted by a crash."""
         return self.memory.finish_all()
+
+    def add_resource(
+        self,
+        source: str | PathLike[str] | None = None,
+        *,
+        text: str | None = None,
+        name: str | None = None,
+        to: str | None = None,
+        reason: str = "",
+        metadata: Metadata | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> AddedResource:
+        """Add a file, a folder of files, or a text below `viking://resources`, to be found.
+
+        Text, Markdown, code, HTML and PDF (extra `pdf`) are read; long documents are stored in
+        sections. `to` is another folder, `name` another name in it. `reason` says what it is for;
+        a search can select by `metadata`. Adding it again replaces it. Files of a folder that
+        cannot be read are in the result; `progress` is called with the number of files so far.
+        Nothing is fetched from the network. Raises ValidationError, ExistsError.
+        """
+        from sennit.memory.files.resources import add_resource
+        from sennit.memory.files.stored_files import StoredTree
+
+        return add_resource(
+            StoredTree(self.memory.scope),
+            source,
+            text=text,
+            name=name,
+            to=to,
+            reason=reason,
+            metadata=metadata,
+            progress=progress,
+        )
+
+    def add_skill(self, skill: Mapping[str, Any] | str | PathLike[str]) -> AddedResource:
+        """Add a skill of the agent, below `viking://agent/skills`; an existing one is replaced.
+
+        It is a dict with `name`, `description` and `content`, the path of a `SKILL.md`, or that of
+        a folder with one, whose other files are added too. Raises ValidationError.
+        """
+        from sennit.memory.files.resources import add_skill
+        from sennit.memory.files.stored_files import StoredTree
+
+        return add_skill(StoredTree(self.memory.scope), skill)
+
+    def wait_processed(self) -> None:
+        """Finish commits that run in the background, and embed what has no vector yet."""
+        self.finish_commits()
+        if self.memory.vectors is not None:
+            self.embed()
 
     def undo_commit(self, commit_id: str | UUID) -> UndoResult:
         """Undo the memory changes of a commit; its archive stays.
@@ -331,19 +382,31 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         category: str | Iterable[str] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> list[Match]:
-        """Return the memories and messages relevant to a query, the best first.
+        metadata: Metadata | None = None,
+        score_threshold: float = 0.0,
+    ) -> Matches:
+        """Return the memories, messages and files relevant to a query, the best first.
 
         `target_uri` restricts it to a folder, file, session or archive; `category` to kinds of
-        memories, or "message"; `since` and `until` to a period; `at` to facts valid at that time.
-        `explain` adds the components of each score. Raises ValidationError.
+        memories, or "message"; `since` and `until` to a period; `at` to facts valid at that time;
+        `metadata` to resources that were added with it. Results below `score_threshold` are left
+        out. `explain` adds the components of each score. Raises ValidationError.
         """
         from sennit.memory.retrieval.find import find, where
 
         scope = self.memory.scope
-        limits = where(scope, target_uri, category=category, since=since, until=until, at=at)
-        vectors = self.memory.vectors
-        return find(scope, query, limits, limit=limit, explain=explain, vectors=vectors)
+        limits = where(
+            scope, target_uri, category=category, since=since, until=until, at=at, metadata=metadata
+        )
+        return find(
+            scope,
+            query,
+            limits,
+            limit=limit,
+            explain=explain,
+            vectors=self.memory.vectors,
+            score_threshold=score_threshold,
+        )
 
     def search(
         self,
@@ -388,5 +451,8 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     aget_task = async_method(get_task)
     aretry_task = async_method(retry_task)
     afinish_commits = async_method(finish_commits)
+    aadd_resource = async_method(add_resource)
+    aadd_skill = async_method(add_skill)
+    await_processed = async_method(wait_processed)
     aundo_commit = async_method(undo_commit)
     aforget = async_method(forget)

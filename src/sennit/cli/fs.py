@@ -87,6 +87,31 @@ def grep(
     raise typer.Exit(0 if matches else 1)
 
 
+@app.command("add")
+def add(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder of files.")],
+    to: Annotated[
+        str, typer.Option(metavar="URI", help="The folder to add it to.")
+    ] = "viking://resources",
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name there (default: its own).")
+    ] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add documents to be found and read: text, Markdown, code, HTML or PDF."""
+    with open_store(store) as client, progress_bar("Reading", MofNCompleteColumn()) as update:
+        added = client.add_resource(
+            path, to=to, name=name, reason=reason, progress=lambda done: update(done, None)
+        )
+    lines = [f"{pluralize(len(added.files), 'file')} in {added.uri}"]
+    if added.unreadable:
+        lines.append(f"Not added: {pluralize(len(added.unreadable), 'file')}")
+        lines += [f"  {file.path}: {file.reason}" for file in added.unreadable]
+    emit(as_json, asdict(added), lines)
+
+
 @app.command("export")
 def export(
     path: Annotated[

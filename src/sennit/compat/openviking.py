@@ -34,7 +34,7 @@ from sennit.errors import (
 from sennit.ids import new_id
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.files.entry import FileEntry
-from sennit.memory.uri import SCHEME, session_name
+from sennit.memory.uri import SCHEME, Uri, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
@@ -362,7 +362,10 @@ class SyncOpenViking(Client):
         """Commit a session; raises NotFoundError."""
         return self.session(session_id, must_exist=True).commit()
 
-    def wait_processed(self, timeout: float | None = None) -> dict[str, Any]:  # noqa: ARG002
+    def wait_processed(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        timeout: float | None = None,  # noqa: ARG002
+    ) -> dict[str, Any]:
         """Finish the commits that are under way, and embed texts if there is an embedder.
 
         It returns when all is done, whatever the `timeout`.
@@ -371,40 +374,40 @@ class SyncOpenViking(Client):
         embedded = 0 if self.memory.vectors is None else self.embed()
         return {"commits": len(commits), "embedded": embedded}
 
-    def add_resource(
+    def add_resource(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         path: str | PathLike[str],
         to: str | None = None,
         *,
+        reason: str = "",
         wait: bool = True,  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Import a text file, or a folder of them, below `viking://resources`.
+        """Add a document, or a folder of them, below `viking://resources`.
 
-        `to` is the URI of the file or folder, by default of its own name. It is imported, and can
-        be found, when this returns.
+        `to` is the URI of the file or folder, by default of its own name. It can be found when this
+        returns.
         """
-        source = Path(path).expanduser()
-        uri = to or f"{SCHEME}resources/{source.name}"
-        if source.is_dir():
-            self.fs.mkdir(uri)
-            self.fs.import_folder(source, uri)
-        else:
-            self.fs.write(uri, _text_of(source))
-        return {"status": "success", "root_uri": uri, "source_path": str(source)}
+        target = None if to is None else Uri.parse(to)
+        added = super().add_resource(
+            path,
+            to=None if target is None else str(target.parent),
+            name=None if target is None else target.name,
+            reason=reason,
+        )
+        errors = [f"{file.path}: {file.reason}" for file in added.unreadable]
+        return {
+            "status": "success",
+            "root_uri": added.uri,
+            "source_path": str(path),
+            **({"errors": errors} if errors else {}),
+        }
 
-    def add_skill(self, data: Mapping[str, Any] | str | PathLike[str]) -> dict[str, Any]:
+    def add_skill(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, data: Mapping[str, Any] | str | PathLike[str]
+    ) -> dict[str, Any]:
         """Store a skill: a dict with `name`, `description` and `content`, or a SKILL.md."""
-        if isinstance(data, Mapping):
-            if not data.get("name"):
-                raise ValidationError(f"A skill has a name, got {short_repr(data)}.")
-            name, text = str(data["name"]), _skill_text(data)
-        else:
-            file = Path(data).expanduser()
-            file = file / "SKILL.md" if file.is_dir() else file
-            name, text = file.resolve().parent.name, _text_of(file)
-        uri = f"{SCHEME}agent/skills/{name}"
-        self.fs.write(f"{uri}/SKILL.md", text)
-        return {"status": "success", "uri": uri, "name": name}
+        added = super().add_skill(data)
+        return {"status": "success", "uri": added.uri, "name": added.uri.rpartition("/")[2]}
 
     def find(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -558,17 +561,6 @@ def _group_id(message_id: str) -> UUID:
         raise NotFoundError(f"{short_repr(message_id)} is not the id of a message.") from None
 
 
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise NotFoundError(f"There is no file or folder {str(file)!r}.") from None
-    except UnicodeDecodeError:
-        raise ValidationError(
-            f"{str(file)!r} is not a text file; convert it to text or Markdown first."
-        ) from None
-
-
 def _session_dict(info: SessionInfo) -> dict[str, Any]:
     return {
         "session_id": info.key or str(info.id),
@@ -587,11 +579,6 @@ def _entry_dict(entry: FileEntry) -> dict[str, Any]:
         "modTime": None if changed is None else clock.to_iso(clock.from_datetime(changed)),
         "abstract": entry.abstract,
     }
-
-
-def _skill_text(data: Mapping[str, Any]) -> str:
-    head = f"---\nname: {data['name']}\ndescription: {data.get('description', '')}\n---\n"
-    return f"{head}\n{data.get('content', '')}\n"
 
 
 def _scored(matches: Iterable[Match], threshold: float | None) -> FindResult:

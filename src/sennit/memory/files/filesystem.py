@@ -20,9 +20,9 @@ from sennit import cancellation
 from sennit.errors import NotFoundError, ValidationError, short_repr
 from sennit.memory.extraction.values import MAX_OVERVIEW_CHARS, abstract_of
 from sennit.memory.files.disk_export import FolderImport, export_folder, import_folder
-from sennit.memory.files.entry import FileEntry
+from sennit.memory.files.entry import FileEntry, view
 from sennit.memory.files.session_files import SessionTree
-from sennit.memory.files.stored_files import StoredTree
+from sennit.memory.files.stored_files import ABSTRACT_NAME, OVERVIEW_NAME, StoredTree
 from sennit.memory.history.history import MemoryReader
 from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, SCOPES, Uri
@@ -33,7 +33,6 @@ from sennit.sessions.async_method import async_method
 from sennit.sessions.session import SessionCore
 
 _BATCH_SIZE = 100  # entries that are read in one go for async callers
-_ABSTRACT_NAME, _OVERVIEW_NAME = ".abstract.md", ".overview.md"
 _WILDCARD = re.compile(r"[*?\[]")
 
 
@@ -63,7 +62,12 @@ class FileSystem:
     def stat(self, uri: str) -> FileEntry:
         """Return the entry at a URI; raises NotFoundError."""
         parsed = Uri.parse(uri)
-        return self._tree(parsed).entry(parsed)
+        try:
+            return self._tree(parsed).entry(parsed)
+        except NotFoundError:
+            if (text := self._folder_view(parsed)) is None:
+                raise
+            return view(parsed, text)
 
     def list_folder(self, uri: str = SCHEME) -> list[FileEntry]:
         """List a folder; of a file, the file itself. Raises NotFoundError."""
@@ -123,16 +127,21 @@ class FileSystem:
     def read(self, uri: str) -> str:
         """Return the text of a file; raises NotFoundError."""
         parsed = Uri.parse(uri)
-        return self._tree(parsed).text(parsed)
+        try:
+            return self._tree(parsed).text(parsed)
+        except NotFoundError:
+            if (text := self._folder_view(parsed)) is None:
+                raise
+            return text
 
     def abstract(self, uri: str) -> str:
         """Return a file or folder in one line of at most 256 characters."""
-        return self._layer(uri, _ABSTRACT_NAME, lambda entry: entry.abstract, abstract_of)
+        return self._layer(uri, ABSTRACT_NAME, lambda entry: entry.abstract, abstract_of)
 
     def overview(self, uri: str) -> str:
         """Return a file or folder in at most 4000 characters."""
         return self._layer(
-            uri, _OVERVIEW_NAME, lambda entry: self.read(entry.uri), lambda content: content
+            uri, OVERVIEW_NAME, lambda entry: self.read(entry.uri), lambda content: content
         )[:MAX_OVERVIEW_CHARS]
 
     def _layer(
@@ -141,15 +150,24 @@ class FileSystem:
         entry = self.stat(uri)
         if not entry.is_folder:
             return read(entry)
+        parsed = Uri.parse(f"{entry.uri}/{name}")
         try:
-            return self.read(f"{entry.uri}/{name}").strip()
+            return self._tree(parsed).text(parsed).strip()
         except NotFoundError:
-            inside = (
-                child for child in self.list_folder(entry.uri) if not child.name.startswith(".")
-            )
-            return shorten(
-                "\n".join(f"- {child.name}: {child.abstract}".rstrip(": ") for child in inside)
-            )
+            return shorten(self._contents(parsed.parent))
+
+    def _contents(self, folder: Uri) -> str:
+        if folder.scope != "session":
+            return self._stored.contents(folder)
+        inside = (child for child in self.ls(str(folder)) if not child.name.startswith("."))
+        return "\n".join(f"- {child.name}: {child.abstract}".rstrip(": ") for child in inside)
+
+    def _folder_view(self, uri: Uri) -> str | None:
+        """Return the text of a folder's `.abstract.md` or `.overview.md`, unless that is stored."""
+        if uri.scope == "session" or not uri.names or not self._stored.is_folder(uri.parent):
+            return None
+        views = {ABSTRACT_NAME: self.abstract, OVERVIEW_NAME: self.overview}
+        return views[uri.name](str(uri.parent)) if uri.name in views else None
 
     def write(self, uri: str, text: str) -> FileEntry:
         """Write a file; its earlier text stays in its history."""

@@ -6,6 +6,7 @@ slash), or if it is a built-in folder for memories.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +40,7 @@ BUILT_IN_FOLDERS: dict[Scope, tuple[str, ...]] = {
     "session": (),
 }
 MAX_TEXT_BYTES = 1 << 20
+ABSTRACT_NAME, OVERVIEW_NAME = ".abstract.md", ".overview.md"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ class StoredTree:
         files = self.scope.store.list_files(owner, f"{path}/" if path else "")
         return [file for file in files if not is_merged(file)]
 
+    def contents(self, uri: Uri) -> str:
+        """Return what a folder contains, a line each, rolled up from the folders below."""
+        depth = len(uri.names)
+        files = [(self.scope.uri(file).names[depth:], file) for file in self._files_below(uri)]
+        return "\n".join(_contents(files))
+
     def text(self, uri: Uri) -> str:
         """Return the text of a file; raises NotFoundError."""
         file = self.scope.find(uri)
@@ -152,9 +160,10 @@ class StoredTree:
         self.scope.locate(uri)
         if self.is_folder(uri):
             raise ExistsError(f"{str(uri)!r} is a folder; pass the URI of a file.")
-        self._check_parents(uri)
+        self.check_parents(uri)
 
-    def _check_parents(self, uri: Uri) -> None:
+    def check_parents(self, uri: Uri) -> None:
+        """Raise ExistsError if a URI is below a file."""
         above = uri.parent
         while above.names:
             if self.scope.find(above) is not None:
@@ -167,7 +176,7 @@ class StoredTree:
         if self.scope.find(uri) is not None:
             raise ExistsError(f"{str(uri)!r} is a file.")
         if not self.is_folder(uri):
-            self._check_parents(uri)
+            self.check_parents(uri)
             now = clock.now_us()
             empty = VersionRecord(number=1, written=now, valid_from=now, body=b"")
             self.scope.store.change_files([PutFile(owner, new_id(), f"{path}/", None, empty)])
@@ -244,7 +253,7 @@ class StoredTree:
     def _check_free(self, target: Uri) -> None:
         if self.scope.find(target) is not None or self.is_folder(target):
             raise ExistsError(f"{str(target)!r} already exists.")
-        self._check_parents(target)
+        self.check_parents(target)
 
     def _move_changes(self, file: FileRecord, owner: Owner, path: str) -> list[FileChange]:
         category = self._category(owner, path)
@@ -259,6 +268,23 @@ class StoredTree:
             for number, version in enumerate(versions, 1)
         ]
         return changes
+
+
+def _contents(files: Iterable[tuple[tuple[str, ...], FileRecord]]) -> Iterator[str]:
+    """Yield a line for each file and folder: its name, and what it says."""
+    groups: dict[str, list[tuple[tuple[str, ...], FileRecord]]] = {}
+    for names, file in files:
+        if not file.path.endswith("/"):
+            groups.setdefault(names[0], []).append((names[1:], file))
+    for name, inside in sorted(groups.items()):
+        if name.startswith("."):
+            continue
+        own = next((file for names, file in inside if names in ((), (ABSTRACT_NAME,))), None)
+        if own is not None:
+            abstract = str(own.latest.info.get("abstract", ""))
+        else:
+            abstract = abstract_of("; ".join(line[2:] for line in _contents(inside)))
+        yield f"- {name}: {abstract}".rstrip(": ")
 
 
 def _is_rendered_profile(file: FileRecord) -> bool:

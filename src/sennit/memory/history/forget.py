@@ -234,11 +234,17 @@ def forget_files(scope: MemoryScope, uri: Uri) -> ForgetResult:
     return ForgetResult(0, len(files))
 
 
-def erase_files(scope: MemoryScope, files: Sequence[FileRecord]) -> None:
-    """Erase files with their history, the files merged into them, and all references to them."""
+def erase_files(
+    scope: MemoryScope, files: Sequence[FileRecord], replacements: Sequence[FileChange] = ()
+) -> None:
+    """Erase files with their history, the files merged into them, and all references to them.
+
+    The `replacements` are written in the same transaction.
+    """
     files = _with_merged(scope, files)
     remove_references(scope, files, all_gone=True)
-    scope.store.change_files([RemoveFile(file.owner, file.id) for file in files])
+    removed = [RemoveFile(file.owner, file.id) for file in files]
+    scope.store.change_files([*removed, *replacements])
     remove_references(scope, files)  # they may have been used meanwhile
     scope.store.scrub()
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, did_you_mean, listed, short_repr
 from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstract_of
+from sennit.memory.files.resources import validate_metadata
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.ranking import (
     MEMORY_BONUS,
@@ -49,6 +50,7 @@ _HITS_PER_RESULT = 10
 _ARCHIVE_NAME = re.compile(r"archive_(\d+)")
 _EXTRA_CANDIDATES = 10  # read in addition to the limit, because some may be filtered out
 _MAX_NEAR_FILES = 50
+_SKILLS = f"{SCHEME}agent/skills/"
 _NARROW_FACTOR = 10  # how many more hits to request if most will be filtered out
 
 
@@ -72,10 +74,12 @@ class Match:
     """For a message, the name of the speaker, if known; the abstract begins with it."""
     explained: Mapping[str, float] = field(default_factory=dict[str, float])
     """The parts of the score, if requested; the score is their sum."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The labels that a resource was added with."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        plain = {
+        plain: dict[str, Any] = {
             "uri": self.uri,
             "category": self.category,
             "abstract": self.abstract,
@@ -83,7 +87,35 @@ class Match:
             "evidence": [source.to_dict() for source in self.evidence],
             "created_at": clock.to_iso(clock.from_datetime(self.created_at)),
         }
+        if self.metadata:
+            plain["metadata"] = dict(self.metadata)
         return {**plain, "explained": dict(self.explained)} if self.explained else plain
+
+
+class Matches(list[Match]):
+    """The results of a search, the best first, and in groups."""
+
+    @property
+    def messages(self) -> list[Match]:
+        """The messages among them."""
+        return [match for match in self if match.category == MESSAGE]
+
+    @property
+    def memories(self) -> list[Match]:
+        """The memories among them."""
+        return [match for match in self if match.category not in (None, MESSAGE)]
+
+    @property
+    def skills(self) -> list[Match]:
+        """The files of skills among them."""
+        return [match for match in self if match.uri.startswith(_SKILLS)]
+
+    @property
+    def resources(self) -> list[Match]:
+        """The other files among them."""
+        return [
+            match for match in self if match.category is None and not match.uri.startswith(_SKILLS)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +133,8 @@ class SearchFilter:
     at: int | None = None
     without: Container[UUID] = frozenset[UUID]()
     """Messages to exclude, such as those that a prompt already contains."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Labels that a resource must have."""
 
 
 def where(
@@ -112,8 +146,10 @@ def where(
     until: datetime | None = None,
     at: datetime | None = None,
     without: Container[UUID] = frozenset[UUID](),
+    metadata: Mapping[str, Any] | None = None,
 ) -> SearchFilter:
     """Return the filters of a search; raises ValidationError."""
+    labels = validate_metadata(metadata)
     categories = _validate_categories(category)
     moment = None if at is None else clock.from_datetime(at)
     ends = None if until is None else clock.from_datetime(until)
@@ -126,12 +162,15 @@ def where(
         session=session,
         archive=archive,
         files=files if not categories or set(categories) - {MESSAGE} else (),
-        messages=_has_messages(target_uri) and (not categories or MESSAGE in categories),
+        messages=(
+            not labels and _has_messages(target_uri) and (not categories or MESSAGE in categories)
+        ),
         categories=tuple(name for name in categories if name != MESSAGE),
         since=None if since is None else clock.from_datetime(since),
         until=ends,
         at=moment,
         without=without,
+        metadata=labels,
     )
 
 
@@ -177,11 +216,13 @@ def find(
     limit: int = 10,
     explain: bool = False,
     vectors: VectorIndex | None = None,
-) -> list[Match]:
-    """Return the best matches for a query, best first."""
+    score_threshold: float = 0.0,
+) -> Matches:
+    """Return the best matches for a query, best first, with at least that score."""
     count(limit, "limit")
     search = _Search(scope, validate_text(query, "the text to search for"), filters, limit)
-    return search.matches(vectors, explain=explain)
+    matches = search.matches(vectors, explain=explain)
+    return Matches(match for match in matches if match.score >= score_threshold)
 
 
 class _Search:
@@ -266,7 +307,12 @@ class _Search:
                 places=places,
             )
             owner_hits = self._scope.store.file_hits(query)
-            within = (hit for hit in owner_hits if _is_within(hit.file.path, under))
+            within = (
+                hit
+                for hit in owner_hits
+                if _is_within(hit.file.path, under)
+                and filters.metadata.items() <= _metadata_of(hit.file).items()
+            )
             hits += [hit for hit in within if not is_merged(hit.file)]
         if filters.at is None:
             return hits
@@ -357,7 +403,12 @@ class _Search:
             ),
             created_at=clock.to_datetime(version.valid_from),
             explained=parts.to_dict() if explain else {},
+            metadata=_metadata_of(file),
         )
+
+
+def _metadata_of(file: FileRecord) -> Mapping[str, Any]:
+    return file.latest.info.get("metadata") or {}
 
 
 def _score_files(hits: Collection[FileHit], now: int) -> dict[int, ScoreParts]:
