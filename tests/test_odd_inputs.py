@@ -65,14 +65,14 @@ CALLS: dict[str, Call] = {
     "client.expire": lambda c, s, v: c.expire(v),
     "client.import_sessions": lambda c, s, v: c.import_sessions(v),
     "client.export(sessions=)": lambda c, s, v: c.export("/nowhere/a.zip", [v]),
-    "client.fs.list_folder": lambda c, s, v: c.fs.list_folder(v),
+    "client.fs.ls": lambda c, s, v: c.fs.ls(v),
     "client.fs.read": lambda c, s, v: c.fs.read(v),
     "client.fs.read(below)": lambda c, s, v: (
         c.fs.read(f"viking://resources/{v}") if isinstance(v, str) else None
     ),
     "client.fs.stat": lambda c, s, v: c.fs.stat(v),
     "client.fs.tree(depth=)": lambda c, s, v: c.fs.tree(depth=v),
-    "client.fs.remove": lambda c, s, v: c.fs.remove(v),
+    "client.fs.rm": lambda c, s, v: c.fs.rm(v),
     "client.fs.mv": lambda c, s, v: c.fs.mv(NOTES, v),
     "client.fs.write(uri)": lambda c, s, v: c.fs.write(v, "text"),
     "client.fs.glob": lambda c, s, v: c.fs.glob(v),

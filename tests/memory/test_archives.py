@@ -59,7 +59,7 @@ def test_what_was_committed_since_is_taken_in_too(client: Client, tmp_path: Path
     for name in ("a.zip", "b.zip", "a.zip"):
         other.import_sessions(tmp_path / name)
     assert other.session("chat").current() == []
-    assert len(other.fs.list_folder("viking://session/chat/history")) == 2
+    assert len(other.fs.ls("viking://session/chat/history")) == 2
 
 
 def test_a_counted_use_that_was_erased_does_not_come_back_to_be_counted_again(

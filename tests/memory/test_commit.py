@@ -67,7 +67,7 @@ def test_an_empty_session_commits_to_nothing(client: Client) -> None:
     for _ in range(2):
         result = session.commit()
         assert (result.status, result["archived"], result.task_id) == ("committed", False, None)
-    assert client.fs.list_folder("viking://session/chat/history") == []
+    assert client.fs.ls("viking://session/chat/history") == []
     session.create_branch("main")
     assert session.commit()["archived"] is False
 
@@ -362,7 +362,7 @@ def test_users_and_agents_do_not_share_what_they_remember(store: Store) -> None:
     with pytest.raises(NotFoundError):
         bob.undo_commit(result.task_id or "")
     with pytest.raises(NotFoundError):
-        bob.fs.list_folder("viking://session/chat")
+        bob.fs.ls("viking://session/chat")
 
 
 @contextmanager
@@ -405,7 +405,7 @@ def test_two_commits_at_once_archive_everything_once(
         talk(one.session("chat"), *TALK)
         results = commit_at_once((one, "chat"), (two, "chat"))
         assert {result.status for result in results} == {"committed"}
-        history = one.fs.list_folder("viking://session/chat/history")
+        history = one.fs.ls("viking://session/chat/history")
         assert [entry.name for entry in history] == ["archive_001"]
         assert [memory.version for memory in one.memory.all("profile")] == [1]
 
@@ -507,7 +507,7 @@ def test_two_memories_become_one_with_history_and_come_back_with_undo(client: Cl
     talk(client.session("last"), TEA[2])
     commit = client.session("last").commit()
     assert liked(client) == [TEA[2]]
-    assert len(client.fs.list_folder("viking://user/memories/preferences")) == 1
+    assert len(client.fs.ls("viking://user/memories/preferences")) == 1
     hits = [hit for hit in client.find("honey") if hit.category == "preferences"]
     assert [hit.abstract for hit in hits] == [TEA[2]]
     [gone] = before.keys() - memories(client).keys()

@@ -61,7 +61,7 @@ def seen(client: Client) -> dict[str, Any]:
     return {
         "memories": memories(client),
         "versions": [one.version for one in client.memory.all()],
-        "history": [one.name for one in fs.list_folder("viking://session/chat/history")],
+        "history": [one.name for one in fs.ls("viking://session/chat/history")],
         "overview": fs.read(f"{archive}/.overview.md"),
         "diff": [(one["did"], one["uri"].split("#")[0]) for one in diff["memories"]],
         "active": fs.stat("viking://resources/guide.md").active_count,

@@ -107,7 +107,7 @@ def test_commits_move_with_a_session_that_was_lost(
     stored[1]("DELETE FROM sennit.sessions")
     mended(client, "session")
     (info,) = client.sessions()
-    history = client.fs.list_folder(f"viking://session/{info.id}/history")
+    history = client.fs.ls(f"viking://session/{info.id}/history")
     assert [one.name for one in history] == ["archive_001", "archive_002"]
     assert client.session(info.id).current() == []
     assert memories(client) == before

@@ -176,7 +176,7 @@ class Findable(RuleBasedStateMachine):
             root = f"viking://session/{info.key}/history"
             texts += [
                 self.client.fs.read(f"{entry.uri}/messages.jsonl")
-                for entry in self.client.fs.list_folder(root)
+                for entry in self.client.fs.ls(root)
             ]
         return {word for text in texts for word in WORD.findall(text)}
 

@@ -63,9 +63,7 @@ class Secrets:
     def seen(self) -> Any:
         """All there is of them."""
         fs = self.client.fs
-        files = {
-            one.uri: (one, None if one.is_folder else fs.read(one.uri)) for one in fs.walk_folder()
-        }
+        files = {one.uri: (one, None if one.is_folder else fs.read(one.uri)) for one in fs.walk()}
         # In a file of SQLite the order also depends on how common a word is among all users.
         found = sorted((one.uri, one.abstract) for one in self.client.find(CANARY, limit=50))
         return files, memories(self.client), self.client.get_task(self.ids[0]), found
@@ -87,12 +85,12 @@ def calls(secrets: Secrets) -> st.SearchStrategy[Callable[[Client], Any]]:
     uri = _URIS | ids.map(lambda uid: f"viking://session/{uid}/messages.jsonl")
     return st.one_of(
         uri.map(lambda u: lambda c: c.fs.read(u)),
-        uri.map(lambda u: lambda c: c.fs.list_folder(u)),
+        uri.map(lambda u: lambda c: c.fs.ls(u)),
         uri.map(lambda u: lambda c: c.fs.tree(u)),
         uri.map(lambda u: lambda c: c.fs.glob(u)),
         uri.map(lambda u: lambda c: c.fs.grep("X", u)),
         uri.map(lambda u: lambda c: c.fs.write(u, "mine")),
-        uri.map(lambda u: lambda c: c.fs.remove(u, recursive=True)),
+        uri.map(lambda u: lambda c: c.fs.rm(u, recursive=True)),
         st.tuples(uri, uri).map(lambda two: lambda c: c.fs.mv(*two)),
         uri.map(lambda u: lambda c: c.memory.history(u)),
         uri.map(lambda u: lambda c: c.forget(uri=u)),
@@ -215,7 +213,7 @@ def operations() -> st.SearchStrategy[Callable[[Client], Any]]:
         st.tuples(_KEYS, _SAID).map(lambda two: lambda c: talk(c.session(two[0]), two[1])),
         _KEYS.map(lambda key: lambda c: c.session(key).commit()["counts"]),
         st.tuples(_PLACES, _SAID).map(lambda two: lambda c: c.fs.write(*two).version),
-        _PLACES.map(lambda uri: lambda c: c.fs.remove(uri, recursive=True)),
+        _PLACES.map(lambda uri: lambda c: c.fs.rm(uri, recursive=True)),
         st.tuples(_PLACES, _PLACES).map(lambda two: lambda c: c.fs.mv(*two).uri),
         _PLACES.map(lambda uri: lambda c: c.forget(uri=uri)),
         _PLACES.map(lambda uri: lambda c: c.session("chat").used(contexts=[uri])),
@@ -236,7 +234,7 @@ def _seen(client: Client, *, exact: bool) -> Any:
     kept = [
         (one.uri, one.version, one.active_count, client.fs.read(one.uri))
         for scope in ("user", "agent", "resources")
-        for one in client.fs.walk_folder(f"viking://{scope}")
+        for one in client.fs.walk(f"viking://{scope}")
         if not one.is_folder
     ]
     remembered = [
@@ -337,11 +335,11 @@ def _uses(client: Client, uri: str = "viking://agent/skills/search") -> int:
 
 def test_removing_a_file_of_one_agent_leaves_the_uses_of_the_others(store: Store) -> None:
     coder, helper = _agents_with_a_skill(store)
-    coder.fs.remove("viking://agent/skills/search")
+    coder.fs.rm("viking://agent/skills/search")
     assert coder.session("coder").commit()["active_count_updated"] == 0
     assert helper.session("helper").commit()["active_count_updated"] == 1
     assert _uses(helper) == 2
-    helper.fs.remove("viking://agent/skills/search")
+    helper.fs.rm("viking://agent/skills/search")
     diff = json.loads(
         helper.fs.read("viking://session/helper/history/archive_001/memory_diff.json")
     )

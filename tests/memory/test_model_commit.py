@@ -158,13 +158,13 @@ def test_an_order_to_the_memory_that_the_model_obeys_stores_nothing(
 )
 def test_addresses_in_an_answer_lead_nowhere(client: Client, content: str) -> None:
     said = (*SAID, f"I like {content} most of all.")
-    before = {one.uri for one in client.fs.walk_folder("viking://agent")}
+    before = {one.uri for one in client.fs.walk("viking://agent")}
     committed(
         client,
         claims(claim("preferences", content, 5), claim("preferences", said[-1], 5)),
         said=said,
     )
-    assert {one.uri for one in client.fs.walk_folder("viking://agent")} == before
+    assert {one.uri for one in client.fs.walk("viking://agent")} == before
     for uri in memories(client):
         assert uri.startswith(("viking://user/memories/preferences/", "viking://user/memories/pro"))
         assert ".." not in uri

@@ -166,9 +166,9 @@ def test_tool_calls_that_were_taken_back_are_in_no_file(client: Client) -> None:
     session.add_message("user", "Hello.")
     part = sennit.ToolPart("zebra", {"n": 1}, output="2", tool_id="c1")
     session.add_message("assistant", [part])
-    assert [one.name for one in client.fs.list_folder("viking://session/chat/tools")] == ["c1"]
+    assert [one.name for one in client.fs.ls("viking://session/chat/tools")] == ["c1"]
     del session.default_branch[1:]
-    assert client.fs.list_folder("viking://session/chat/tools") == []
+    assert client.fs.ls("viking://session/chat/tools") == []
     assert client.fs.grep("zebra") == []
 
 

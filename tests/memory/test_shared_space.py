@@ -42,7 +42,7 @@ def test_what_is_shared_is_read_and_found_by_all_users(store: Store) -> None:
         GUIDE
     ]
     assert [(one.uri, one.category) for one in bob.memory.all()] == [(CASE, "cases")]
-    assert [one.name for one in bob.fs.list_folder("viking://resources")] == ["shared"]
+    assert [one.name for one in bob.fs.ls("viking://resources")] == ["shared"]
     assert GUIDE in bob.fs.glob("viking://resources/**")
     assert {one.uri for one in bob.fs.grep("deploy", ignore_case=True)} == {GUIDE, CASE}
 
@@ -61,7 +61,7 @@ def test_it_is_not_there_for_a_client_opened_without_it(store: Store) -> None:
     for change in (
         lambda: bob.fs.write(GUIDE, "x"),
         lambda: bob.fs.mkdir("viking://agent/shared"),
-        lambda: bob.fs.remove("viking://resources/shared", recursive=True),
+        lambda: bob.fs.rm("viking://resources/shared", recursive=True),
         lambda: bob.forget(uri=GUIDE),
     ):
         with pytest.raises(AccessError, match="not open"):
@@ -74,11 +74,11 @@ def test_a_folder_of_ones_own_goes_without_what_is_shared(store: Store) -> None:
     ada.fs.write(GUIDE, "Deploy on Tuesdays.")
     ada.fs.write(CASE, "The deploy failed: clear the cache.")
     bob.fs.write("viking://resources/mine.md", "Mine.")
-    assert bob.fs.remove("viking://resources", recursive=True) == 1
-    assert bob.fs.remove("viking://agent", recursive=True) == 0
+    assert bob.fs.rm("viking://resources", recursive=True) == 1
+    assert bob.fs.rm("viking://agent", recursive=True) == 0
     bob.forget(user="bob")
     assert ada.fs.read(GUIDE) == bob.fs.read(GUIDE)
-    assert bob.fs.remove("viking://resources/shared", recursive=True) == 1
+    assert bob.fs.rm("viking://resources/shared", recursive=True) == 1
     assert not ada.fs.exists(GUIDE)
 
 
@@ -111,7 +111,7 @@ def test_commits_write_ones_own_alone_with_a_model_or_without(store: Store) -> N
         own = memories(client).keys() - {CASE}
         assert own
         assert not any("/shared/" in uri for uri in own)
-    shared = [one for one in ada.fs.walk_folder("viking://agent/shared") if not one.is_folder]
+    shared = [one for one in ada.fs.walk("viking://agent/shared") if not one.is_folder]
     assert [(one.uri, one.version, one.active_count) for one in shared] == [(CASE, 1, 0)]
     assert not any("hunter2" in str(one.messages) and CASE in str(one) for one in model.requests)
 

@@ -176,7 +176,7 @@ def test_what_is_no_longer_shared_leaves_the_prompts_of_others(store: Store) -> 
     chat = conversation(bob, session, model)
     chat.say("How do I deploy with the key?")
     assert "blue key" in texts(prompts(model)[0])
-    admin.fs.remove(guide)
+    admin.fs.rm(guide)
     chat.say("Again?")
     assert "blue key" not in texts(prompts(model)[1])
 

@@ -327,7 +327,7 @@ ACTS = {
         ),
         Act(
             "remove a file",
-            lambda client, _: client.fs.remove("viking://resources/knot.md"),
+            lambda client, _: client.fs.rm("viking://resources/knot.md"),
             steps=4,
         ),
         # What came from the session goes first, then the session.

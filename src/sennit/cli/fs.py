@@ -29,7 +29,7 @@ FolderArgument = Annotated[
 def ls(uri: FolderArgument = _ROOT, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the contents of a folder."""
     with open_store(store) as client:
-        entries = client.fs.list_folder(uri)
+        entries = client.fs.ls(uri)
     sizes = ["" if entry.is_folder else f"{entry.size:,}  " for entry in entries]
     width = max(map(len, sizes), default=0)
     lines = (
@@ -48,8 +48,8 @@ def tree(
 ) -> None:
     """Draw a folder as a tree."""
     with open_store(store) as client:
-        client.fs.list_folder(uri)  # raises NotFoundError before anything is drawn
-        entries = client.fs.walk_folder(uri) if as_json else ()
+        client.fs.ls(uri)  # raises NotFoundError before anything is drawn
+        entries = client.fs.walk(uri) if as_json else ()
         rows = [asdict(entry) for entry in entries if _is_within_depth(entry, uri, depth)]
         emit(as_json, rows, [] if as_json else [client.fs.tree(uri, depth=depth)])
 

@@ -230,11 +230,7 @@ class Session(_Session):
         read, exists = self.client.fs.read, self.client.fs.exists
         lines = read(f"{self.uri}/messages.jsonl").splitlines()
         archives = f"{self.uri}/history"
-        uris = (
-            [entry.uri for entry in self.client.fs.list_folder(archives)]
-            if exists(archives)
-            else []
-        )
+        uris = [entry.uri for entry in self.client.fs.ls(archives)] if exists(archives) else []
         return {
             "latest_archive_overview": read(f"{uris[-1]}/.overview.md") if uris else "",
             "current_messages": [
@@ -438,7 +434,7 @@ class SyncOpenViking(Client):
 
     def ls(self, uri: str = SCHEME, *, simple: bool = False, recursive: bool = False) -> list[Any]:
         """List a folder as dicts; with `simple`, as names relative to it."""
-        entries = list(self.fs.walk_folder(uri)) if recursive else self.fs.list_folder(uri)
+        entries = list(self.fs.walk(uri)) if recursive else self.fs.ls(uri)
         base = uri.rstrip("/") + "/"
         if simple:
             return [entry.uri.removeprefix(base) for entry in entries]
@@ -449,7 +445,7 @@ class SyncOpenViking(Client):
         base = uri.rstrip("/") + "/"
         return [
             {**_entry_dict(entry), "rel_path": entry.uri.removeprefix(base)}
-            for entry in self.fs.walk_folder(uri)
+            for entry in self.fs.walk(uri)
         ]
 
     def stat(self, uri: str) -> dict[str, Any]:
@@ -478,7 +474,7 @@ class SyncOpenViking(Client):
 
     def rm(self, uri: str, recursive: bool = False) -> None:
         """Erase a file, or a folder, with its contents if `recursive`."""
-        self.fs.remove(uri, recursive=recursive)
+        self.fs.rm(uri, recursive=recursive)
 
     def mv(self, from_uri: str, to_uri: str) -> None:
         """Move a file or folder."""

@@ -19,7 +19,7 @@ from sennit.testing import faults
 
 
 def archives(client: Client) -> list[str]:
-    return [one.name for one in client.fs.list_folder("viking://session/chat/history")]
+    return [one.name for one in client.fs.ls("viking://session/chat/history")]
 
 
 def committed(path: Path, policy: AutoCommit, talk: Callable[[Client], object]) -> list[str]:

@@ -33,7 +33,7 @@ def everything(fs: FileSystem) -> dict[str, str]:
     return {
         one.uri: fs.read(one.uri)
         for scope in scopes
-        for one in fs.walk_folder(f"viking://{scope}")
+        for one in fs.walk(f"viking://{scope}")
         if not one.is_folder
     }
 
@@ -122,7 +122,7 @@ def test_a_front_matter_of_others_is_text(filled: Client, tmp_path: Path) -> Non
     filled.fs.export(tmp_path / "out", "viking://agent")
     said = "---\nname: tie\n---\nTie it.\n"
     assert (tmp_path / "out/skills/tie").read_text() == said
-    filled.fs.remove("viking://agent/skills/tie")
+    filled.fs.rm("viking://agent/skills/tie")
     filled.fs.import_folder(tmp_path / "out", "viking://agent")
     assert filled.fs.read("viking://agent/skills/tie") == said
 
@@ -197,4 +197,4 @@ def test_two_files_of_one_address_are_refused(tmp_path: Path) -> None:
     client = Client(MemoryStore())
     with pytest.raises(ArchiveError, match="would both be"):
         client.fs.import_folder(folder, "viking://resources")
-    assert client.fs.list_folder("viking://resources") == []
+    assert client.fs.ls("viking://resources") == []

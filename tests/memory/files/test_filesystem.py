@@ -31,7 +31,7 @@ NOTE = "viking://user/notes/knots.md"
 
 
 def names(client: Client, uri: str) -> list[str]:
-    return [one.name + "/" * one.is_folder for one in client.fs.list_folder(uri)]
+    return [one.name + "/" * one.is_folder for one in client.fs.ls(uri)]
 
 
 def test_the_tree_is_there_from_the_start(client: Client) -> None:
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_and_listed(client: Client) -> None:
     assert client.fs.stat(NOTE) == entry
     assert names(client, "viking://user") == ["memories/", "notes/"]
     assert names(client, "viking://user/notes") == ["knots.md"]
-    assert client.fs.list_folder(NOTE) == [entry]
+    assert client.fs.ls(NOTE) == [entry]
     assert client.fs.abstract(NOTE) == "A bowline does not slip."
 
 
@@ -92,14 +92,14 @@ def test_a_folder_can_be_made_moved_and_removed(client: Client) -> None:
     for _ in range(2):
         client.fs.mkdir("viking://resources/manuals/old")
     assert names(client, "viking://resources/manuals") == ["old/"]
-    assert client.fs.list_folder("viking://resources/manuals/old") == []
+    assert client.fs.ls("viking://resources/manuals/old") == []
     client.fs.write("viking://resources/manuals/old/a.md", "a")
     client.fs.mv("viking://resources/manuals/old", "viking://resources/attic")
     assert client.fs.read("viking://resources/attic/a.md") == "a"
     with pytest.raises(ExistsError, match="recursive"):
-        client.fs.remove("viking://resources/attic")
-    assert client.fs.remove("viking://resources/attic", recursive=True) == 1
-    assert client.fs.list_folder("viking://resources") == []
+        client.fs.rm("viking://resources/attic")
+    assert client.fs.rm("viking://resources/attic", recursive=True) == 1
+    assert client.fs.ls("viking://resources") == []
 
 
 def test_a_moved_file_keeps_its_history_also_to_another_scope(client: Client) -> None:
@@ -143,12 +143,12 @@ def test_what_is_not_there_is_not_found(client: Client) -> None:
     for ask in (
         client.fs.read,
         client.fs.stat,
-        client.fs.list_folder,
-        client.fs.remove,
+        client.fs.ls,
+        client.fs.rm,
         client.fs.abstract,
     ):
         for uri in ("viking://user/x.md", "viking://session/nobody", "viking://session/nobody/x"):
-            if ask == client.fs.remove and "session" in uri:
+            if ask == client.fs.rm and "session" in uri:
                 continue
             with pytest.raises(NotFoundError, match="no file or folder at"):
                 ask(uri)
@@ -166,7 +166,7 @@ def test_sessions_are_read_here_and_changed_in_the_session(client: Client) -> No
     uri = "viking://session/chat/messages.jsonl"
     for change in (
         lambda: client.fs.write(uri, "x"),
-        lambda: client.fs.remove(uri),
+        lambda: client.fs.rm(uri),
         lambda: client.fs.mkdir("viking://session/new"),
         lambda: client.fs.mv(uri, "viking://user/x.jsonl"),
         lambda: client.fs.mv("viking://user/memories/events", "viking://session/x"),
@@ -306,7 +306,7 @@ def test_everyone_has_files_of_their_own(store: Store) -> None:
         assert not any(stranger.fs.exists(f"viking://{scope}/secret.md") for scope in scopes)
         for scope in scopes:
             stranger.fs.write(f"viking://{scope}/secret.md", "of a stranger")
-            stranger.fs.remove(f"viking://{scope}", recursive=True)
+            stranger.fs.rm(f"viking://{scope}", recursive=True)
     for scope in scopes:
         assert ada.fs.read(f"viking://{scope}/secret.md") == f"of ada's {scope}"
 

@@ -130,7 +130,7 @@ def test_what_was_merged_into_an_erased_memory_does_not_come_back(place: Place, 
             client.forget(uri="viking://user/memories/preferences/drink.md")
         else:
             erased = uri if how == "rm" else "viking://user/memories/preferences"
-            client.fs.remove(erased, recursive=True)
+            client.fs.rm(erased, recursive=True)
         client.undo_commit(commit)
         assert memories(client) == {}
         client.delete_session("three")
@@ -265,7 +265,7 @@ def test_a_memory_that_lost_its_name_before_is_forgotten_by_those_who_have_used_
             case "undone":
                 client.undo_commit(task)
             case "removed":
-                client.fs.remove(memory.uri)
+                client.fs.rm(memory.uri)
             case _:
                 client.fs.mv(memory.uri, "viking://user/memories/preferences/music.md")
         client.forget(session="secret")
@@ -283,7 +283,7 @@ def test_a_memory_that_is_removed_by_a_program_that_dies_is_forgotten_all_the_sa
             case "undone":
                 client.undo_commit(task)
             case "removed":
-                client.fs.remove(uri)
+                client.fs.rm(uri)
             case "moved":
                 client.fs.mv(uri, "viking://user/memories/preferences/music.md")
             case "forgotten":
@@ -363,7 +363,7 @@ def test_a_removed_memory_is_named_by_no_commit(client: Client) -> None:
     client.session("one").commit()
     [memory] = client.memory.all()
     assert client.fs.grep(memory.uri, "viking://session")
-    client.fs.remove(memory.uri)
+    client.fs.rm(memory.uri)
     assert client.fs.grep(memory.uri, "viking://session") == []
 
 

@@ -149,7 +149,7 @@ def test_an_undone_commit_that_was_the_first_leaves_nothing(client: Client) -> N
     only = said_on(client, SPRING, "one", *TALK)
     client.undo_commit(only)
     assert memories(client) == {}
-    assert client.fs.list_folder("viking://user/memories/preferences") == []
+    assert client.fs.ls("viking://user/memories/preferences") == []
 
 
 def test_undoing_an_older_commit_keeps_what_came_later(client: Client) -> None:
@@ -198,7 +198,7 @@ def test_async_callers_read_the_same(client: Client) -> None:
             await memory.acommits(session),
             await memory.acommitted(done),
             await client.fs.aexists(PROFILE),
-            [one async for one in client.fs.awalk_folder()],
+            [one async for one in client.fs.awalk()],
         ]
 
     found = memory.all()
@@ -211,6 +211,6 @@ def test_async_callers_read_the_same(client: Client) -> None:
         memory.commits(session),
         memory.committed(done),
         True,
-        list(client.fs.walk_folder()),
+        list(client.fs.walk()),
     ]
     assert found

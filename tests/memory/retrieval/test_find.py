@@ -211,7 +211,7 @@ def test_what_is_gone_is_not_found(client: Client) -> None:
     say(session, "A canary in the kiln")
     client.fs.write("viking://resources/bird.md", "The canary sings.")
     assert len(client.find("canary")) == 2
-    client.fs.remove("viking://resources/bird.md")
+    client.fs.rm("viking://resources/bird.md")
     client.delete_session("chat")
     assert client.find("canary") == []
 

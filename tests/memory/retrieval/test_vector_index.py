@@ -105,7 +105,7 @@ def test_what_is_erased_takes_its_vector_with_it(client: Client) -> None:
     talk(session, "We sold the automobile", "The hound barks")
     client.fs.write("viking://resources/rex.md", "Rex is a hound")
     assert len([text for text in texts(client, "puppy") if "hound" in text]) == 2
-    client.fs.remove("viking://resources/rex.md")
+    client.fs.rm("viking://resources/rex.md")
     assert len([text for text in texts(client, "puppy") if "hound" in text]) == 1
     client.delete_session("chat")
     talk(client.session("chat"), "A cup of tea")

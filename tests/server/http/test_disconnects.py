@@ -30,7 +30,7 @@ def test_a_search_through_files_ends_when_the_client_goes_away(
 ) -> None:
     working, seen = Future[None](), list[str]()
     ended = Future[list[str]]()
-    walk = FileSystem.list_folder
+    walk = FileSystem.ls
 
     def slow(self: FileSystem, uri: str) -> list[object]:
         found = walk(self, uri)
@@ -47,7 +47,7 @@ def test_a_search_through_files_ends_when_the_client_goes_away(
         for name in ("a", "b"):
             uri = f"{READ}/{name}/note.md"
             assert server.put(f"/api/files?uri={uri}", {"text": "knot"}).status_code == 200
-        monkeypatch.setattr(FileSystem, "list_folder", slow)
+        monkeypatch.setattr(FileSystem, "ls", slow)
         pattern = "**" if op == "glob" else "knot"
         ask_and_leave(server, f"/api/files?uri={READ}&op={op}&pattern={pattern}", working)
         assert ended.result(timeout=60) == []

@@ -69,7 +69,7 @@ class FileSystem:
                 raise
             return view(parsed, text)
 
-    def list_folder(self, uri: str = SCHEME) -> list[FileEntry]:
+    def ls(self, uri: str = SCHEME) -> list[FileEntry]:
         """List a folder; of a file, the file itself. Raises NotFoundError."""
         if uri == SCHEME:
             return [self.stat(SCHEME + scope) for scope in SCOPES]
@@ -77,14 +77,14 @@ class FileSystem:
         entry = self._tree(parsed).entry(parsed)
         return self._tree(parsed).children(parsed) if entry.is_folder else [entry]
 
-    def walk_folder(self, uri: str = SCHEME) -> Iterator[FileEntry]:
+    def walk(self, uri: str = SCHEME) -> Iterator[FileEntry]:
         """Yield all below a folder, each folder before its contents; of a file, the file."""
         for entry, _ in self._walk(uri):
             yield entry
 
-    async def awalk_folder(self, uri: str = SCHEME) -> AsyncIterator[FileEntry]:
-        """`walk_folder` for async callers."""
-        entries = self.walk_folder(uri)
+    async def awalk(self, uri: str = SCHEME) -> AsyncIterator[FileEntry]:
+        """`walk` for async callers."""
+        entries = self.walk(uri)
         while batch := await to_thread(list, islice(entries, _BATCH_SIZE)):
             for entry in batch:
                 yield entry
@@ -100,7 +100,7 @@ class FileSystem:
         if parsed is not None and parsed.scope == "session" and parsed.names:
             yield from self._sessions.walk(parsed)
             return
-        for entry in self.list_folder(uri):
+        for entry in self.ls(uri):
             yield entry, partial(self.read, entry.uri)
             if entry.is_folder:
                 yield from self._below(entry.uri)
@@ -115,7 +115,7 @@ class FileSystem:
     def _branches(self, uri: str, indent: str, depth: int | None) -> Iterator[str]:
         if depth == 0:
             return
-        entries = self.list_folder(uri)
+        entries = self.ls(uri)
         for number, entry in enumerate(entries, 1):
             cancellation.raise_if_cancelled()
             last = number == len(entries)
@@ -177,7 +177,7 @@ class FileSystem:
         """Create a folder; an existing one is left unchanged."""
         return self._stored.mkdir(Uri.parse(uri))
 
-    def remove(self, uri: str, *, recursive: bool = False) -> int:
+    def rm(self, uri: str, *, recursive: bool = False) -> int:
         """Erase a file with its history, or a folder with its contents; return the number of files.
 
         Raises NotFoundError, and ExistsError for a folder that is not empty unless `recursive`.
@@ -210,7 +210,7 @@ class FileSystem:
             return []
         return [
             entry.uri
-            for entry in self.walk_folder(top)
+            for entry in self.walk(top)
             if _matches(entry.uri[len(SCHEME) :].split("/")[fixed:], names[fixed:])
         ]
 
@@ -269,14 +269,14 @@ class FileSystem:
     aexport = async_method(export)
     aimport_folder = async_method(import_folder)
     astat = async_method(stat)
-    alist_folder = async_method(list_folder)
+    als = async_method(ls)
     atree = async_method(tree)
     aread = async_method(read)
     aabstract = async_method(abstract)
     aoverview = async_method(overview)
     awrite = async_method(write)
     amkdir = async_method(mkdir)
-    aremove = async_method(remove)
+    arm = async_method(rm)
     amv = async_method(mv)
     aglob = async_method(glob)
     agrep = async_method(grep)

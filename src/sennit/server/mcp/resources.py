@@ -87,7 +87,7 @@ def _files(client: Client) -> list[ResourceEntry]:
     entries: list[ResourceEntry] = []
     for folder in _FOLDERS:
         with suppress(NotFoundError):
-            for entry in client.fs.walk_folder(folder):
+            for entry in client.fs.walk(folder):
                 name = entry.uri.rpartition("/")[2]
                 if not entry.is_folder and not name.startswith("."):
                     entries.append(ResourceEntry(entry.uri, name, entry.abstract, "text/markdown"))

@@ -229,7 +229,7 @@ def _message_dict(index: int, message: Message) -> dict[str, Any]:
 @_tool("read")
 async def list_files(access: McpScope, args: ListFiles) -> dict[str, Any]:
     """List a folder of memories, skills, resources or sessions by its URI."""
-    entries = await access.client.fs.alist_folder(args.uri)
+    entries = await access.client.fs.als(args.uri)
     result: dict[str, Any] = {"entries": [_entry(entry) for entry in entries[:_MAX_ENTRIES]]}
     left_out = len(entries) - _MAX_ENTRIES
     return result | ({"left_out": left_out} if left_out > 0 else {})

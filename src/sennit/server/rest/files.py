@@ -92,7 +92,7 @@ def _read(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
     uri = query.uri
     match query.op:
         case "ls":
-            return FilesResult(entries=fs.list_folder(uri))
+            return FilesResult(entries=fs.ls(uri))
         case "stat":
             return FilesResult(entry=fs.stat(uri))
         case "glob":
@@ -200,5 +200,5 @@ async def remove(request: HTTPRequest, query: RemoveQuery) -> Removed:
     uri = Uri.parse(query.uri)
     if uri.is_shared or _is_forgetting(uri):
         request.caller.require("admin")
-    count = await request.caller.client.fs.aremove(query.uri, recursive=query.recursive)
+    count = await request.caller.client.fs.arm(query.uri, recursive=query.recursive)
     return Removed(removed=count)
