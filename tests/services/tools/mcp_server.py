@@ -47,7 +47,7 @@ def say(words: str) -> str:
 
 @app.tool(structured_output=False)
 def picture(size: int) -> list[Any]:
-    return ["A dot.", Image(data=b"x" * size, format="png")]
+    return ["A dot.", Image(data=b"\x89PNG\r\n\x1a\n" + bytes(size), format="png")]
 
 
 @app.tool()

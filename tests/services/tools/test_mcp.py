@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -15,12 +16,24 @@ from typing import Any, TypeVar
 import pytest
 
 import sennit
-from sennit import ExistsError, MissingExtraError, ServiceRegistry, Session, Tool, ToolError
+from sennit import (
+    ActionResponseContent,
+    AudioPart,
+    ExistsError,
+    FilePart,
+    ImagePart,
+    MissingExtraError,
+    ServiceRegistry,
+    Session,
+    Tool,
+    ToolError,
+)
 from sennit.errors import InvalidTypeError, ValidationError
+from sennit.messages.media import part_record
 from sennit.services.tools import mcp_connection
 from sennit.services.tools.mcp import MCPServer, mcp_tools, schema_of
 from sennit.services.tools.mcp_call import Elicitation
-from sennit.services.tools.mcp_connection import result_of
+from sennit.services.tools.mcp_results import result_of
 from sennit.services.tools.tool import ToolOutcome
 from sennit.testing import ScriptedModel, ToolCall
 from tests.http_server import Gate, serving
@@ -29,6 +42,15 @@ _T = TypeVar("_T")
 HERE = Path(__file__).parent
 DECLINED = {"action": "decline"}
 STDIO = [sys.executable, str(HERE / "mcp_server.py"), "stdio"]
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+PDF = b"%PDF-1.7"
+WAV = b"RIFF\x2a\0\0\0WAVEfmt "
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def odd(how: str) -> list[str]:
@@ -139,20 +161,29 @@ def test_what_the_server_says_of_a_failure_is_the_error(url: str) -> None:
     run(main())
 
 
-def test_pictures_are_kept_when_small_and_described_when_not(url: str) -> None:
+def test_a_picture_is_a_file_of_the_result(url: str) -> None:
     async def main() -> None:
         async with MCPServer(url) as server:
-            small = (await called(server, "picture", size=3)).value
-            large = (await called(server, "picture", size=300_000)).value
-        text = {"type": "text", "text": "A dot."}
-        assert small == [text, {"type": "image", "mimeType": "image/png", "data": "eHh4"}]
-        assert large[1] == {
-            "type": "image",
-            "mimeType": "image/png",
-            "left_out": "400,000 characters of base64",
-        }
+            outcome = await called(server, "picture", size=300_000)
+        assert outcome.value == "A dot."
+        assert outcome.files == (ImagePart(PNG + bytes(300_000)),)
 
     run(main())
+
+
+def test_a_picture_of_a_server_s_tool_reaches_the_model_in_the_result(url: str) -> None:
+    model = ScriptedModel([[ToolCall("picture", {"size": 3})], "A dot."])
+    with MCPServer(url) as server:
+        session = Session()
+        chat = session.conversation(model=model, tools=server.tools)
+        assert chat.say("Draw.").text == "A dot."
+    result = session.default_branch.messages[2].content
+    assert isinstance(result, ActionResponseContent)
+    assert (result.result, result.files) == ("A dot.", [part_record(ImagePart(PNG + bytes(3)))])
+    assert [block["type"] for block in model.requests[1].messages[-1]["content"]] == [
+        "text",
+        "image_url",
+    ]
 
 
 def test_a_result_may_not_be_larger_than_the_option_says(url: str) -> None:
@@ -639,6 +670,37 @@ def test_a_listing_without_end_is_cut() -> None:
 )
 def test_every_kind_of_result_becomes_plain_data(answer: Any, value: Any) -> None:
     assert result_of(answer) == value
+
+
+@pytest.mark.parametrize(
+    ("block", "file"),
+    [
+        ({"type": "image", "mimeType": "image/gif", "data": b64(PNG)}, ImagePart(PNG)),
+        ({"type": "audio", "mimeType": "audio/wav", "data": b64(WAV)}, AudioPart(WAV)),
+        (
+            {"type": "resource", "resource": {"uri": "file:///tmp/a.pdf?v=1", "blob": b64(PDF)}},
+            FilePart(PDF, "a.pdf"),
+        ),
+        (
+            {"type": "image", "mimeType": "image/png", "data": b64(b"no picture")},
+            FilePart(b"no picture", None, "application/octet-stream"),
+        ),
+        (
+            {"type": "resource", "resource": {"uri": "x:/a.pdf", "blob": b64(b"no PDF")}},
+            FilePart(b"no PDF", "a.pdf", "application/octet-stream"),
+        ),
+    ],
+)
+def test_bytes_of_a_result_become_a_part_of_it(block: Any, file: Any) -> None:
+    assert result_of({"content": [block]}) == [file]
+    text = {"type": "text", "text": "Here."}
+    assert result_of({"content": [text, block]}) == ["Here.", file]
+    assert result_of({"content": [block], "structuredContent": {"x": 1}}) == [{"x": 1}, file]
+
+
+def test_bytes_that_are_no_base64_are_described() -> None:
+    (block,) = result_of({"content": [{"type": "image", "mimeType": "image/png", "data": "%"}]})
+    assert block == {"type": "image", "mimeType": "image/png", "left_out": "1 characters of base64"}
 
 
 def test_a_failure_without_words_is_a_failure() -> None:

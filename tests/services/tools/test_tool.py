@@ -24,12 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from sennit import Tool, ToolError
+from sennit import FilePart, ImagePart, Session, Tool, ToolError, Unset
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import ActionResponseContent
 from sennit.services import ToolContext
 from sennit.services.tools.docstring import parse
 from sennit.services.tools.tool import ToolOutcome
+from sennit.testing import ScriptedModel, ToolCall
 
 _T = TypeVar("_T")
 FOREVER = 3600
@@ -825,3 +826,39 @@ def test_invoke_takes_a_context_in_the_place_of_the_functions_own() -> None:
         return [context.call_id] * times
 
     assert Tool(called).invoke_sync(ToolContext(call_id="c7"), 2) == ["c7", "c7"]
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    ("returned", "value", "files"),
+    [
+        (ImagePart(PNG), None, 1),
+        (["A dot.", ImagePart(PNG)], "A dot.", 1),
+        ((1, FilePart(b"x", "a.txt"), 2, ImagePart(PNG)), [1, 2], 2),
+        ([1, 2], [1, 2], 0),
+    ],
+    ids=str,
+)
+def test_parts_that_a_tool_returns_are_the_files_of_its_result(
+    returned: Any, value: Any, files: int
+) -> None:
+    outcome = Tool(lambda: returned, "draw").run()
+    assert outcome.success
+    assert (outcome.value, len(outcome.files)) == (value, files)
+    assert outcome.returned is returned
+
+
+def test_files_of_parallel_calls_are_stored_with_their_results() -> None:
+    def draw(name: str) -> Any:
+        return FilePart(name.encode(), f"{name}.txt")
+
+    calls = [ToolCall("draw", {"name": "a"}), ToolCall("draw", {"name": "b"})]
+    session = Session()
+    chat = session.conversation(model=ScriptedModel([calls, "Done."]), tools=[draw])
+    chat.say("Draw two.").raise_for_error()
+    results = [message.content for message in session.default_branch.messages][3:5]
+    assert all(isinstance(result, ActionResponseContent) for result in results)
+    assert [result.files[0]["name"] for result in results] == ["a.txt", "b.txt"]  # type: ignore[union-attr]
+    assert [result.result for result in results] == [Unset, Unset]  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Thread
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias, cast
 
 from sennit.errors import MissingExtraError, ToolError
 from sennit.services.tools.mcp_call import TASKS_EXTENSION, Ask, RemoteCall
+from sennit.services.tools.mcp_results import result_of
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -34,7 +35,6 @@ _RELIST_INTERVAL_SECONDS = 0.1  # minimum between two listings, however often to
 _RELISTEN_DELAY_SECONDS = 1.0  # before subscribing again after a disconnect
 _MAX_PAGES = 50
 _MAX_TOOLS = 500
-_MAX_DATA_CHARS = 32_768
 _MAX_ERROR_CHARS = 400
 _log = logging.getLogger(__name__)
 
@@ -346,38 +346,3 @@ def _innermost_message(error: BaseException) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     message = str(error)[:_MAX_ERROR_CHARS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def result_of(answer: Mapping[str, Any]) -> Any:
-    """Return the result of a call: structured content if there is any, else text, else the parts.
-
-    Raises ToolError with the server's message if the call failed.
-    """
-    blocks = [_content_block(block) for block in cast("Iterable[Any]", answer.get("content") or ())]
-    texts = [piece["text"] for piece in blocks if piece.keys() == {"type", "text"}]
-    if answer.get("isError"):
-        raise ToolError("\n".join(texts) or "The server reported a failed call without a message.")
-    structured = answer.get("structuredContent")
-    if len(texts) == len(blocks):
-        return structured if structured is not None else "\n".join(texts) if texts else None
-    if structured is None:
-        return blocks
-    return [{"type": "structured", "value": structured}, *blocks]
-
-
-def _content_block(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one content block; large binary data is replaced by a note of its size."""
-    resource = block.get("resource")
-    merged = {**block, **cast("Mapping[str, Any]", resource or {})}
-    result = {
-        key: merged[key]
-        for key in ("type", "text", "uri", "name", "title", "description", "mimeType")
-        if merged.get(key) is not None
-    }
-    data = merged.get("data", merged.get("blob"))
-    if isinstance(data, str):
-        if len(data) <= _MAX_DATA_CHARS:
-            result["data"] = data
-        else:
-            result["left_out"] = f"{len(data):,} characters of base64"
-    return result

@@ -11,7 +11,7 @@ cancelled, is abandoned, and its caller continues.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import (
@@ -39,6 +39,7 @@ from sennit.errors import (
 )
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import plain, plain_dict, replace_invalid, validate_text
+from sennit.messages.media import MediaPart
 from sennit.messages.typescript import ToolSchema
 from sennit.numbers import positive
 from sennit.services.tools.backend import ToolBackend, ToolContext
@@ -82,6 +83,8 @@ class ToolOutcome:
     """The exception behind the error."""
     returned: Any = field(default=None, compare=False, repr=False)
     """The object that the function returned, of which `value` is the JSON data."""
+    files: tuple[MediaPart, ...] = ()
+    """The pictures, files and recordings that the function returned, alone or in a list."""
 
     @property
     def success(self) -> bool:
@@ -326,7 +329,8 @@ class Tool(Generic[P, R]):
             return ToolOutcome(error=_bounded_text(message), ran=False, cause=error)
         try:
             returned = await self._await_result(self._backend.call(bound, context))
-            return ToolOutcome(self._storable(returned), returned=returned)
+            rest, files = _split_files(returned)
+            return ToolOutcome(self._storable(rest), returned=returned, files=files)
         except Exception as error:
             return ToolOutcome(error=_bounded_text(_error_text(error)), cause=error)
 
@@ -412,6 +416,20 @@ def _parse_arguments(arguments: Any) -> dict[str, Any]:
     if not isinstance(arguments, Mapping):
         raise ValidationError(f"The arguments must be a JSON object, got {short_repr(arguments)}.")
     return plain_dict(arguments, "arguments")
+
+
+def _split_files(value: Any) -> tuple[Any, tuple[MediaPart, ...]]:
+    """Return a result without its files, and the files; a list of one item becomes the item."""
+    if isinstance(value, MediaPart):
+        return None, (value,)
+    if not isinstance(value, list | tuple):
+        return value, ()
+    items = cast("Sequence[Any]", value)
+    files = tuple(item for item in items if isinstance(item, MediaPart))
+    if not files:
+        return items, ()
+    rest = [item for item in items if not isinstance(item, MediaPart)]
+    return rest[0] if len(rest) == 1 else rest or None, files
 
 
 async def _convert_exit(call: Coroutine[Any, Any, Any]) -> Any:

@@ -26,6 +26,7 @@ from uuid import UUID
 from sennit import failpoints
 from sennit.errors import listed
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
+from sennit.messages.media import part_record
 from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
@@ -212,8 +213,13 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
         if not group.run.suspending:  # then `replay` decides when the run is resumed
             group.results[request.id] = _result(request, {"error": CANCELLED})
         raise
-    failed = outcome.error is not None
-    result_fields = {"error": outcome.error} if failed else {"result": outcome.value}
+    result_fields: dict[str, Any] = {}
+    if outcome.error is not None:
+        result_fields["error"] = outcome.error
+    elif outcome.value is not None or not outcome.files:
+        result_fields["result"] = outcome.value
+    if outcome.files:
+        result_fields["files"] = [part_record(file) for file in outcome.files]
     group.add_result(request, _result(request, result_fields))
 
 

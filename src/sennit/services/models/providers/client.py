@@ -21,6 +21,7 @@ from typing import Any, cast, get_args
 import pydantic
 
 from sennit.errors import MissingExtraError, ModelErrorKind, ValidationError
+from sennit.services.models.providers.files import FileInput
 from sennit.services.models.providers.items import mapping
 from sennit.services.models.providers.replies.anthropic import AnthropicReader
 from sennit.services.models.providers.replies.chat import ChatReader
@@ -28,7 +29,6 @@ from sennit.services.models.providers.replies.google import GoogleReader
 from sennit.services.models.providers.replies.reader import ReplyReader
 from sennit.services.models.providers.replies.responses import ResponsesReader
 from sennit.services.models.providers.translate import (
-    has_image_url,
     items_message,
     layer_messages,
     layer_parameters,
@@ -65,8 +65,6 @@ _CONTEXT_EXCEEDED = re.compile(
     r"|prompt is too long|input token count",
     re.IGNORECASE | re.DOTALL,
 )
-_IMAGES_FETCHED_LOCALLY = ("google",)
-"""Providers for which pydantic-ai fetches image URLs on this machine."""
 _NOT_JSON = "Expected a JSON response"
 _MAX_CONTINUATIONS = 10
 """How often a reply that its provider pauses is continued."""
@@ -148,8 +146,11 @@ class ProviderClient:
         self._is_chat_api = self._api == "chat"
         self._provider = endpoint.kind
         self._has_base_url = endpoint.base_url is not None
-        self._sends_image_urls = (
-            endpoint.kind not in _IMAGES_FETCHED_LOCALLY or endpoint.fetch_images
+        self._accepted = FileInput(
+            endpoint.kind,
+            cast("Mapping[str, Any]", self._model.profile),
+            is_own_server=self._has_base_url,
+            fetch_images=endpoint.fetch_images,
         )
 
     @property
@@ -202,14 +203,9 @@ class ProviderClient:
                 f"this model does not support the parameter {name!r}; leave it out."
             )
         try:
-            model_messages = list(layer_messages(request.messages, self._provider))
+            model_messages = list(layer_messages(request.messages, self._provider, self._accepted))
         except (AttributeError, LookupError, TypeError) as error:
             raise ValidationError(f"a message is not a chat message: {error!r}") from error
-        if not self._sends_image_urls and has_image_url(model_messages):
-            raise ValidationError(
-                "this provider does not accept image URLs, so the image would be fetched from this "
-                "machine; allow that with fetch_images=True, or use another provider."
-            )
         return ProviderRequest(
             model_messages, cast("ModelSettings", settings), layer_parameters(request)
         )

@@ -205,10 +205,11 @@ def client_call(item: Item) -> tuple[str, str, dict[str, Any]] | None:
 
 def result_of(call: Item, output: Item) -> Item:
     """Return the result of a call in the form that belongs to it."""
-    id, text = call.get("call_id"), output.get("output")
+    id, text = call.get("call_id"), _output_text(output.get("output"))
     match call:
         case {"type": "custom_tool_call"}:
-            result = {"type": "custom_tool_call_output", "call_id": id, "output": text}
+            whole = output.get("output")
+            result = {"type": "custom_tool_call_output", "call_id": id, "output": whole}
         case {"type": "local_shell_call"}:
             result = {"type": "local_shell_call_output", "id": id, "output": text}
         case {"type": "shell_call"}:
@@ -223,6 +224,13 @@ def result_of(call: Item, output: Item) -> Item:
     if (caller := call.get("caller")) is not None:
         result["caller"] = caller
     return result
+
+
+def _output_text(output: Any) -> Any:
+    """Return the text of an output; its files are left out where the API takes texts only."""
+    if not isinstance(output, list):
+        return output
+    return "\n".join(part["text"] for part in map(mapping, array(output)) if "text" in part)
 
 
 # What goes back

@@ -9,6 +9,7 @@ from typing import Any, cast
 from sennit.errors import MissingExtraError, ValidationError, short_repr
 from sennit.ids import new_id
 from sennit.messages.provider_state import STATE_KEY
+from sennit.services.models.providers.files import FileInput, layer_content
 from sennit.services.models.providers.items import calls_in, can_be_answered, mapping
 from sennit.services.models.request import ModelRequest
 
@@ -70,17 +71,19 @@ def layer_parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def layer_messages(
-    messages: Sequence[Mapping[str, Any]], provider: str = ""
+    messages: Sequence[Mapping[str, Any]], provider: str = "", accepted: FileInput | None = None
 ) -> Iterator[layer.ModelMessage]:
     """Translate messages; those between two replies form one request, as providers require.
 
     A reply of this provider is sent as it came; of one of another provider, the texts and calls.
+    Files that are not `accepted` are refused in the last message and described in others.
     """
     names: dict[str, str] = {}
     request_parts: list[layer.ModelRequestPart] = []
-    for message in messages:
+    for at, message in enumerate(messages, 1):
         if message.get("role") != "assistant":
-            request_parts.append(_request_part(message, names))
+            newest = at == len(messages)
+            request_parts.append(_request_part(message, names, accepted, newest=newest))
             continue
         if request_parts:
             yield layer.ModelRequest(parts=request_parts)
@@ -91,24 +94,26 @@ def layer_messages(
         yield layer.ModelRequest(parts=request_parts)
 
 
-def has_image_url(messages: Iterable[layer.ModelMessage]) -> bool:
-    """Return whether a message refers to an image by URL rather than holding its bytes."""
-    parts = (part for message in messages for part in message.parts)
-    contents = (part.content for part in parts if isinstance(part, layer.UserPromptPart))
-    block_lists = (content for content in contents if not isinstance(content, str))
-    return any(isinstance(block, layer.ImageUrl) for content in block_lists for block in content)
-
-
-def _request_part(message: Mapping[str, Any], names: Mapping[str, str]) -> layer.ModelRequestPart:
+def _request_part(
+    message: Mapping[str, Any],
+    names: Mapping[str, str],
+    accepted: FileInput | None,
+    *,
+    newest: bool,
+) -> layer.ModelRequestPart:
     content = message.get("content")
     match message.get("role"):
         case "system" | "developer":
             return layer.SystemPromptPart(_text(content))
         case "user":
-            return layer.UserPromptPart(content if isinstance(content, str) else _blocks(content))
+            if not isinstance(content, str):
+                content = layer_content(content, accepted, newest=newest)
+            return layer.UserPromptPart(content)
         case "tool":
             id = str(message.get("tool_call_id", ""))
-            return layer.ToolReturnPart(names.get(id, "unknown"), _text(content), id)
+            name = names.get(id, "unknown")
+            returned = cast("layer.ToolReturnContent", _tool_content(content, accepted))
+            return layer.ToolReturnPart(name, returned, id)
         case role:
             raise ValidationError(
                 f"A message has the role {short_repr(role)}; a role is system, user, assistant or "
@@ -154,36 +159,21 @@ def _same_calls(calls: Sequence[tuple[str, str]], translated: layer.ModelRespons
     )
 
 
-def _text(content: Any) -> str:
-    """Join text blocks; raises ValidationError if a block is an image."""
+def _tool_content(content: Any, accepted: FileInput | None) -> str | list[layer.UserContent]:
+    """Return the content of a tool result: a text, or texts and files."""
     if content is None or isinstance(content, str):
         return content or ""
-    blocks = [block for block in _blocks(content) if isinstance(block, str)]
-    if len(blocks) != len(content):
-        raise ValidationError("Only a user message may contain images.")
-    return "\n\n".join(blocks)
+    items = layer_content(content, accepted)
+    texts = [item for item in items if isinstance(item, str)]
+    return "\n\n".join(texts) if len(texts) == len(items) else items
 
 
-def _blocks(content: Any) -> list[layer.UserContent]:
-    return [_block(block) for block in cast("Iterable[Mapping[str, Any]]", content or ())]
-
-
-def _block(block: Mapping[str, Any]) -> layer.UserContent:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": "image_url", "image_url": {"url": str(url), **more}}:
-            return _image(url, more.get("detail"))
-        case _:
-            raise ValidationError(
-                f"A content block must be of type 'text' or 'image_url', got {short_repr(block)}."
-            )
-
-
-def _image(url: str, detail: Any) -> layer.UserContent:
-    if not url.startswith("data:"):
-        return layer.ImageUrl(url, vendor_metadata={"detail": detail} if detail else None)
-    try:
-        return layer.BinaryContent.from_data_uri(url)
-    except ValueError as error:
-        raise ValidationError(f"An image is not a base64 data URL: {short_repr(url)}.") from error
+def _text(content: Any) -> str:
+    """Join text blocks; raises ValidationError if a block is an image or a file."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    items = layer_content(content, None)
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) != len(items):
+        raise ValidationError("Only a user message or a tool result may contain images or files.")
+    return "\n\n".join(texts)

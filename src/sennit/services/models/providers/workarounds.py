@@ -7,6 +7,7 @@ not of the package:
 
 - `_process_response` and `_process_streamed_response` return the JSON of the reply;
 - the method that translates messages puts the items of a reply in place of a text that marks them;
+- the same method names files, which it calls "filename.pdf" or leaves without a title;
 - the SDK of Google drops fields that it does not know, so its JSON is passed around it.
 """
 
@@ -198,6 +199,7 @@ async def _map_with_items(
 ) -> Any:
     """Translate messages, with the items of replies in place of the texts that mark them."""
     mapped = await map_messages(*args, **options)
+    _name_files(args[0], mapped)
     if api == "google":  # its SDK would drop fields
         return mapped
     system, messages = (None, mapped) if api == "chat" else mapped
@@ -225,3 +227,29 @@ def _with_items(message: Any, api: API, provider: str, calls: dict[str, Item]) -
         if client_call(item) or item.get("type") == "function_call":
             calls[item["call_id"]] = item
     return items
+
+
+def _name_files(messages: Sequence[layer.ModelMessage], mapped: Any) -> None:
+    """Name the files in a request of OpenAI's and Anthropic's APIs."""
+    contents = [getattr(part, "content", None) for message in messages for part in message.parts]
+    lists = [array(content) for content in contents if isinstance(content, list)]
+    files = [item for items in lists for item in items if isinstance(item, layer.BinaryContent)]
+    if names := {file.base64: file.identifier for file in files if "." in file.identifier}:
+        _name_blocks(mapped, names)
+
+
+def _name_blocks(value: Any, names: Mapping[str, str]) -> None:
+    """Name the files with these bytes, in base64."""
+    match value:
+        case [*items]:
+            for item in items:
+                _name_blocks(item, names)
+        case {"type": "document", "source": {"type": "base64", "data": str(data)}}:
+            if data in names:
+                value["title"] = names[data]
+        case {"file_data": str(url), "filename": str()}:
+            value["filename"] = names.get(url.partition(",")[2], value["filename"])
+        case {"file": inner} | {"content": [*_] as inner} | {"output": [*_] as inner}:
+            _name_blocks(inner, names)
+        case _:
+            pass
