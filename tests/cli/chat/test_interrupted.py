@@ -52,19 +52,36 @@ def test_words_that_were_shown_are_shown_again_and_resume_gives_the_answer_anew(
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "Once there was a knot."), tmp_path) as chat:
         chat.expect("1› Tell me\nOnce upon a time…\nThe answer was interrupted: the program ended.")
-        chat.expect("/resume discards this text and asks the model again")
-        chat.say("/resume", "Once there was a knot.")
+        chat.expect("resume   discards this text and asks the model again")
+        chat.expect("Resume, discard or later? r/d/l")
+        chat.say("r", "Once there was a knot.")
         chat.say("/resume", "No answer was interrupted on this branch.")
         quit_(chat)
     assert said(tmp_path, "main") == ["Instruction: Tell me", "Once there was a knot."]
 
 
+def test_a_word_that_is_no_choice_is_asked_about_again_and_nothing_is_decided(
+    tmp_path: Path,
+) -> None:
+    killed_while_it_speaks(tmp_path)
+    with terminal(program(tmp_path), tmp_path) as chat:
+        chat.say("resum", "Resume, discard or later?")
+        chat.say("", "(left as it is; /resume and /discard decide later)")
+        quit_(chat)
+    with terminal(program(tmp_path), tmp_path) as chat:
+        chat.expect("Once upon a time…")
+        chat.expect("Resume, discard or later?")
+        chat.say("\x04", "left as it is")
+        quit_(chat)
+    assert said(tmp_path, "main") == ["Instruction: Tell me"]
+
+
 def test_discard_takes_an_interrupted_answer_and_its_question_back(tmp_path: Path) -> None:
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "In short: once."), tmp_path) as chat:
-        chat.expect("/discard takes your message back")
+        chat.expect("discard  removes the answer and gives you your message back to edit")
         chat.expect("›")
-        chat.type("/discard\r")
+        chat.type("discard\r")
         chat.expect("Discarded. Your message is in the input line again.")
         chat.expect("› Tell me")
         chat.type(" briefly\r")
@@ -89,7 +106,7 @@ def test_a_call_that_waits_is_discarded_too(tmp_path: Path) -> None:
 def test_a_message_instead_of_resume_keeps_the_words(tmp_path: Path) -> None:
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "Sure."), tmp_path) as chat:
-        chat.expect("keeps it as it is.")
+        chat.expect("later    leaves it as it is; a new message keeps it")
         chat.expect("›")
         chat.type("Go on\r")
         assert "Once" not in chat.expect("Sure.")
@@ -110,6 +127,8 @@ def test_an_interruption_is_shown_again_when_one_switches_to_its_branch(tmp_path
     with terminal(program(tmp_path), tmp_path) as chat:
         chat.say("/fork idea", "a fork of main")
         chat.say("/switch main", "The answer was interrupted")
+        chat.expect("Resume, discard or later?")
+        chat.say("l", "/resume and /discard decide later")
         quit_(chat)
 
 
@@ -117,8 +136,8 @@ def test_a_call_that_was_running_is_told_and_resume_does_not_make_it_again(tmp_p
     killed_in_a_call(tmp_path)
     with terminal(program(tmp_path, "I do not know whether it is written."), tmp_path) as chat:
         chat.expect(NOT_KNOWN)
-        chat.expect("/resume does not repeat the call")
-        chat.expect("/retry asks the model again on a fork, which may repeat the call.")
+        chat.expect("resume   does not repeat the call")
+        chat.expect("/retry asks the model again on a fork, which may repeat the call")
         chat.say("/approve", "No tool call is waiting for approval.")
         chat.expect(NOT_KNOWN)
         chat.say("/resume", "✗ Interrupted: the program ended while this ran")
@@ -135,7 +154,7 @@ def test_a_call_that_may_be_repeated_is_asked_about_as_a_second_one(
     again = options(tmp_path, "--replay", replay, replies=("Written.",))
     with terminal(again, tmp_path) as chat:
         chat.expect(NOT_KNOWN)
-        chat.expect("/resume asks you whether to repeat the call.")
+        chat.expect("resume   asks you whether to repeat the call")
         chat.say("/resume", "was started before. It may have taken effect")
         chat.expect("Allow note")
         assert notes(tmp_path) == "rope\n"

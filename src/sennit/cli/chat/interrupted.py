@@ -1,4 +1,4 @@
-"""Interrupted answers: the text and tool calls that a killed process left, for /resume.
+"""Interrupted answers: the text and tool calls that a killed process left, to resume.
 
 Everything is read from the journal of the branch. A started call may have taken effect, so the user
 is warned before it could run a second time.
@@ -62,24 +62,28 @@ class InterruptedAnswer:
         ]
 
     @property
-    def choices(self) -> list[str]:
-        """Sentences that list the user's options."""
+    def choices(self) -> list[tuple[str, str]]:
+        """The user's options, each with its effect; none while another process answers."""
         if self.elsewhere:
             return []
-        if not self.calls:
-            dropped = "discards this text and " if self.text else ""
-            return [
-                f"/resume {dropped}asks the model again, /discard takes your message back; a new "
-                f"message keeps it as it is."
-            ]
-        several = len(self.calls) > 1
-        sentences = [
-            f"/resume {call.on_resume}{f': {call.call}' if several else ''}." for call in self.calls
+        return [
+            *(("resume", effect) for effect in self._effects_of_resume),
+            ("discard", "removes the answer and gives you your message back to edit"),
+            ("later", f"leaves it as it is{self._later_hint}"),
         ]
-        sentences.append("/discard removes the answer and takes your message back.")
+
+    @property
+    def _effects_of_resume(self) -> list[str]:
+        if not self.calls:
+            return [f"{'discards this text and ' if self.text else ''}asks the model again"]
+        several = len(self.calls) > 1
+        return [f"{call.on_resume}{f': {call.call}' if several else ''}" for call in self.calls]
+
+    @property
+    def _later_hint(self) -> str:
         if any(call.uncertain for call in self.calls):
-            sentences.append("/retry asks the model again on a fork, which may repeat the call.")
-        return sentences
+            return "; /retry asks the model again on a fork, which may repeat the call"
+        return "; a new message keeps it" if self.text and not self.calls else ""
 
 
 def interrupted_answer(branch: Branch, tools: Iterable[Tool]) -> InterruptedAnswer | None:

@@ -51,7 +51,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Ask the user about pending tool calls."""
+    """Ask the user about pending tool calls, or about an interrupted answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +156,14 @@ def _branches(chat: ChatSession, output: ChatOutput, _rest: str) -> None:
 
 
 @_command("/switch NAME", "switch to another branch")
-def _switch(chat: ChatSession, output: ChatOutput, rest: str) -> None:
+def _switch(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
     if not rest:
         output.error("The branch is missing: /switch NAME. /branches lists the branches.")
-        return
+        return Prompt()
     branch = chat.switch(rest)
     output.note(f"Now on {branch.name} ({pluralize(len(branch), 'message')}).")
     show_last_exchange(chat, output)
+    return Decide()
 
 
 @_command("/rename NAME", "rename this branch")
@@ -287,7 +288,7 @@ def _open(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
     chat.open_session(listed.get(rest, rest))
     show_place(chat, output)
     show_last_exchange(chat, output)
-    return Decide() if chat.pending_approvals() else Prompt()
+    return Decide()
 
 
 @_command("/new [NAME]", "begin a new session")
@@ -335,7 +336,7 @@ def _approve(chat: ChatSession, output: ChatOutput, _rest: str) -> Next:
         return Decide()
     output.note("No tool call is waiting for approval.")
     show_interruption(chat, output)
-    return Prompt()
+    return Decide()
 
 
 @_command("/commit", "archive the messages and extract memories from them")
@@ -399,13 +400,13 @@ def show_last_exchange(chat: ChatSession, output: ChatOutput) -> None:
 
 
 def show_interruption(chat: ChatSession, output: ChatOutput) -> None:
-    """Show the text of an interrupted answer, and the user's options."""
+    """Show the text of an interrupted answer, and what is known of its end."""
     answer = chat.interrupted()
     if answer is None:
         return
     if answer.text:
         output.answer(answer.text)
-    for sentence in (*answer.reports, *answer.choices):
+    for sentence in answer.reports:
         output.note(sentence)
 
 

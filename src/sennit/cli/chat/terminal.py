@@ -58,9 +58,8 @@ _REPEAT_WARNING = "It may have taken effect; if you approve it now, it may happe
 async def run(chat: ChatSession, output: ChatOutput) -> int:
     """Run the prompt loop until the user quits; return the exit code."""
     editor, commits = LineEditor(chat), BackgroundCommits(chat, output)
-    fill = ""
     with get_app_session().input.raw_mode(), _exit_on_signals() as status:
-        await resolve_approvals(chat, output, editor)  # pending since the last start
+        fill = await decide_open_questions(chat, output, editor)  # open since the last start
         asyncio.get_running_loop().call_soon(chat.connect)  # while the user types
         while (line := await editor.next(output, fill)) is not None:
             commits.report()
@@ -82,12 +81,11 @@ async def run(chat: ChatSession, output: ChatOutput) -> int:
                 case Resume():
                     await answer(chat, output, editor, chat.resume)
                 case Discard():
-                    with _reporting_errors(output):
-                        fill = await chat.discard()
-                        output.note("Discarded. Your message is in the input line again.")
-                        continue
+                    fill = await discard(chat, output)
+                    continue
                 case Decide():
-                    await resolve_approvals(chat, output, editor)
+                    fill = await decide_open_questions(chat, output, editor)
+                    continue
                 case Quit():
                     break
             fill = ""
@@ -131,6 +129,35 @@ async def run_commit(commits: BackgroundCommits) -> None:
     enough = asyncio.Event()
     with _interruptible(enough.set):
         await commits.run(enough)
+
+
+async def decide_open_questions(chat: ChatSession, output: ChatOutput, editor: LineEditor) -> str:
+    """Ask about pending tool calls and about an interrupted answer; return the next input."""
+    await resolve_approvals(chat, output, editor)
+    interrupted = chat.interrupted()
+    if interrupted is None or not interrupted.choices:
+        return ""
+    for choice, effect in interrupted.choices:
+        output.note(f"  {choice:<7}  {effect}")
+    match await editor.choose(tuple(choice for choice, _ in interrupted.choices)):
+        case "resume":
+            await answer(chat, output, editor, chat.resume)
+        case "discard":
+            return await discard(chat, output)
+        case _ if editor.queued is None:
+            output.note("(left as it is; /resume and /discard decide later)")
+        case _:
+            pass
+    return ""
+
+
+async def discard(chat: ChatSession, output: ChatOutput) -> str:
+    """Discard an interrupted answer; return the user's message, for the next input."""
+    with _reporting_errors(output):
+        text = await chat.discard()
+        output.note("Discarded. Your message is in the input line again.")
+        return text
+    return ""
 
 
 async def resolve_approvals(chat: ChatSession, output: ChatOutput, lines: LineEditor) -> None:
@@ -192,6 +219,8 @@ class LineEditor:
     def __init__(self, chat: ChatSession) -> None:
         self._chat = chat
         self._interrupted = False
+        self.queued: str | None = None
+        """A message or command typed instead of an answer to `choose`; the next line."""
         self._asking: PromptSession[str] = PromptSession(
             history=InMemoryHistory(), key_bindings=_key_bindings()
         )
@@ -208,6 +237,9 @@ class LineEditor:
 
     async def next(self, output: ChatOutput, fill: str = "") -> str | None:
         """Return the next line; None at Ctrl-D, or at Ctrl-C twice on an empty line."""
+        if (queued := self.queued) is not None:
+            self.queued = None
+            return queued
         while True:
             try:
                 line = _replace_invalid_utf8(await self._session.prompt_async(default=fill))
@@ -230,28 +262,53 @@ class LineEditor:
         Keys typed before the question do not answer it, but are kept for the next prompt. A long
         call is printed above the prompt: an editor taller than the terminal shows nothing.
         """
-        source = get_app_session().input
-        typeahead = get_typeahead(source)
         question, choice, decision = f"Allow {call}? ", "y/n", None
         if len(question) > LINE_WIDTH:
             output.line(question.rstrip())
             question = ""
-        try:
+        with _ignoring_typeahead(), suppress(EOFError, KeyboardInterrupt):
             while decision is None:
-                prompt = [("", question), ("bold", f"{choice} › ")]
-                line = _replace_invalid_utf8(await self._asking.prompt_async(FormattedText(prompt)))
-                decision = parse_decision(line)
+                decision = parse_decision(await self._ask(question, choice))
                 choice = "y, or n and a reason; Ctrl-C decides later"
-        except (EOFError, KeyboardInterrupt):
-            return None
-        finally:
-            store_typeahead(source, typeahead)
         return decision
+
+    async def choose(self, choices: tuple[str, ...]) -> str | None:
+        """Ask the user to choose a word, by itself or its first letter; None chooses nothing.
+
+        Another single word is asked about again, a message or a command is queued.
+        """
+        by_answer = {answer: choice for choice in choices for answer in (choice[0], choice)}
+        letters = "/".join(dict.fromkeys(choice[0] for choice in choices))
+        words = ", ".join(dict.fromkeys(choices[:-1]))
+        question = f"{words.capitalize()} or {choices[-1]}? "
+        with _ignoring_typeahead(), suppress(EOFError, KeyboardInterrupt):
+            while line := (await self._ask(question, letters)).strip():
+                if chosen := by_answer.get(line.removeprefix("/").lower()):
+                    return chosen
+                if " " in line or line.startswith("/"):
+                    self.queued = line
+                    return None
+        return None
+
+    async def _ask(self, question: str, choice: str) -> str:
+        prompt = FormattedText([("", question), ("bold", f"{choice} › ")])
+        return _replace_invalid_utf8(await self._asking.prompt_async(prompt))
 
     def _prompt(self) -> FormattedText:
         name = self._chat.branch.name
         prefix = [] if name == "main" else [("fg:ansicyan", clean(name)), ("", " ")]
         return FormattedText([*prefix, ("bold", "› ")])
+
+
+@contextmanager
+def _ignoring_typeahead() -> Generator[None]:
+    """Keep the keys typed before a question for the next prompt."""
+    source = get_app_session().input
+    typeahead = get_typeahead(source)
+    try:
+        yield
+    finally:
+        store_typeahead(source, typeahead)
 
 
 class _CommandCompleter(Completer):
