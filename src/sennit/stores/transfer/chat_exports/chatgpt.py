@@ -3,11 +3,13 @@
 A conversation is a tree in `mapping`: node id to `{message, parent, children}`. Edited questions
 and regenerated answers are siblings, and `current_node` ends the path that ChatGPT shows. Hidden
 nodes are left out. Calls of built-in tools and their results have no call ids, so they become text
-of the assistant with a note of the tool; files become a note with their name.
+of the assistant with a note of the tool; files become a note with their name. The marks of
+citations, which only ChatGPT's page can draw, become the links that the export gives for them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sennit.messages.content import (
@@ -30,6 +32,7 @@ from sennit.stores.transfer.chat_exports.chat import (
 
 _TEXT_FIELDS = ("text", "result", "user_profile", "user_instructions")
 _ASSET = "asset_pointer"
+_CITATION = re.compile("\ue200[^\ue200\ue201]*\ue201")
 
 
 def chat_of(entry: dict[str, Any]) -> Chat:
@@ -89,7 +92,7 @@ def _contents(
         return None
     attachments = dicts_of(metadata.get("attachments"), "attachments")
     notes = [file_note("attachment", item.get("name")) for item in attachments]
-    text = _joined([_text(content), *notes])
+    text = _joined([_with_citations(_text(content), metadata), *notes])
     if not text:
         return None
     if role == "user":
@@ -115,6 +118,8 @@ def _text(content: dict[str, Any]) -> str:
 def _part(part: Any) -> str:
     if part is None or isinstance(part, str):
         return part or ""
+    if isinstance(part, (int, float)):
+        return str(part)
     fields = dict_of(part, "A part")
     kind = text_of(fields.get("content_type"), "content_type") or "file"
     if text := _as_text(fields.get("text")):
@@ -122,6 +127,18 @@ def _part(part: Any) -> str:
     nested = fields.get("audio_asset_pointer")
     asset = fields.get(_ASSET) or (nested.get(_ASSET) if isinstance(nested, dict) else None)  # pyright: ignore
     return file_note(kind.removesuffix("_asset_pointer"), asset)
+
+
+def _with_citations(text: str, metadata: dict[str, Any]) -> str:
+    """Replace the marks of citations by their links; remove those without one."""
+    if "\ue200" not in text:
+        return text
+    links: dict[str, str] = {}
+    for reference in dicts_of(metadata.get("content_references"), "content_references"):
+        mark, link = reference.get("matched_text"), reference.get("alt")
+        if isinstance(mark, str) and isinstance(link, str):
+            links[mark] = link
+    return _CITATION.sub(lambda match: links.get(match[0], ""), text)
 
 
 def _thought(thought: dict[str, Any]) -> str:

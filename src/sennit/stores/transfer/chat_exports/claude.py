@@ -95,7 +95,8 @@ def _answer(key: str, blocks: list[dict[str, Any]]) -> list[MessageContent]:
             case "tool_use":
                 last_call = text_of(block.get("id"), "id") or f"{key}-{next(numbers)}"
                 name = text_of(block.get("name"), "name") or "tool"
-                arguments = dict_of(block.get("input"), "input")
+                given = block.get("input")
+                arguments = {"input": given} if isinstance(given, str) else dict_of(given, "input")
                 contents.append(ActionRequestContent(name, arguments, last_call))
             case "tool_result":
                 call = text_of(block.get("tool_use_id"), "tool_use_id") or last_call

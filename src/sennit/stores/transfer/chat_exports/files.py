@@ -34,6 +34,13 @@ _ATOM = re.compile(rb'[^\s,\[\]{}"]*+')
 # A whole string, a bracket, or the quote of a string that the buffer does not hold to its end.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}"]', re.DOTALL)
 _STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_UNSTORABLE = re.compile(rb"\\u(?:[dD][89a-fA-F]|0000)")
+# An escape; in the group if it is NUL, or one half of a pair without the other.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2}|u0000)|.)",
+    re.DOTALL,
+)
 _QUOTE = ord('"')
 _OPENING, _CLOSING = b"[{", b"]}"
 
@@ -176,6 +183,17 @@ def _lines(stream: IO[bytes]) -> Iterator[Entry]:
             yield Entry(None, end + len(rest))
         elif line := line.removeprefix(_BOM).strip():
             yield Entry(line, end)
+
+
+def replace_unstorable(data: bytes) -> bytes:
+    r"""Return JSON with NUL and each half of a character, such as "\ud83d" alone, as U+FFFD.
+
+    Outputs of tools contain NUL, and texts that other programs cut end with half an emoji. Neither
+    can be stored, and the rest of the conversation should not be lost for it.
+    """
+    if _UNSTORABLE.search(data) is None:
+        return data
+    return _ESCAPE.sub(lambda match: b"\\ufffd" if match[1] else match[0], data)
 
 
 class _Splitter:

@@ -61,6 +61,7 @@ from sennit.stores.transfer.chat_exports.files import (
     first_bytes,
     is_archive,
     reading_files,
+    replace_unstorable,
 )
 from sennit.stores.transfer.export_import import (
     ImportSummary,
@@ -381,7 +382,7 @@ def _decode(entry: Entry) -> dict[str, Any]:
         raise ValidationError("It is larger than a conversation may be; split it.")
     if not entry.is_complete:
         raise ValidationError("It is cut off: the file ends within it. Export it again.")
-    value = loads(entry.data)
+    value = loads(replace_unstorable(entry.data))
     if not isinstance(value, dict):
         raise ValidationError(f"A conversation is an object, got {short_repr(value)}.")
     return cast("dict[str, Any]", value)
