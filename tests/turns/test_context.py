@@ -67,6 +67,7 @@ def test_the_summary_is_told_as_an_event_between_the_turns() -> None:
         "run.started",
         "history.replaced",
         "turn.started",
+        "prompt.changed",
         "message.completed",
         "run.ended",
     ]

@@ -71,6 +71,7 @@ class Branch(Progression):
     __slots__ = (
         "_first_lease",
         "_grants",
+        "_sent_prompt",
         "_session",
         "_system",
         "_tail",
@@ -86,6 +87,8 @@ class Branch(Progression):
     """The version of the branch record in the store, for optimistic locking."""
     _first_lease: FirstLease | None
     """The lease acquired on creation, until the first run takes it over."""
+    _sent_prompt: Any
+    """The prompt that a run of this process last sent, to be compared with the next one."""
 
     def __init__(
         self,
@@ -111,6 +114,7 @@ class Branch(Progression):
         self._unarchived: UnarchivedView | None = None
         self._version = 0
         self._first_lease = None
+        self._sent_prompt = None
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ session without a store has them in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from sennit import clock
@@ -59,6 +59,20 @@ class RunRepository:
         """A hashable key of the branch, unique across stores and owners."""
         # Ints hash faster than UUIDs.
         return self._repository.place, self._session.id.int, self._id.int
+
+    @property
+    def version(self) -> int:
+        """The version of the branch in the store, which changes when its history does."""
+        return self.branch._version
+
+    @property
+    def sent_prompt(self) -> Any:
+        """The prompt that a run of this process last sent; None if there is none."""
+        return self.branch._sent_prompt
+
+    @sent_prompt.setter
+    def sent_prompt(self, prompt: Any) -> None:
+        self.branch._sent_prompt = prompt
 
     @property
     def is_stored(self) -> bool:

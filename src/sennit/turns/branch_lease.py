@@ -20,15 +20,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sennit import process
 from sennit.errors import ConflictError, SennitError
 from sennit.finish_uncancelled import finish_uncancelled
 from sennit.ids import new_id
+from sennit.messages.codec import loads
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.run_repository import RunRepository
-from sennit.stores.records.sessions import Lease
+from sennit.stores.records.sessions import Lease, RunRecord
 from sennit.turns.recovery import UnfinishedRun, find_unfinished_run
 
 _LEASE_TTL_US = 30_000_000  # without a heartbeat
@@ -50,8 +51,15 @@ class BranchLease:
     """The sequence number of the last event."""
     unfinished_run: UnfinishedRun | None
     """The last run, if it has not ended."""
+    last_run: RunRecord | None = None
+    """The last run, if there was any."""
     released: bool = False
     """True if the last write has released the lease."""
+
+    @property
+    def last_prompt(self) -> dict[str, Any] | None:
+        """What the record of the last run keeps of its prompt."""
+        return None if self.last_run is None else loads(self.last_run.body).get("prompt")
 
 
 def new_holder(*, brief: bool = False) -> str:
@@ -126,7 +134,7 @@ async def _acquire(runs: RunRepository, holder: str) -> BranchLease:
             raise
         return await _load_in_thread(runs, partial(_take_over, runs, holder, error.holder))
     if as_known and (grant.run is None or grant.run.state == "ended"):
-        return BranchLease(grant.lease, grant.seq, None)
+        return BranchLease(grant.lease, grant.seq, None, grant.run)
     return await _load_in_thread(runs, lambda: grant.lease)
 
 
@@ -157,7 +165,9 @@ async def _release(runs: RunRepository, lease: Lease) -> None:
 def _load(runs: RunRepository, lease: Lease) -> BranchLease:
     # Read under the lease, when nobody else writes.
     try:
-        return BranchLease(lease, runs.last_seq(), find_unfinished_run(runs))
+        unfinished_run = find_unfinished_run(runs)
+        last_run = runs.last() if unfinished_run is None else unfinished_run.record
+        return BranchLease(lease, runs.last_seq(), unfinished_run, last_run)
     except BaseException:
         runs.release(lease)
         raise

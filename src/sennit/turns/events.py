@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 from uuid import UUID
 
 from sennit.messages.codec import dumps, loads
@@ -275,6 +275,27 @@ class ContextAdded(_MessageIdEvent):
         return {"items": tuple(Injection(*item) for item in details[0])}
 
 
+ChangeReason: TypeAlias = Literal[
+    "system", "tools", "edit", "commit", "summary", "forgotten", "other"
+]
+"""What changed in a prompt: its system message, its tools, or earlier messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptChanged(Event):
+    """A prompt does not begin with the one before, so a provider's cache of that is lost."""
+
+    kind = "prompt.changed"
+    stored = ("reason", "tokens")
+    reason: ChangeReason
+    """What changed; an "edit" is also the removal of a message."""
+    tokens: int
+    """The estimated tokens of the prompt before that a cache can no longer serve."""
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.reason, self.tokens)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarningIssued(Event):
     """A problem that does not end the run."""
@@ -331,6 +352,7 @@ AnyEvent: TypeAlias = (
     | ContextAdded
     | WarningIssued
     | RunEnded
+    | PromptChanged
 )
 
 
@@ -355,6 +377,7 @@ _TYPES: tuple[type[Event], ...] = (
     ContextAdded,
     WarningIssued,
     RunEnded,
+    PromptChanged,
 )
 _NUMBERS: Mapping[type[Event], int] = {
     event_type: number for number, event_type in enumerate(_TYPES)

@@ -57,9 +57,12 @@ class OutputState:
         self._attempts, self._max_attempts = 1, repairs + 1
         self.is_native: bool | None = None if output.native else False
         """Whether the provider is sent the schema; None until it is known."""
+        self.has_form = False
+        """Whether the last prompt ends with the schema in words, which no later prompt has."""
 
     async def add_to(self, request: ModelRequest, asked: Request) -> ModelRequest:
         """Return the request with the schema: of the provider, or in words if it lacks them."""
+        self.has_form = False
         if self.is_native is None:
             self.is_native = await supports_output_schema(asked.model)
         if self.is_native:
@@ -69,6 +72,7 @@ class OutputState:
         if newest is None or _describes_output(newest):
             return request
         form = {"role": "user", "content": output_form(self._schema)}
+        self.has_form = True
         return replace(request, messages=[*request.messages, form])
 
     def objection(self, answer: str, finish: str | None) -> str | None:

@@ -55,6 +55,7 @@ from sennit.turns.journal import Journal
 from sennit.turns.options import NO_INPUT, RunInput, SessionOptions, StreamingOptions
 from sennit.turns.output import OutputState
 from sennit.turns.policies import has_reply_policies
+from sennit.turns.prompt_changes import SentPrompt, note_prompt
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.request import Request
@@ -139,6 +140,12 @@ class Run:
         """True once the run has held the branch."""
         self._resumed = False
         self._model_request: ModelRequest | None = None  # the last one
+        self.is_first = False
+        """Whether the branch had no run before."""
+        self.stored_prompt: dict[str, Any] | None = None
+        """What the record of the last run keeps of its prompt."""
+        self.sent_prompt: SentPrompt | None = None
+        """The last prompt of this run."""
         self._earlier_passes = 0  # before the run was resumed
         self._needs_review = has_reply_policies(request.policies)
         self._changed_options = _non_default_options(options)
@@ -161,6 +168,8 @@ class Run:
         self.journal = Journal(self.runs, branch_lease, self.publish)
         self._seq = self._after_seq = branch_lease.seq
         self._messages = []
+        self.is_first = branch_lease.last_run is None
+        self.stored_prompt = branch_lease.last_prompt
         self._resumed = resumed = unfinished_run is not None and unfinished_run.record.id == self.id
         if unfinished_run is not None:
             self.calls = unfinished_run.calls
@@ -287,6 +296,10 @@ class Run:
             body["greets"] = True
         if self._needs_review:
             body["judged"] = True
+        if (prompt := self.sent_prompt) is not None:
+            body["prompt"] = prompt.note()
+        elif self.stored_prompt is not None:
+            body["prompt"] = self.stored_prompt
         now, branch = clock.now_us(), self.request.branch.id
         self.journal.put_run(
             RunRecord(self.id, branch, state, self._created_us, now, dumps(body)),
@@ -376,6 +389,7 @@ class Run:
     def begin_draft(self, request: ModelRequest) -> ReplyBuilder:
         """Return the builder for the reply to a model request."""
         self._model_request = request
+        note_prompt(self, request)
 
         def used_call_ids() -> list[str]:
             # A policy may have removed calls from the request that are on the branch.

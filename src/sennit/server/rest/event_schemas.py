@@ -31,6 +31,7 @@ _COPIED_FIELDS = (
     "reason",
     "branch_id",
     "count",
+    "tokens",
 )
 
 
@@ -87,6 +88,7 @@ class EventShape(ResponseModel):
     reason: str | UnsetType = UNSET
     branch_id: UUID | UnsetType = UNSET
     count: int | UnsetType = UNSET
+    tokens: int | UnsetType = UNSET
     items: list[ItemShape] | UnsetType = UNSET
     notice: Notice | UnsetType = UNSET
     result: ResultShape | UnsetType = UNSET

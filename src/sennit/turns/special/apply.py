@@ -127,8 +127,11 @@ async def _apply_with_lease(outcome: SpecialOutcome, branch: Branch, publish: Pu
         journal = Journal(runs, branch_lease, publish)
         if branch_lease.unfinished_run is None:  # an unfinished run stays the last one
             run_id = outcome.result.run_id or new_id()
-            now, body = clock.now_us(), dumps({"after": branch_lease.seq})
-            journal.put_run(RunRecord(run_id, branch.id, "ended", now, now, body))
+            now = clock.now_us()
+            body: dict[str, Any] = {"after": branch_lease.seq}
+            if (prompt := branch_lease.last_prompt) is not None:
+                body["prompt"] = prompt
+            journal.put_run(RunRecord(run_id, branch.id, "ended", now, now, dumps(body)))
         else:
             run_id = branch_lease.unfinished_run.record.id
         outcome.put_on_branch(_EventNumberer(journal, run_id, branch_lease.seq).emit)
