@@ -120,7 +120,7 @@ bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 .PHONY: bench-retrieval
-bench-retrieval: setup ## Measure memory retrieval on six long conversations
+bench-retrieval: setup ## Measure memory retrieval on long conversations of two people and with an assistant
 	$(BIN)/python -m benchmarks.retrieval
 
 .PHONY: bench-cache

@@ -48,6 +48,8 @@ class Conversation:
     half: str
     turns: list[Turn]
     questions: list[Question]
+    is_chat: bool = False
+    """Whether it is with an assistant: each sitting is a session, and nobody has a name."""
 
 
 def conversations(half: str) -> list[Conversation]:
@@ -72,18 +74,19 @@ def _read(path: Path) -> Conversation:
 
 
 def fill(client: Client, conversation: Conversation) -> dict[str, str]:
-    """Put a conversation into a session of its own; gives the turn of each message id."""
-    session = client.session(conversation.name)
-    branch = session.default_branch
+    """Put a conversation into a store; gives the turn of each message id."""
     first = conversation.turns[0].speaker
     names: dict[str, str] = {}
     for turn in conversation.turns:
+        sitting = f"_{turn.name.partition('.')[0]}" if conversation.is_chat else ""
+        session = client.session(f"{conversation.name}{sitting}")
         content = (
             InstructionContent(instruction=turn.text)
             if turn.speaker == first
             else AssistantResponseContent(turn.text)
         )
-        message = Message(content, sender=turn.speaker, created_at=turn.at)
-        session.add_message(message, branches=branch)
+        sender = None if conversation.is_chat else turn.speaker
+        message = Message(content, sender=sender, created_at=turn.at)
+        session.add_message(message, branches=session.default_branch)
         names[str(message.id)] = turn.name
     return names

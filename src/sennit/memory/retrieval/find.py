@@ -2,13 +2,14 @@
 
 Messages are searched whether they are archived or not, because memories never contain all that was
 said. The store returns full-text hits (see `stores.records.search`), `ranking` orders them, and
-only the results are read. An embedder adds what is near in meaning without a word in common. A
-client finds only what belongs to its user, its agent and its tenant.
+only the messages of the best are read. An embedder adds what is near in meaning without a word in
+common. A client finds only what belongs to its user, its agent and its tenant.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,9 +22,12 @@ from sennit.memory.extraction.values import MAX_ABSTRACT_CHARS, Category, abstra
 from sennit.memory.files.resources import validate_metadata
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.ranking import (
+    MAX_SHARING_HITS,
     MEMORY_BONUS,
+    SHORT_CHARS,
     FusedScores,
     ScoreParts,
+    Speaker,
     group_bonus,
     recency_bonus,
     score_hits,
@@ -48,7 +52,10 @@ _CATEGORIES = frozenset({MESSAGE, *map(str, Category)})
 _MIN_HITS = 120  # full-text hits, and as many nearest vectors
 _HITS_PER_RESULT = 10
 _ARCHIVE_NAME = re.compile(r"archive_(\d+)")
-_EXTRA_CANDIDATES = 10  # read in addition to the limit, because some may be filtered out
+_MIN_READ = 60  # hits whose messages are read
+_READ_PER_RESULT = 6
+_MAX_SESSION_SHARE = 1 / 3  # of the results, while other sessions have any
+_MIN_KNOWN_WORDS = 0.2  # of the words of a question; below, nothing is about it
 _MAX_NEAR_FILES = 50
 _SKILLS = f"{SCHEME}agent/skills/"
 _NARROW_FACTOR = 10  # how many more hits to request if most will be filtered out
@@ -233,22 +240,30 @@ class _Search:
         self._words = tuple(tokenizer.query_words(query))
         self._max_hits = max(_MIN_HITS, _HITS_PER_RESULT * limit)
         self._now = clock.now_us()
+        self._messages: dict[int, StoredMessage] = {}
+        self._utterances: dict[int, tokenizer.Utterance] = {}
 
     def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
         """Return the best matches."""
-        scores = score_hits(self._message_hits(), self._now)
+        hits = self._message_hits()
+        self._read_best(hits)
         cosines: dict[int, float] = {}
         near_files: tuple[int, ...] = ()
         vector: Sequence[float] = ()
         if vectors is not None:
             vectors.catch_up()
             vector = vectors.query(self._query)
-            near = self._nearest(vectors, vector, scores)
+            near = self._nearest(vectors, vector, self._messages)
             near_files = tuple(place for place in near if place < 0)
             if self._filters.messages:
-                cosines = {place: cosine for place, cosine in near.items() if place > 0}
-            scores |= {place: ScoreParts() for place in cosines if place not in scores}
+                self._read(place for place in near if place > 0)
+                cosines = {place: near[place] for place in near if place in self._messages}
+        speakers = {place: self._speaker(said) for place, said in self._utterances.items()}
+        scores = score_hits(hits, self._now, speakers, self._query)
+        scores |= {place: ScoreParts() for place in cosines if place not in scores}
         files = {hit.place: hit for hit in self._file_hits(near_files)}
+        if vectors is None and not self._is_known(files.values()):
+            return []
         scores |= _score_files(files.values(), self._now)
         if vectors is not None:
             by_owner: dict[Owner, list[int]] = {}
@@ -265,6 +280,37 @@ class _Search:
             else self._message_match(stored, branches.get(place), fused.parts(place), explain)
             for place, stored in chosen
         ]
+
+    def _read_best(self, hits: Sequence[Hit]) -> None:
+        """Read the messages of the best hits, and the neighbours of the first of them."""
+        enough = max(_MIN_READ, _READ_PER_RESULT * self._limit)
+        for start in range(0, len(hits), enough):
+            self._read(hit.place for hit in hits[start : start + enough])
+            if sum(map(self._is_wanted, self._messages.values())) >= enough // 2:
+                break
+        sharing = [hit for hit in hits if hit.place in self._messages][:MAX_SHARING_HITS]
+        self._read(place for hit in sharing for place in (*hit.before, *hit.after))
+
+    def _read(self, places: Iterable[int]) -> None:
+        """Read the messages at places that were not read yet."""
+        missing = list(dict.fromkeys(place for place in places if place not in self._messages))
+        if missing:
+            for stored in self._scope.store.at_places(self._scope.user, missing):
+                self._messages[stored.place] = stored
+                self._utterances[stored.place] = tokenizer.utterance(stored.message.body)
+
+    def _speaker(self, said: tokenizer.Utterance) -> Speaker:
+        """Return the speaker of a message; the user and the agent of the client have no names."""
+        own = (self._scope.user.name, self._scope.agent_name)
+        name = "" if said.speaker in own else said.speaker
+        return Speaker(name, said.is_from_user or bool(name), len(said.text) <= SHORT_CHARS)
+
+    def _is_known(self, files: Iterable[FileHit]) -> bool:
+        """Return whether enough words of the question occur in what was found."""
+        texts = [f"{said.speaker} {said.text}" for said in self._utterances.values()]
+        texts += [hit.file.latest.body.decode(errors="replace") for hit in files]
+        known = tokenizer.known_words(self._words, texts)
+        return len(known) >= _MIN_KNOWN_WORDS * len(self._words)
 
     def _nearest(
         self, vectors: VectorIndex, vector: Sequence[float], also: Iterable[int]
@@ -325,23 +371,29 @@ class _Search:
     def _select(self, fused: FusedScores) -> list[tuple[int, StoredMessage | None]]:
         """Return the best places, each with its message unless it is a file.
 
-        Messages that are filtered out or were erased are left out.
+        Messages that are filtered out or were erased are left out. Of one session there are more
+        than its share only where other sessions leave places free.
         """
-        selected: list[tuple[int, StoredMessage | None]] = []
-        size, offset = self._limit + _EXTRA_CANDIDATES, 0
-        while places := fused.best(size, offset):
-            offset += len(places)
-            wanted = [place for place in places if place > 0]
-            stored = self._scope.store.at_places(self._scope.user, wanted) if wanted else []
-            messages = {message.place: message for message in stored}
-            for place in places:
-                if place < 0:
-                    selected.append((place, None))
-                elif place in messages and self._is_wanted(messages[place]):
-                    selected.append((place, messages[place]))
-                if len(selected) == self._limit:
-                    return selected
-        return selected
+        is_narrow = self._filters.session is not None
+        share = self._limit if is_narrow else max(1, int(_MAX_SESSION_SHARE * self._limit))
+        by_session: Counter[UUID] = Counter()
+        rest: list[int] = []
+        chosen: set[int] = set()
+        ranked = fused.ranked()
+        for place in ranked:
+            if len(chosen) == self._limit:
+                break
+            if place > 0:
+                stored = self._messages.get(place)
+                if stored is None or not self._is_wanted(stored):
+                    continue
+                by_session[stored.session] += 1
+                if by_session[stored.session] > share:
+                    rest.append(place)
+                    continue
+            chosen.add(place)
+        chosen.update(rest[: self._limit - len(chosen)])
+        return [(place, self._messages.get(place)) for place in ranked if place in chosen]
 
     def _branches(self, messages: Iterable[StoredMessage]) -> dict[int, str]:
         """Return the branches of unarchived messages by place, if there are several."""
@@ -367,14 +419,13 @@ class _Search:
             and (filters.since is None or message.created >= filters.since)
             and (filters.until is None or message.created < filters.until)
             and (filters.archive is None or stored.archive == filters.archive)
-            and bool(tokenizer.message_text(message.body))
+            and bool(self._utterances[stored.place].text)
         )
 
     def _message_match(
         self, stored: StoredMessage, branch: str | None, parts: ScoreParts, explain: bool
     ) -> Match:
-        body = stored.message.body
-        content, speaker = tokenizer.message_text(body), tokenizer.speaker(body)
+        content, speaker, _ = self._utterances[stored.place]
         if len(content) > MAX_ABSTRACT_CHARS:
             content = tokenizer.snippet(content, list(self._words))
         return Match(

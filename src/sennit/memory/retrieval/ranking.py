@@ -1,10 +1,14 @@
 """Ranking of search hits, which share their scores with neighbours, archives and folders.
 
-Pure arithmetic over the hits of a store. In a conversation the answer often stands next to the
+Pure arithmetic over the hits of a store. When people talk, the answer often stands next to the
 words of the question ("Did you sell anything?" "All the bowls."), so a hit adds a share of its
 score to the adjacent messages, most to the next one; and where many hits are in one archive, day or
 folder, each of them gains a little. Shares are only added, so no hit is excluded because of its
 surroundings.
+
+An assistant repeats at length what its user said in passing. So what nobody with a name and no user
+said counts half, unless the question asks what the assistant said, and long answers share their
+score with the request before them alone.
 
 Vectors count as much as words: both are normalised to the range from 0 to 1 before they are added,
 because their units differ.
@@ -12,8 +16,9 @@ because their units differ.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from heapq import nlargest
 from math import log2
@@ -38,6 +43,33 @@ RECENCY_HALF_LIFE_US = 90 * 86_400_000_000
 USAGE_BONUS = 0.02
 """The share for each doubling of the number of uses."""
 MAX_USAGE_BONUS = 0.1
+
+
+ASSISTANT_WEIGHT = 0.5
+"""The weight of words that no person said: of an assistant or a tool without a name."""
+SPEAKER_BONUS = 0.5
+"""The share of their own score that messages of the one person get whom a question names."""
+SHORT_CHARS = 280
+"""Characters of a short message, which shares with its neighbours whoever says it."""
+MAX_SHARING_HITS = 30
+"""The number of hits, best first, that share their score."""
+_ASKS_ASSISTANT = re.compile(
+    r"\bdid you\b"
+    r"|\byou(?:'d|'ve| had| have)? (?:\w+ed|said|told|gave|made|wrote|sent|chose|put|found)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """The speaker of a message, as far as it matters for its rank."""
+
+    name: str
+    """The name; "" if only the role is known."""
+    is_person: bool
+    """Whether it is a user or has a name."""
+    is_brief: bool
+    """Whether the message is short."""
 
 
 @dataclass(slots=True)
@@ -74,21 +106,51 @@ class ScoreParts:
         return {name: value for name, value in values.items() if value}
 
 
-def score_hits(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
-    """Return the scores of hits and their neighbours, by place."""
+def score_hits(
+    hits: Sequence[Hit], now: int, speakers: Mapping[int, Speaker], question: str
+) -> dict[int, ScoreParts]:
+    """Return the scores of hits, which are best first, and of their neighbours, by place.
+
+    Only messages whose speakers are given have a score.
+    """
+    hits = [hit for hit in hits if hit.place in speakers]
+    rest = 1.0 if _ASKS_ASSISTANT.search(question) else ASSISTANT_WEIGHT
+    own = {hit.place: hit.score * (1.0 if speakers[hit.place].is_person else rest) for hit in hits}
+    groups = group_bonus((hit.group, own[hit.place]) for hit in hits)
     scores: defaultdict[int, ScoreParts] = defaultdict(ScoreParts)
-    groups = group_bonus((hit.group, hit.score) for hit in hits)
-    for hit in hits:
-        score, group = hit.score, groups[hit.group]
-        own = scores[hit.place]
-        own.words, own.together = score, group
-        own.recent = score * recency_bonus(now - hit.created)
-        for places, weights in ((hit.after, AFTER_WEIGHTS), (hit.before, BEFORE_WEIGHTS)):
-            for place, weight in zip(places, weights, strict=False):
-                other = scores[place]
-                other.near += weight * score
-                other.together = group
+    for rank, hit in enumerate(hits):
+        parts = scores[hit.place]
+        parts.words, parts.together = own[hit.place], groups[hit.group]
+        parts.recent = parts.words * recency_bonus(now - hit.created)
+        for place, share in _shares(hit, speakers) if rank < MAX_SHARING_HITS else ():
+            scores[place].near += share * own[hit.place]
+            scores[place].together = groups[hit.group]
+    named = _named_speaker({speaker.name for speaker in speakers.values()}, question)
+    for place, parts in scores.items():
+        if named and speakers[place].name == named:
+            parts.scale(1 + SPEAKER_BONUS)
     return scores
+
+
+def _shares(hit: Hit, speakers: Mapping[int, Speaker]) -> Iterator[tuple[int, float]]:
+    """Yield the neighbours that get a share of a hit's score, with the share."""
+    own = speakers[hit.place]
+    for places, weights in ((hit.after, AFTER_WEIGHTS), (hit.before, BEFORE_WEIGHTS)):
+        for distance, (place, weight) in enumerate(zip(places, weights, strict=False)):
+            other = speakers.get(place)
+            if other is None:
+                continue
+            are_named = bool(own.name and other.name)
+            is_request = places is hit.before and other.is_person and not own.is_person
+            if are_named or (distance == 0 and (is_request or (own.is_brief and other.is_brief))):
+                yield place, weight
+
+
+def _named_speaker(names: Iterable[str], question: str) -> str:
+    """Return the name of the only speaker that a question names; "" if there is none."""
+    words = set(re.findall(r"\w+", question.lower()))
+    named = [name for name in names if name and name.split()[0].lower() in words]
+    return named[0] if len(named) == 1 else ""
 
 
 def group_bonus(scores: Iterable[tuple[_K, float]]) -> dict[_K, float]:
@@ -143,10 +205,9 @@ class FusedScores:
             else 1.0
         )
 
-    def best(self, count: int, offset: int = 0) -> list[int]:
-        """Return the next `count` keys, best first, after the first `offset`."""
-        order = nlargest(offset + count, self._totals, key=self._totals.__getitem__)
-        return order[offset:]
+    def ranked(self) -> list[int]:
+        """Return all keys, best first."""
+        return sorted(self._totals, key=self._totals.__getitem__, reverse=True)
 
     def parts(self, key: int) -> ScoreParts:
         """Return the parts of the score of a key."""

@@ -19,7 +19,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sennit import clock
 from sennit.errors import CodecError, ValidationError
@@ -82,6 +82,23 @@ def message_text(body: bytes) -> str:
 def speaker(body: bytes) -> str:
     """Return the sender's name; "" if it is only a role or an id."""
     return _speaker(_parse(body))
+
+
+class Utterance(NamedTuple):
+    """The text of a stored message and its speaker."""
+
+    text: str
+    """"" if the message cannot be parsed."""
+    speaker: str
+    """The name; "" if it is only a role or an id."""
+    is_from_user: bool
+
+
+def utterance(body: bytes) -> Utterance:
+    """Return the text of a stored message and its speaker."""
+    message = _parse(body)
+    is_from_user = message.get("type") == "instruction" or message.get("role") == "user"
+    return Utterance(_text_of(message), _speaker(message), is_from_user)
 
 
 def indexed_text(body: bytes, created: int) -> str:
@@ -159,6 +176,12 @@ def _parts(word: str) -> list[str]:
     if len(word) <= _MAX_PHRASE_LENGTH or not is_unspaced(word):
         return [word]
     return [word[start : start + 2] for start in range(len(word) - 1)]
+
+
+def known_words(words: Iterable[str], texts: Iterable[str]) -> set[str]:
+    """Return the query words that occur in any of the texts, perhaps in another form."""
+    joined = f" {' '.join(map(_normalize, texts))}"
+    return {word for word in words if f" {_stem(_normalize(word))}" in joined}
 
 
 def normalize(text: str) -> str:
