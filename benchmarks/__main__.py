@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks import (
+    blobs,
     completions,
     find,
     foundation,
@@ -32,6 +33,7 @@ def main() -> int:
     rooms = (
         foundation,
         stores,
+        blobs,
         postgres,
         services,
         operations,

@@ -26,6 +26,7 @@ from sennit import (
     ToolPart,
     ValidationError,
 )
+from sennit.learning.export import ExportOptions
 from sennit.messages.blob_reference import MIN_BLOB_BYTES, without_bytes
 from sennit.sessions.repository import repository_of
 from sennit.testing import ScriptedModel
@@ -311,3 +312,16 @@ def test_a_recording_that_names_a_blob_of_another_type_is_refused(client: Client
     with pytest.raises(ValidationError, match="media type of a recording"):
         session.add_message("user", [AudioPart(name, "audio/wav")])
     assert not session.messages
+
+
+@pytest.mark.parametrize("format", ["openai", "sharegpt"])
+def test_training_data_has_the_bytes(tmp_path: Path, format: str) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        session = client.session("chat")
+        session.add_message(picture(), branches=session.default_branch)
+        for text, score in (("a cat", 1.0), ("a dog", 0.0)):
+            branch = session.fork("main", at=0)
+            session.add_message("assistant", text, branch)
+            session.label(branch.messages[-1], score)
+        client.export_training(tmp_path / "data.jsonl", ExportOptions(format=format))
+    assert URL in (tmp_path / "data.jsonl").read_text()

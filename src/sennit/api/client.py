@@ -21,7 +21,7 @@ from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
 from sennit.paths import local_path
 from sennit.sessions.async_method import async_method
-from sennit.sessions.client import ClientCore, drop_erased
+from sennit.sessions.client import ClientCore, blobs_of, drop_erased
 from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.stores.base import Store
@@ -318,6 +318,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             kept=partial(self._store.load, self._owner),
             labels=partial(self._store.labels, self._owner),
             opened=partial(self.session, create=False),
+            inline=blobs_of(self).inline_chat,
             services=self.services,
         )
 

@@ -25,6 +25,7 @@ from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.openai_chat import accepted_chat
 from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch
 from sennit.sessions.segments import Segment
 from sennit.sessions.session import BranchRef, SessionCore
@@ -111,8 +112,9 @@ class Example:
 
     def to_chat(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the prompt as sent to a model, and the answer, as chat API messages."""
-        prompt = accepted_chat(to_model_messages([*self.history, self.instruction]))
-        return prompt, to_model_messages([_PLACEHOLDER_INSTRUCTION, *self.answer])[1:]
+        prompt = [*inline_blobs(self.session, [*self.history, self.instruction])]
+        answer = [_PLACEHOLDER_INSTRUCTION, *inline_blobs(self.session, self.answer)]
+        return accepted_chat(to_model_messages(prompt)), to_model_messages(answer)[1:]
 
 
 _PLACEHOLDER_INSTRUCTION = Message(InstructionContent(instruction="?"))

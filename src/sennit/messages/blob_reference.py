@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BLOB_PREFIX: Final = "sennit-blob:sha256:"
 """The beginning of a reference to a blob."""
+OUTPUT_KEY: Final = "stored_output"
+"""The metadata key of a tool result that is a preview: the reference of the whole result."""
 MIN_BLOB_BYTES: Final = 1024
 """The smallest size that is worth a blob; fewer bytes stay in the message."""
 _TYPE = r"([A-Za-z0-9._+-]+/[A-Za-z0-9._+-]+)"
@@ -84,6 +86,11 @@ def without_bytes(url: str) -> str:
 
 def named_blobs(messages: Iterable[Message]) -> tuple[bytes, ...]:
     """Return the hashes of the blobs that messages name, each once."""
-    urls = (url for message in messages for url in message.content.attachment_urls)
-    references = map(BlobReference.of, urls)
+    references = (BlobReference.of(url) for message in messages for url in _urls(message))
     return tuple(dict.fromkeys(item.hash for item in references if item is not None))
+
+
+def _urls(message: Message) -> Iterable[str]:
+    yield from message.content.attachment_urls
+    if isinstance(output := message.metadata.get(OUTPUT_KEY), str):
+        yield output

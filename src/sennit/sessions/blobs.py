@@ -152,16 +152,16 @@ class Blobs:
         """Return a request for a model with the bytes of the blobs that it names."""
         if not any(map(_names_blob, request.messages)):
             return request
-        return await _in_thread(self._load, request)
+        return replace(request, messages=await _in_thread(self.inline_chat, request.messages))
 
-    def _load(self, request: ModelRequest) -> ModelRequest:
-        messages = [
-            self._with_bytes(message) if _names_blob(message) else message
-            for message in request.messages
+    def inline_chat(self, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return chat messages with the bytes of the blobs that their blocks name."""
+        return [
+            self._with_bytes(message) if _names_blob(message) else cast("dict[str, Any]", message)
+            for message in messages
         ]
-        return replace(request, messages=messages)
 
-    def _with_bytes(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_bytes(self, message: Mapping[str, Any]) -> dict[str, Any]:
         blocks = message["content"]
         return {**message, "content": [_with_url(block, self.data_url) for block in blocks]}
 

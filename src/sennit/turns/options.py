@@ -59,6 +59,11 @@ class SessionOptions:
     """The share of the model's context window from which earlier messages are summarised; they also
     are when the provider reports that the window is exceeded. None for never.
     """
+    max_output_chars: int | None = None
+    """The length from which a tool's result is stored as a blob: the model is sent the first tenth
+    of that, and reads on with the tool `read_tool_output`. None for never; a session without a
+    store keeps results whole.
+    """
     on_cancel: OnCancel = "keep_partial"
     """What happens to the partial answer when the run is cancelled."""
     repairs: int = DEFAULT_REPAIRS
@@ -74,6 +79,7 @@ class SessionOptions:
         _check_minimum(self.max_tool_passes, 0, "max_tool_passes", int)
         _check_minimum(self.repeat_limit, 1, "repeat_limit", int)
         _check_minimum(self.repairs, 0, "repairs", int)
+        _check_minimum(self.max_output_chars, 100, "max_output_chars", int)
         _check_minimum(self.summarize_at, 0, "summarize_at", (int, float))
         if self.summarize_at is not None and not 0 < self.summarize_at <= 1:
             raise ValidationError(
@@ -141,7 +147,14 @@ NO_INPUT = RunInput()
 
 
 def _check_minimum(value: Any, minimum: int, name: str, kind: Any) -> None:
-    if value is None and name in ("tokens", "cost", "seconds", "tool_calls", "summarize_at"):
+    if value is None and name in (
+        "tokens",
+        "cost",
+        "seconds",
+        "tool_calls",
+        "summarize_at",
+        "max_output_chars",
+    ):
         return
     number: Any = value
     if not isinstance(number, kind) or isinstance(number, bool):

@@ -35,6 +35,7 @@ from sennit.turns.request import Request
 from sennit.turns.result import Notice, Return, busy_notice
 from sennit.turns.run import CancelMode, Run, stop_nothing
 from sennit.turns.subscription import publish_to_subscribers
+from sennit.turns.tools.large_output import with_reader
 from sennit.turns.wait_graph import waiting_for, would_deadlock
 
 _log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class Runner:
         await self._wait_until_idle(options.when_busy)
         publishers: list[Publish] = [publish]
         run = Run(
-            self._request,
+            with_reader(self._request, options),
             options,
             streaming,
             lambda events: _publish_all(publishers, events),

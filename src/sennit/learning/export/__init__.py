@@ -25,6 +25,7 @@ from sennit.learning.examples import Filter, examples
 from sennit.learning.export.conversations import NOT_GOOD_ENOUGH, conversations, tool_definitions
 from sennit.learning.export.formats import LeftOut, Row, get_format
 from sennit.learning.export.redaction import Redact, redact_row
+from sennit.learning.export.stored_rows import Chat
 from sennit.learning.export.writers import (
     JsonLinesWriter,
     ParquetWriter,
@@ -105,6 +106,8 @@ class SessionSource:
     """Returns the labels of a session; raises NotFoundError."""
     opened: Callable[[UUID], SessionCore]
     """Opens a session; raises NotFoundError."""
+    inline: Callable[[Chat], Chat]
+    """Returns chat messages with the bytes of the blobs that they name."""
     services: ServiceRegistry
     """The registry with the definitions of tools."""
 
@@ -194,7 +197,7 @@ class _TrainingRows:
         keep, source = self._options.keep, self._source
         if self.format.unit == "conversation":
             labels = () if keep.min_score is None else source.labels(session)
-            return conversations(source.kept(session), labels, keep, self._tools)
+            return conversations(source.kept(session), labels, keep, self._tools, source.inline)
         opened = source.opened(session)
         if self.format.unit == "example":
             return examples(opened, None, keep)

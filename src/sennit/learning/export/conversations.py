@@ -10,7 +10,7 @@ as long as its conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from uuid import UUID
 
@@ -32,7 +32,11 @@ NOT_GOOD_ENOUGH = LeftOut("has no answer that is scored high enough")
 
 
 def conversations(
-    snapshot: Snapshot, label_records: Iterable[LabelRecord], keep: Filter, tools: Mapping[str, Row]
+    snapshot: Snapshot,
+    label_records: Iterable[LabelRecord],
+    keep: Filter,
+    tools: Mapping[str, Row],
+    inline: Callable[[Chat], Chat],
 ) -> Iterator[ChatConversation | LeftOut]:
     """Yield the conversations of a session, or the reason why one is left out."""
     labels = group_labels(label_records, by=keep.by)
@@ -48,16 +52,17 @@ def conversations(
             continue
         if branch.system is not None:
             ids.insert(0, branch.system)
-        yield _build_conversation([records[uid.int] for uid in ids], labels, keep, tools)
+        chat = inline(chat_from_rows(rows := [records[uid.int] for uid in ids]))
+        yield _build_conversation(chat, rows, labels, keep, tools)
 
 
 def _build_conversation(
+    chat: Chat,
     records: Sequence[MessageRecord],
     labels: Mapping[UUID, list[Label]],
     keep: Filter,
     tools: Mapping[str, Row],
 ) -> ChatConversation | LeftOut:
-    chat = chat_from_rows(records)
     low_scored: frozenset[int] = frozenset[int]()
     if keep.min_score is not None:
         low_scored = _low_scored(chat, _scores(records, labels), keep.min_score)

@@ -25,14 +25,16 @@ from uuid import UUID
 
 from sennit import failpoints
 from sennit.errors import listed
+from sennit.messages.blob_reference import OUTPUT_KEY
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.media import part_record
 from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
-from sennit.services.tools.tool import Tool
+from sennit.services.tools.tool import Tool, ToolOutcome
 from sennit.stores.records.sessions import CallStart
 from sennit.turns.events import ApprovalRequired, ToolCompleted, ToolResultBuffered, ToolStarted
 from sennit.turns.run import Run
+from sennit.turns.tools.large_output import READ_OUTPUT, stored_result
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
 CANCELLED_EARLY = "Cancelled: this was stopped before it ran."
@@ -94,6 +96,8 @@ class _Group:
         if self.unreported[0] is not request:
             outcome = result.content.to_dict()
             del outcome["request_id"]
+            if OUTPUT_KEY in result.metadata:
+                outcome[OUTPUT_KEY] = result.metadata[OUTPUT_KEY]
             event_fields = {"message_id": result.id, "request_id": request.id, "outcome": outcome}
             self.run.emit(partial(ToolResultBuffered, **event_fields))
 
@@ -209,18 +213,25 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
     try:
         outcome = await tool.arun(arguments or {}, _context(group.run, request))
         failpoints.reach(f"tool.after: {tool.name}")
+        fields = await _outcome_fields(group.run, tool, outcome)
     except CancelledError:
         if not group.run.suspending:  # then `replay` decides when the run is resumed
             group.results[request.id] = _result(request, {"error": CANCELLED})
         raise
-    result_fields: dict[str, Any] = {}
+    group.add_result(request, _result(request, fields))
+
+
+async def _outcome_fields(run: Run, tool: Tool, outcome: ToolOutcome) -> dict[str, Any]:
+    """Return the fields of the result of a call; a large result is stored first."""
+    fields: dict[str, Any] = {}
     if outcome.error is not None:
-        result_fields["error"] = outcome.error
+        fields["error"] = outcome.error
     elif outcome.value is not None or not outcome.files:
-        result_fields["result"] = outcome.value
+        limit = None if tool.name == READ_OUTPUT else run.options.max_output_chars
+        fields = await stored_result(run.request.session, outcome.value, limit)
     if outcome.files:
-        result_fields["files"] = [part_record(file) for file in outcome.files]
-    group.add_result(request, _result(request, result_fields))
+        fields["files"] = [part_record(file) for file in outcome.files]
+    return fields
 
 
 def _context(run: Run, request: Message) -> ToolContext:
@@ -253,9 +264,11 @@ def _tool_or_refusal(run: Run, request: Message) -> Tool | str:
 
 
 def _result(request: Message, outcome: Mapping[str, Any], id: UUID | None = None) -> Message:
-    content = _request_content(request)
-    response = ActionResponseContent(request_id=content.call_id or str(request.id), **outcome)
-    return Message(response, id=id, sender=content.function or None)
+    content, fields = _request_content(request), dict(outcome)
+    stored = fields.pop(OUTPUT_KEY, None)
+    response = ActionResponseContent(request_id=content.call_id or str(request.id), **fields)
+    metadata = None if stored is None else {OUTPUT_KEY: stored}
+    return Message(response, id=id, sender=content.function or None, metadata=metadata)
 
 
 def _complete_call(run: Run, request: Message, result: Message) -> None:
