@@ -33,7 +33,7 @@ from sennit.stores.sql.connection import SqlConnection
 
 _T = TypeVar("_T")
 
-_BATCH_CHUNKS = 8  # that one transaction writes or erases
+_BATCH_CHUNKS = 16  # that one transaction writes or erases
 _BLOBS_PER_COLLECTION = 100
 _TOUCH_INTERVAL_US = 600_000_000  # how old a time may be that is not written again
 
