@@ -81,6 +81,29 @@ def test_an_mcp_server_stays_connected_between_calls() -> None:
     assert values == [{"result": n + 2} for n in range(3)]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_closing_a_client_closes_the_connections_of_models_named_by_strings(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+    async def talk() -> bool:
+        async with sennit.open(":memory:") as client:
+            chat = client.session("ada").conversation(model="openai:wire-1")
+            assert (await chat.asay("1?")).text == "Hello."
+        return await asyncio.to_thread(server.closed.acquire, timeout=10)
+
+    if is_async:
+        assert asyncio.run(talk())
+        return
+    with sennit.open(":memory:") as client:
+        chat = client.session("ada").conversation(model="openai:wire-1")
+        assert chat.say("1?").text == "Hello."
+    assert server.closed.acquire(timeout=10)
+    assert (chat.request.model_name, server.connections) == ("openai:wire-1", 1)
+
+
 def test_a_stream_and_a_call_share_one_connection(server: WireServer) -> None:
     conversation = sennit.conversation(model=model(server))
     conversation.say("1?")

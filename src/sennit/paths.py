@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sennit.errors import InvalidTypeError, ValidationError, nearest, short_repr
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, nearest, short_repr
 
 _create_lock = Lock()
 
@@ -73,3 +73,14 @@ def local_path(path: str | os.PathLike[str]) -> Path:
             f"The path {short_repr(text)} begins with an unknown home directory; write the full "
             f"path, or begin with './' if the name itself begins with '~'."
         ) from error
+
+
+def target_path(path: str | os.PathLike[str]) -> Path:
+    """Return a local path to write to; raises NotFoundError rather than create missing folders."""
+    target = local_path(path)
+    if not target.parent.is_dir():
+        raise NotFoundError(
+            f"{str(path)!r} cannot be written: there is no folder {str(target.parent)!r}. Create "
+            f"it first, or check the path.{nearest_path(target.parent)}"
+        )
+    return target

@@ -23,6 +23,7 @@ from sennit import (
     SystemContent,
     TextPart,
     ToolPart,
+    UsageError,
     ValidationError,
 )
 from sennit.ids import new_id
@@ -439,6 +440,21 @@ def test_a_commit_goes_on_while_others_write_to_the_same_memories(
         assert client.session("chat").commit()["status"] == status
     client.finish_commits()
     assert client.fs.read(PROFILE).splitlines()[-1] == "- My name is Ada."
+
+
+def test_a_commit_on_an_event_loop_is_refused_and_names_its_async_twin(client: Client) -> None:
+    async def commit() -> None:
+        session = client.session("chat")
+        await session.aadd_message("user", "My name is Ada.")
+        with pytest.raises(UsageError, match=r"use await acommit\(\) instead"):
+            session.commit()
+        result = session.commit(wait=False)  # extracts in the background
+        with pytest.raises(UsageError, match=r"use await aretry_task\(\) instead"):
+            client.retry_task(result.task_id or "")
+
+    asyncio.run(commit())
+    assert [result.status for result in client.finish_commits()] in ([], ["committed"])
+    assert client.session("chat").current() == []
 
 
 def test_async_callers_commit_too(client: Client) -> None:

@@ -38,6 +38,8 @@ class WireServer:
     connections: int = 0
     hung_up: threading.Event = field(default_factory=threading.Event)
     """Set when a client has left in the middle of an answer."""
+    closed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    """Released whenever a connection has ended."""
     port: int = 0
 
     @property
@@ -63,6 +65,7 @@ class WireServer:
         except (ConnectionError, asyncio.IncompleteReadError):
             self.hung_up.set()
         finally:
+            self.closed.release()
             writer.close()
 
     async def _play(

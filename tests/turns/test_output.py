@@ -151,7 +151,8 @@ def test_a_fenced_branch_needs_the_class_among_its_capabilities() -> None:
     assert (refused.stop_reason, refused.notices[0].code) == ("invalid", "access")
     with pytest.raises(RunError, match="may not use 'City'") as raised:
         _ = refused.output
-    assert isinstance(raised.value.__cause__, AccessError)
+    assert isinstance(refused.error, AccessError)
+    assert raised.value.__cause__ is None  # its text is all that a traceback would add
     branch.grant(capabilities={City})
     assert conversation.say("Where?", output=City).output.name == "Ghent"
 
@@ -171,6 +172,26 @@ def test_a_resumed_run_has_the_output(tmp_path: Path) -> None:
             _ = waiting.output
         conversation.approve("c1", resume=False)
         assert conversation.resume(output=City).output == City(name="Ghent", size=3)
+
+
+def test_a_run_resumed_without_its_class_is_held_to_its_schema(tmp_path: Path) -> None:
+    def book(city: str) -> str:
+        """Book."""
+        return city
+
+    replies = [[ToolCall("book", {"city": "Ghent"}, "c1")], '{"name": "Ghent"}', GHENT]
+    model = ScriptedModel(replies, name="sage")
+    with sennit.open(tmp_path / "chat.db") as client:
+        chat = client.session("ada").conversation(
+            model=model, tools=[Tool(book, needs_approval=True)]
+        )
+        chat.say("Book.", output=City)
+    with sennit.open(tmp_path / "chat.db") as client:  # as another process does
+        chat = client.session("ada").conversation(
+            model=model, tools=[Tool(book, needs_approval=True)]
+        )
+        resumed: Any = chat.approve("c1")
+        assert resumed.output == {"name": "Ghent", "size": 3}
 
 
 class Unwritable(BaseModel):

@@ -123,7 +123,8 @@ def test_a_policy_refuses_a_request_before_it_is_sent(streamed: bool) -> None:
     assert watcher.calls == ["start", "error PolicyError", "final"]
     with pytest.raises(RunError) as raised:
         result.raise_for_error()
-    assert isinstance(raised.value.__cause__, PolicyError)
+    assert isinstance(result.error, PolicyError)
+    assert raised.value.__cause__ is None
 
 
 @PATHS

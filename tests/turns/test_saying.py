@@ -10,7 +10,7 @@ import pytest
 
 import sennit
 from sennit import Message, ModelError, SessionOptions
-from sennit.errors import RunError
+from sennit.errors import InvalidTypeError, RunError
 from sennit.events import ToolCompleted
 from sennit.messages.content import ActionResponseContent, InstructionContent
 from sennit.testing import ScriptedModel, ToolCall
@@ -89,6 +89,22 @@ def test_nothing_is_said_where_somebody_else_was_faster(tmp_path: Path) -> None:
         "3?",
         "Two.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"at": "x"}, "at is the number of messages expected, got 'x'"),
+        ({"at": True}, "at is the number of messages expected, got True"),
+        ({"last": "x"}, "last is the id of the last message expected, a UUID, got 'x'"),
+    ],
+)
+def test_what_a_branch_is_expected_to_have_is_a_number_and_an_id(
+    expected: Any, message: str
+) -> None:
+    conversation = sennit.conversation(model=ScriptedModel([]))
+    with pytest.raises(InvalidTypeError, match=message):
+        conversation.say("Hi", **expected)
 
 
 def test_what_is_gone_on_with_says_nothing_new(tmp_path: Path) -> None:

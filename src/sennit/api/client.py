@@ -19,7 +19,8 @@ from sennit.api.own_store import DEFAULT
 from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, short_repr
-from sennit.paths import local_path
+from sennit.paths import local_path, target_path
+from sennit.services.registry import close_provider_models
 from sennit.sessions.async_method import async_method
 from sennit.sessions.client import ClientCore, blobs_of, drop_erased
 from sennit.sessions.repository import SessionRepository
@@ -224,8 +225,13 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         return existed
 
     def close(self) -> None:
-        """Finish running work, then close the store, unless it is shared."""
+        """Finish running work, then close the store, unless it is shared.
+
+        The connections of models made from provider strings ("openai:gpt-5") are closed, too.
+        """
         self._memory.close()
+        if self._own_services is None and "services" in vars(self):
+            close_provider_models(self.services)
         if not self._shares and not self._closing:
             self._closing = True
             purge_if_possible(
@@ -241,12 +247,12 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     ) -> ExportSummary:
         """Write sessions, by default all, to a new archive: a ".zip" file, or else a folder.
 
-        Raises ExistsError if the path exists, NotFoundError for an unknown session.
+        Raises ExistsError if the path exists, NotFoundError for an unknown session or folder.
         """
         from sennit.stores.transfer.export_import import export_sessions
 
         session_ids = self._session_ids(sessions)
-        return export_sessions(self._store, self._owner, local_path(path), session_ids, progress)
+        return export_sessions(self._store, self._owner, target_path(path), session_ids, progress)
 
     def _session_ids(self, sessions: str | UUID | Iterable[str | UUID] | None) -> list[UUID] | None:
         """Return the ids of one or more sessions, None for all; raises NotFoundError."""
@@ -289,7 +295,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     ) -> ExportResult:
         """Write sessions, by default all, as training data: ".parquet", or else JSON Lines.
 
-        Raises ExistsError if a file exists, NotFoundError for an unknown session.
+        Raises ExistsError if a file exists, NotFoundError for an unknown session or folder.
         """
         from sennit.learning.export import ExportOptions, export
         from sennit.stores.transfer.export_import import all_sessions
@@ -297,7 +303,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         session_ids = self._session_ids(sessions)
         wanted = all_sessions(self._store, self._owner) if session_ids is None else session_ids
         chosen = options or ExportOptions()
-        return export(wanted, self._training_source(), local_path(path), chosen, progress)
+        return export(wanted, self._training_source(), target_path(path), chosen, progress)
 
     def training_lines(
         self, session: str | UUID, options: ExportOptions | None = None
@@ -325,11 +331,12 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     def backup(self, path: str | PathLike[str]) -> None:
         """Copy the whole store, of all users, to a new SQLite file while it is in use.
 
-        Raises ExistsError if the file exists, StoreError if the store cannot be read.
+        Raises ExistsError if the file exists, NotFoundError if its folder does not, StoreError if
+        the store cannot be read.
         """
         from sennit.stores.transfer.backup import backup
 
-        backup(self._store, local_path(path))
+        backup(self._store, target_path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
         """Check the whole store for corruption; with `repair`, repair as much as possible."""

@@ -13,7 +13,6 @@ from sennit.cli.targets import (
     JsonOption,
     SessionsArgument,
     StoreOption,
-    check_folder,
     find_session,
     open_store,
 )
@@ -65,7 +64,6 @@ def export(
 ) -> None:
     """Export sessions to an archive or to training files."""
     with open_store(store) as client, progress_bar("sessions") as progress:
-        check_folder(path)
         session_ids = [find_session(client, name).id for name in sessions] if sessions else None
         if format == ARCHIVE:
             if min_score is not None or strict or by or split:

@@ -10,7 +10,7 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from sennit.cli.help import CommandGroup
-from sennit.cli.targets import JsonOption, StoreOption, check_folder, open_store
+from sennit.cli.targets import JsonOption, StoreOption, open_store
 from sennit.cli.text import clean, emit, pluralize, progress_bar, working
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export files to a folder on disk, to read and edit them with any editor."""
-    check_folder(path)
     with open_store(store) as client, progress_bar("Writing files", MofNCompleteColumn()) as update:
         count = client.fs.export(path, uri, lambda done: update(done, None))
     emit(as_json, {"path": path, "files": count}, [f"{pluralize(count, 'file')} in {path}"])

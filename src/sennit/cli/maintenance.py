@@ -11,7 +11,6 @@ import typer
 from sennit.cli.targets import (
     JsonOption,
     StoreOption,
-    check_folder,
     find_session,
     open_store,
     session_names,
@@ -64,7 +63,7 @@ def backup(
     Programs may use the store in the meantime. Open the copy with --store FILE.
     """
     with open_store(store) as client, working("Copying the store…"):
-        client.backup(check_folder(path))
+        client.backup(path)
     size = path.expanduser().stat().st_size
     emit(as_json, {"path": path, "bytes": size}, [f"{path} ({size / 1e6:,.1f} MB)"])
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from os.path import exists
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -113,17 +112,6 @@ def is_missing(address: str) -> bool:
     """Return whether an address names a file that does not exist."""
     file = file_at(address)
     return file is not None and not exists(file)
-
-
-def check_folder(path: Path) -> Path:
-    """Return a path to write to; raise NotFoundError rather than create folders from a typo."""
-    folder = local_path(path).parent
-    if not folder.is_dir():
-        raise NotFoundError(
-            f"{str(path)!r} cannot be written: there is no folder {str(folder)!r}. Create it "
-            f"first, or check the path.{nearest_path(folder)}"
-        )
-    return path
 
 
 def to_utc(time: datetime | None) -> datetime | None:

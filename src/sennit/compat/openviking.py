@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -23,6 +24,7 @@ from sennit import clock
 from sennit.api.client import Client
 from sennit.api.session import Session as _Session
 from sennit.api.store_url import open_store
+from sennit.blocking import is_loop_running
 from sennit.errors import (
     CodecError,
     ExistsError,
@@ -206,8 +208,16 @@ class Session(_Session):
     def commit(
         self, branch: BranchRef | None = None, *, wait: bool = True, keep_recent: int = 0
     ) -> CommitResult:
-        """Commit, as `sennit.Session.commit`; the result has `session_id` and `archive_uri`."""
-        result = super().commit(branch, wait=wait, keep_recent=keep_recent)
+        """Commit, as `sennit.Session.commit`; the result has `session_id` and `archive_uri`.
+
+        On a running event loop it blocks that loop, as OpenViking's own does.
+        """
+        work = partial(super().commit, branch, wait=wait, keep_recent=keep_recent)
+        if is_loop_running():
+            with ThreadPoolExecutor(1) as thread:
+                result = thread.submit(work).result()
+        else:
+            result = work()
         archive = result["archive"]
         result["session_id"] = self.session_id
         result["archive_uri"] = None if archive is None else f"{self.uri}/history/{archive}"

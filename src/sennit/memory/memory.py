@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit import clock, failpoints
+from sennit.blocking import refuse_running_loop
 from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, short_repr
 from sennit.memory.commit.archive import (
     archive,
@@ -158,7 +159,7 @@ class Memory(MemoryReader):
         """Archive messages and extract memories from them; see `Session.commit`."""
         count(keep_recent, "keep_recent", minimum=0)
         if wait:
-            self._refuse_running_loop()
+            refuse_running_loop("await acommit()")
         self._resume()
         target = _find_branch(session, branch)
         repository = repository_of(session).stored()
@@ -263,7 +264,7 @@ class Memory(MemoryReader):
     def retry(self, task_id: str | UUID) -> CommitResult:
         """Reopen and finish a failed commit; any other commit is left unchanged."""
         uid = commit_id(task_id)
-        self._refuse_running_loop()
+        refuse_running_loop("await aretry_task()")
         with self._finish_lock:
             self._finalizer.reopen(uid, model=self._model is not None)
         return self.finish(uid)
@@ -305,7 +306,8 @@ class Memory(MemoryReader):
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int
     ) -> SearchResult:
         """Plan queries for a question and run them; see `Client.search`."""
-        self._refuse_running_loop()
+        if self._model is not None:
+            refuse_running_loop("await asearch()")
         query = validate_text(query, "the text to search for")
         messages = [] if session is None else self.current(session, branch)
         texts = [
@@ -327,18 +329,6 @@ class Memory(MemoryReader):
             return digest_by_rules(archived.messages, archived.similar)
         return asyncio.run(
             digest(archived.messages, archived.similar, model=self._model, prompts=self._prompts)
-        )
-
-    def _refuse_running_loop(self) -> None:
-        """Raise ValidationError in a running event loop, because `asyncio.run` starts its own."""
-        if self._model is None:
-            return
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        raise ValidationError(
-            "An event loop is running here; use acommit(), aretry_task() or asearch()."
         )
 
     def close(self) -> None:

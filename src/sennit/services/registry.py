@@ -27,6 +27,7 @@ from sennit.services.tools.backend import ToolBackend
 from sennit.services.tools.tool import Tool
 
 if TYPE_CHECKING:
+    from sennit.services.models.imodel import iModel
     from sennit.services.models.protocol import Model
 
 Service: TypeAlias = "Model | Tool"
@@ -55,7 +56,7 @@ class ServiceRegistry:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._provider_models: dict[str, Model] = {}
+        self._provider_models: dict[str, iModel] = {}
         self._lock = RLock()
 
     @overload
@@ -219,6 +220,16 @@ class ServiceRegistry:
 
     def __repr__(self) -> str:
         return f"ServiceRegistry({', '.join(map(repr, self.list_names()))})"
+
+
+def close_provider_models(services: ServiceRegistry) -> None:
+    """Close the connections of models that the registry made from provider strings."""
+    models = list(services._provider_models.values())  # pyright: ignore[reportPrivateUsage]
+    if models:
+        from sennit.services.models.imodel import close_everywhere
+
+        for model in models:
+            close_everywhere(model)
 
 
 def registry_of(services: Any) -> ServiceRegistry:

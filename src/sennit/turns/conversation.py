@@ -7,7 +7,7 @@ nothing but what they show. One run at a time holds the branch, across processes
 from __future__ import annotations
 
 from asyncio import Task
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
@@ -18,6 +18,7 @@ from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shor
 from sennit.messages.content import (
     ActionRequestContent,
     InstructionContent,
+    MessageContent,
     MessageRole,
 )
 from sennit.messages.message import Message
@@ -369,13 +370,26 @@ class ConversationSession:
     asteer_run = async_method(steer_run)
 
     def edit(
-        self, message: Ref | int, content: Any, *, name: str | None = None
+        self,
+        message: Ref | int,
+        content: MessageContent | Mapping[str, Any] | str,
+        *,
+        name: str | None = None,
     ) -> ConversationSession:
-        """Return a conversation on a fork with `content` in place of `message`; see Branch.edit."""
+        """Return a conversation on a fork with `content` in place of `message`; see Branch.edit.
+
+        Run it to have an edited instruction answered. Index 0 is the system message, if there is
+        one; a fork with another system message keeps the whole history, so `say` something there,
+        or `regenerate` the last answer.
+        """
         return self._on_branch(self._request.branch.edit(message, content, name=name))
 
     async def aedit(
-        self, message: Ref | int, content: Any, *, name: str | None = None
+        self,
+        message: Ref | int,
+        content: MessageContent | Mapping[str, Any] | str,
+        *,
+        name: str | None = None,
     ) -> ConversationSession:
         """`edit` for async callers."""
         return self._on_branch(await self._request.branch.aedit(message, content, name=name))
@@ -415,6 +429,12 @@ class ConversationSession:
         last: UUID | None = None,
         check: Check | None = None,
     ) -> RunInput:
+        if not isinstance(at, int | None) or isinstance(at, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"at is the number of messages expected, got {short_repr(at)}.")
+        if not isinstance(last, UUID | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(
+                f"last is the id of the last message expected, a UUID, got {short_repr(last)}."
+            )
         wanted = RunOutput.of(output)
         messages = with_schema(self._input_messages(new), wanted)
         return RunInput(say=messages, at=at, last=last, check=check, output=wanted)
@@ -518,7 +538,8 @@ class ConversationSession:
         """Continue the last run, which crashed or waits for approval.
 
         Finished tool calls are not repeated; one that was running is treated according to its
-        `replay` option. A partial answer is generated again. `output` is as in `say`.
+        `replay` option. A partial answer is generated again. `output` is as in `say`; without it,
+        the answer has to fit the schema that the run was asked for, and the output is plain data.
         """
         resuming = self.aresume(options, streaming_options, output=output)
         return run_blocking(resuming, "await aresume()")

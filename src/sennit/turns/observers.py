@@ -150,7 +150,7 @@ def _callbacks(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
         try:
             event.result.raise_for_error()
         except RunError as error:
-            yield "on_error", error.__cause__ or error
+            yield "on_error", event.result.error or error
         yield "on_final", event.result
 
 

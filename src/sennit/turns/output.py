@@ -6,6 +6,7 @@ provider. An answer that does not fit is sent back with its problems.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,17 @@ class RunOutput(msgspec.Struct, frozen=True):
     def of(cls, output: Any) -> RunOutput | None:
         """Return the output for a class or JSON schema, None for None; or InvalidTypeError."""
         return None if output is None else cls(as_model(output, "output"))
+
+    @classmethod
+    def recorded(cls, notes: Mapping[str, Any]) -> RunOutput | None:
+        """Return the output that a stored run was asked for, as its schema without the class."""
+        note = notes.get("output")
+        return note and cls(ModelSchema(note["name"], note["schema"]), note["native"])
+
+    def note(self) -> dict[str, Any]:
+        """Return what `recorded` reads."""
+        schema = self.schema
+        return {"name": model_name(schema), "schema": model_schema(schema), "native": self.native}
 
     @property
     def needs(self) -> Needs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from uuid import UUID
 
 from sennit import process
-from sennit.errors import OutputError, RunError, UsageError
+from sennit.errors import OutputError, RunError, SennitError, UsageError
 from sennit.messages.content import AssistantResponseContent, MessageRole
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
@@ -220,7 +220,9 @@ class Return(Generic[_T_co]):
     def raise_for_error(self) -> Return[_T_co]:
         """Return itself, or raise RunError if the run failed.
 
-        A cancelled or suspended run has not failed.
+        A cancelled or suspended run has not failed. The RunError has the text of the run's own
+        error, such as a ModelError, which is `result.error`; an exception of other code, such as a
+        policy, is its cause.
         """
         if self.stop_reason in (None, "stable", "cancelled", "suspended"):
             return self
@@ -228,7 +230,9 @@ class Return(Generic[_T_co]):
         added = self.body.interactions
         if added and added[-1].role is MessageRole.USER:
             text = f"{text.rstrip('.')}; the message is kept, run() asks again."
-        raise RunError(text, self) from self.error
+        # The traceback of an error of the library would repeat the text and add our own frames.
+        cause = None if isinstance(self.error, SennitError) else self.error
+        raise RunError(text, self) from cause
 
     @property
     def error_text(self) -> str:

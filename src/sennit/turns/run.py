@@ -102,6 +102,7 @@ class Run:
         output = run_input.output
         self.output = None if output is None else OutputState(output, options.repairs)
         """What the answer must contain; None for any answer."""
+        self._output_note = None if output is None else output.note()
         self.runs = RunRepository(request.branch)
         self.holder = new_holder()
         """The lease holder of this run; new each time the run is resumed."""
@@ -201,6 +202,8 @@ class Run:
 
     def _resume_from(self, unfinished_run: UnfinishedRun) -> None:
         progress = self.progress
+        if self._output_note is None:
+            self._output_note = unfinished_run.notes.get("output")
         progress.turns, progress.passes = unfinished_run.turns, unfinished_run.passes
         self._earlier_passes = unfinished_run.passes
         progress.tool_calls, progress.usage = unfinished_run.tool_calls, unfinished_run.usage
@@ -290,6 +293,8 @@ class Run:
             body["options"] = self._changed_options
         if self.request.tools:
             body["tools"] = list(self.request.tools)
+        if self._output_note is not None:
+            body["output"] = self._output_note
         if state == "running":
             body["holder"] = self.holder
         if self.progress.greets:

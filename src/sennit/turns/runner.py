@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from sennit.errors import AccessError, ConflictError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.message import Message
 from sennit.turns.events import AnyEvent
@@ -30,6 +32,7 @@ from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, observer_warning
 from sennit.turns.options import NO_INPUT, RunInput, SessionOptions, StreamingOptions, WhenBusy
+from sennit.turns.output import RunOutput
 from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.request import Request
 from sennit.turns.result import Notice, Return, busy_notice
@@ -151,6 +154,9 @@ class Runner:
             _check_type(streaming, StreamingOptions)
         await self._wait_until_idle(options.when_busy)
         publishers: list[Publish] = [publish]
+        if resume is not None and run_input.output is run_input.only is None:
+            recorded = RunOutput.recorded(resume.notes)
+            run_input = msgspec.structs.replace(run_input, output=recorded)
         run = Run(
             with_reader(self._request, options),
             options,

@@ -569,7 +569,6 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "wrong time": (chatgpt(node("a", None, "user", "Hi", time="now")), "seconds since 1970"),
     "far time": (chatgpt(node("a", None, "user", "Hi", time=1e300)), "seconds since 1970"),
-    "long title": (chatgpt(node("a", None, "user", "Hi")) | {"title": "x" * 9000}, "9,000"),
     "wrong sender": (claude(turn("1", "robot", "Hi")), "sender is 'human' or 'assistant'"),
     "wrong ISO time": (claude(turn("1", "human", "Hi", created_at="soon")), "ISO 8601"),
     "twice": (claude(turn("1", "human", "Hi"), turn("1", "human", "Ho")), "Two messages"),
@@ -584,6 +583,15 @@ BAD: dict[str, tuple[Any, str]] = {
         "tool_calls is a list",
     ),
 }
+
+
+def test_a_very_long_title_is_shortened_and_the_conversation_imported(
+    client: Client, tmp_path: Path
+) -> None:
+    chat = chatgpt(node("a", None, "user", "Hi")) | {"title": "x" * 9000}
+    assert client.import_sessions(saved(tmp_path, [chat])).problems == ()
+    (info,) = client.sessions()
+    assert info.title == f"{'x' * 2000}…"
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -203,6 +204,15 @@ def test_an_imported_session_goes_on(opened: Opened, target: Path) -> None:
     assert len(fork) == len(session.get_branch("deep")) - 1  # less the system message
     assert new.search_messages("rope")
     assert new.doctor() == []
+
+
+@pytest.mark.parametrize("name", ["export", "export_training", "backup", "fs.export"])
+def test_a_path_whose_folder_does_not_exist_is_refused(tmp_path: Path, name: str) -> None:
+    with sennit.open(tmp_path / "chat.db") as client:
+        write = attrgetter(name)(client)
+        with pytest.raises(NotFoundError, match=r"there is no folder '.*none'. Create it first"):
+            write(tmp_path / "none" / "x.jsonl")
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_archive_of_no_sessions_is_sound(opened: Opened, target: Path) -> None:

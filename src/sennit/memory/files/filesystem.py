@@ -28,7 +28,7 @@ from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.json_values import validate_text
 from sennit.numbers import count
-from sennit.paths import local_path
+from sennit.paths import local_path, target_path
 from sennit.sessions.async_method import async_method
 from sennit.sessions.session import SessionCore
 
@@ -254,9 +254,9 @@ class FileSystem:
         """Write all below a folder, or a file, to a new folder on disk; return the number of files.
 
         Stored Markdown begins with front matter about its evidence. `progress` is called with the
-        number so far. Raises ExistsError if the path exists.
+        number so far. Raises ExistsError if the path exists, NotFoundError if its folder does not.
         """
-        return export_folder(local_path(path), uri, self._walk(uri), self._memories.get, progress)
+        return export_folder(target_path(path), uri, self._walk(uri), self._memories.get, progress)
 
     def import_folder(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
         """Import a folder on disk below a URI; an edited file becomes a new version.

@@ -362,6 +362,11 @@ class iModel(BlockingModel, Closing, AsyncClosing):
         )
 
 
+def close_everywhere(model: iModel) -> None:
+    """Close the connections of a model on all event loops, without waiting; it stays usable."""
+    model._connection.close_everywhere()  # pyright: ignore[reportPrivateUsage]
+
+
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """One attempt of a call: the circuit breaker and the rate limit learn how it ended."""

@@ -86,6 +86,12 @@ class LazyModel:
         if close is not None:
             await close()
 
+    def close_everywhere(self) -> None:
+        """Close the model's connections on all event loops, without waiting for it."""
+        close = getattr(self._model, "close_everywhere", None)
+        if close is not None:
+            close()
+
     async def _connected(self) -> Model:
         return self._model or await _to_thread(self._connect_once)
 

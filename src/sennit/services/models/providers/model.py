@@ -220,6 +220,13 @@ class ProviderModel(AsyncClosing):
         if client is not None:
             await client.aclose()
 
+    def close_everywhere(self) -> None:
+        """Close the connections of all event loops, each on its own loop, without waiting."""
+        with self._lock:
+            clients = dict(self._clients)
+            self._clients.clear()
+        _close_clients(clients)
+
     async def _call(self, request: ModelRequest) -> _Call:
         params = check_params(request.params)
         client = await self._loop_client()

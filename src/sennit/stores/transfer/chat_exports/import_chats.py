@@ -393,9 +393,8 @@ def _new_session(
 ) -> SessionRecord:
     metadata = {_IMPORTED: format}
     if title is not None:
-        if len(title) > MAX_NAME_BYTES:
-            raise ValidationError(f"Its title has {len(title):,} characters: {short_repr(title)}.")
-        metadata["title"] = validate_text(title, "title")
+        text = validate_text(title, "title")
+        metadata["title"] = text if len(text) <= MAX_NAME_BYTES else f"{text[:MAX_NAME_BYTES]}…"
     return SessionRecord(uid, key, "user", created, created, metadata)
 
 
