@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from datetime import date
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -26,13 +27,16 @@ from sennit import (
     ActionRequestContent,
     ActionResponseContent,
     AssistantResponseContent,
+    AudioPart,
     Client,
     ExistsError,
+    FilePart,
     ImagePart,
     InstructionContent,
     TextPart,
 )
 from sennit.adapters.langchain import SennitChatMessageHistory
+from sennit.messages.media import part_record
 
 MESSAGES: list[BaseMessage] = [
     SystemMessage("Be brief."),
@@ -184,6 +188,61 @@ def test_pictures_and_reasoning_are_messages_too(client: Client) -> None:
     assert question.images == [f"data:image/png;base64,{PICTURE}"] * 2
     assert isinstance(reply, AssistantResponseContent)
     assert (reply.reasoning, reply.assistant_response) == ("A dot?", "A dot.")
+
+
+PDF = b"%PDF-1.7 " + bytes(40)
+WAV = b"RIFF\x2a\0\0\0WAVEfmt " + bytes(40)
+
+
+def test_files_and_recordings_are_of_the_message_and_of_the_result(client: Client) -> None:
+    data, sound = b64encode(PDF).decode(), b64encode(WAV).decode()
+    url = f"data:application/pdf;base64,{data}"
+    blocks: Any = [
+        {"type": "text", "text": "Read."},
+        {"type": "file", "base64": data, "mime_type": "application/pdf"},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": url}},
+        {"type": "audio", "base64": sound, "mime_type": "audio/wav"},
+        {"type": "file", "url": "https://example.com/b.pdf", "mime_type": "application/pdf"},
+    ]
+    drawn: Any = [
+        {"type": "text", "text": "Drawn."},
+        {"type": "image", "base64": PICTURE, "mime_type": "image/png"},
+    ]
+    messages = [
+        HumanMessage(blocks),
+        AIMessage("", tool_calls=[{"name": "draw", "args": {}, "id": "c1"}]),
+        ToolMessage(drawn, tool_call_id="c1"),
+    ]
+    history = SennitChatMessageHistory(client, "chat")
+    history.add_messages(messages)
+    assert history.messages == messages
+    stored = client.session("chat").default_branch.messages
+    question, result = stored[0].content, stored[-1].content
+    assert isinstance(question, InstructionContent)
+    parts = stored[0].parts[1:]
+    assert parts == [
+        FilePart(PDF),
+        FilePart(PDF, "a.pdf"),
+        AudioPart(WAV),
+        FilePart("https://example.com/b.pdf"),
+    ]
+    assert isinstance(result, ActionResponseContent)
+    assert (result.result, result.files) == (
+        "Drawn.",
+        [part_record(ImagePart(f"data:image/png;base64,{PICTURE}"))],
+    )
+
+
+def test_files_from_elsewhere_come_with_their_messages(client: Client) -> None:
+    session = client.session("chat")
+    session.add_message("user", ["Read.", FilePart(PDF, "a.pdf"), AudioPart(WAV)])
+    session.add_message("user", [FilePart("https://example.com/b.pdf")])
+    first, second = SennitChatMessageHistory(client, "chat").messages
+    file, audio = cast("list[Any]", first.content_blocks[1:])
+    assert (file["type"], file["base64"]) == ("file", b64encode(PDF).decode())
+    assert (audio["type"], audio["base64"]) == ("audio", b64encode(WAV).decode())
+    (address,) = cast("list[Any]", second.content_blocks)
+    assert (address["type"], address["url"]) == ("file", "https://example.com/b.pdf")
 
 
 def test_a_picture_from_elsewhere_comes_with_its_message(client: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agents import Agent, RunConfig, Runner, SQLiteSession, function_tool
@@ -25,13 +25,17 @@ import sennit
 from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
+    AudioPart,
     Client,
+    FilePart,
+    ImagePart,
     InstructionContent,
     Message,
     OutOfRangeError,
     ToolPart,
 )
 from sennit.adapters.openai_agents import SennitSession
+from sennit.messages.media import part_record
 
 ITEMS: list[Any] = [
     {"role": "user", "content": "What is the weather?"},
@@ -285,3 +289,62 @@ def test_a_picture_that_is_sent_with_its_bytes_is_one_of_the_message(client: Cli
     (message,) = client.session("chat").default_branch.messages
     assert isinstance(message.content, InstructionContent)
     assert message.content.images == [url]
+
+
+PDF = b"%PDF-1.7 " + bytes(40)
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+WAV = b"RIFF\x2a\0\0\0WAVEfmt " + bytes(40)
+
+
+def test_files_of_items_are_of_the_message_and_of_the_result(client: Client) -> None:
+    items: Any = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "Read."},
+                {"type": "input_file", "filename": "a.pdf", "file_data": FilePart(PDF).url},
+                {"type": "input_file", "file_url": "https://example.com/b.pdf"},
+                {"type": "input_file", "file_id": "file-1"},
+            ],
+        },
+        {"type": "function_call", "name": "draw", "arguments": "{}", "call_id": "c1"},
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [
+                {"type": "input_text", "text": "Drawn."},
+                {"type": "input_image", "image_url": ImagePart(PNG).url},
+            ],
+        },
+    ]
+    session = SennitSession(client, "chat")
+    asyncio.run(session.add_items(items))
+    assert asyncio.run(session.get_items()) == items
+    question, _, result = client.session("chat").default_branch.messages
+    assert question.parts[1:] == [FilePart(PDF, "a.pdf"), FilePart("https://example.com/b.pdf")]
+    assert isinstance(result.content, ActionResponseContent)
+    assert result.content.result == "Drawn."
+    assert result.content.files == [part_record(ImagePart(PNG))]
+
+
+def test_files_from_elsewhere_come_as_items(client: Client) -> None:
+    session = client.session("chat")
+    session.add_message("user", ["Read.", FilePart(PDF, "a.pdf"), AudioPart(WAV)])
+    call = ToolPart("draw", {}, "Drawn.", tool_id="c1", files=(ImagePart(PNG, "low"),))
+    session.add_message("assistant", [call])
+    question, _, output = cast("list[Any]", asyncio.run(SennitSession(client, "chat").get_items()))
+    assert [part["type"] for part in question["content"]] == [
+        "input_text",
+        "input_file",
+        "input_audio",
+    ]
+    assert question["content"][1]["filename"] == "a.pdf"
+    assert output["output"] == [
+        {"type": "input_text", "text": "Drawn."},
+        {
+            "type": "input_image",
+            "image_url": ImagePart(PNG).url,
+            "detail": "low",
+            "file_id": None,
+        },
+    ]

@@ -21,21 +21,36 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
     BinaryImage,
+    DocumentUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
     TextPart,
     ThinkingPart,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import sennit
-from sennit import AssistantResponseContent, Client, InstructionContent, Unset
+from sennit import (
+    ActionResponseContent,
+    AssistantResponseContent,
+    AudioPart,
+    Client,
+    FilePart,
+    ImagePart,
+    InstructionContent,
+    ToolPart,
+    Unset,
+)
 from sennit.adapters.pydantic_ai import SennitConversationStore, SennitMessageHistory
+from sennit.messages.media import part_record
 from sennit.stores.postgres.store import PostgresStore
 
 pytest_plugins = ("tests.postgres",)
@@ -431,3 +446,50 @@ def test_pictures_and_reasoning_of_other_kinds_are_messages_too(client: Client) 
     assert question.images == [f"data:image/png;base64,{data}", url]
     assert isinstance(reply, AssistantResponseContent)
     assert reply.reasoning == "A dot?"
+
+
+PDF = b"%PDF-1.7 " + bytes(40)
+WAV = b"RIFF\x2a\0\0\0WAVEfmt " + bytes(40)
+
+
+def test_files_and_recordings_are_of_the_message_and_of_the_result(client: Client) -> None:
+    prompt = UserPromptPart(
+        [
+            "Read.",
+            BinaryContent(PDF, media_type="application/pdf", identifier="a.pdf"),
+            BinaryContent(WAV, media_type="audio/wav"),
+            DocumentUrl("https://example.com/b.pdf"),
+            AudioUrl("https://example.com/c.mp3"),
+        ]
+    )
+    picture = BinaryImage(data=PICTURE, media_type="image/png")
+    messages = [
+        ModelRequest([prompt]),
+        ModelResponse([ToolCallPart("draw", {}, "c1")]),
+        ModelRequest([ToolReturnPart("draw", ["Drawn.", picture], "c1")]),
+    ]
+    history = SennitMessageHistory(client, "chat")
+    history.add(messages)
+    assert history.messages() == messages
+    question, _, result = client.session("chat").default_branch.messages
+    assert question.parts[1:] == [
+        FilePart(PDF, "a.pdf"),
+        AudioPart(WAV),
+        FilePart("https://example.com/b.pdf"),
+        AudioPart("https://example.com/c.mp3"),
+    ]
+    assert isinstance(result.content, ActionResponseContent)
+    assert result.content.files == [part_record(ImagePart(PICTURE))]
+
+
+def test_files_from_elsewhere_come_with_their_messages(client: Client) -> None:
+    session = client.session("chat")
+    session.add_message("user", ["Read.", FilePart(PDF, "a.pdf"), AudioPart(WAV)])
+    call = ToolPart("draw", {}, "Drawn.", tool_id="c1", files=(ImagePart(PICTURE),))
+    session.add_message("assistant", [call])
+    question, _, answer = SennitMessageHistory(client, "chat").messages()
+    content: Any = question.parts[0].content  # type: ignore[union-attr]
+    assert [item.media_type for item in content[1:]] == ["application/pdf", "audio/wav"]
+    returned = answer.parts[0]
+    assert isinstance(returned, ToolReturnPart)
+    assert [file.media_type for file in returned.files] == ["image/png"]

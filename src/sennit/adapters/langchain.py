@@ -10,12 +10,22 @@ cut between them; the rest is then converted from the messages that the fork has
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 from sennit.adapters.branch_history import BranchHistory
-from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
+from sennit.adapters.message_mapping import (
+    MediaMaker,
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+)
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
+from sennit.messages.media import AudioPart, FilePart, ImagePart
+from sennit.messages.media_types import type_of_name
 from sennit.sessions.async_method import async_method
 
 try:
@@ -45,20 +55,29 @@ def _contents(message: BaseMessage) -> Iterator[MessageContent]:
             for tool_call in message.tool_calls:
                 yield call(tool_call["name"], tool_call["args"], tool_call["id"])
         case ToolMessage():
-            value = text if isinstance(message.content, str) else cast("Any", message.content)
-            yield result(message.tool_call_id, value, failed=message.status == "error")
+            media = [*_media(message)]
+            is_text = isinstance(message.content, str) or media
+            value = text if is_text else cast("Any", message.content)
+            yield result(message.tool_call_id, value, media, failed=message.status == "error")
         case _:
-            yield instruction(text, _images(message))
+            yield instruction(text, _media(message))
 
 
-def _images(message: BaseMessage) -> Iterator[str]:
-    for block in message.content_blocks:
-        if block["type"] != "image":
-            continue
-        if "url" in block:
-            yield block["url"]
-        elif "base64" in block:
-            yield f"data:{block.get('mime_type', '')};base64,{block['base64']}"
+def _media(message: BaseMessage) -> Iterator[MediaMaker]:
+    for block in cast("list[dict[str, Any]]", message.content_blocks):
+        kind = block.get("mime_type")
+        url = block.get("url") or f"data:{kind or ''};base64,{block.get('base64')}"
+        match block["type"]:
+            case "image":
+                yield partial(ImagePart, url)
+            case "audio":
+                yield partial(AudioPart, url, kind)
+            case "file":
+                extras = cast("dict[str, Any]", block.get("extras") or {})
+                name = extras.get("filename") or extras.get("name") or block.get("filename")
+                yield partial(FilePart, url, name, kind)
+            case _:
+                pass
 
 
 def _reasoning(message: AIMessage) -> Iterator[str]:
@@ -73,8 +92,25 @@ def _from_dict(data: Any) -> BaseMessage:
 
 def _from_chat(chat: list[dict[str, Any]]) -> list[BaseMessage]:
     return convert_to_messages(
-        [{**message, "content": message["content"] or ""} for message in chat]
+        [{**message, "content": _from_blocks(message["content"] or "")} for message in chat]
     )
+
+
+def _from_blocks(content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """Return content with files by address in LangChain's own form, as chat APIs have none."""
+    if isinstance(content, str):
+        return content
+    return [_from_block(block) for block in content]
+
+
+def _from_block(block: dict[str, Any]) -> dict[str, Any]:
+    match block:
+        case {"type": "file", "file": {"file_url": url, "media_type": kind}}:
+            return {"type": "file", "url": url, "mime_type": kind}
+        case {"type": "input_audio", "input_audio": {"url": url, "format": format}}:
+            return {"type": "audio", "url": url, "mime_type": type_of_name(f".{format}")}
+        case _:
+            return block
 
 
 class SennitChatMessageHistory(BranchHistory[BaseMessage], BaseChatMessageHistory):

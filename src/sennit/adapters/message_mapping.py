@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from sennit.errors import ValidationError
 from sennit.messages.content import (
@@ -25,14 +25,16 @@ from sennit.messages.content import (
     MessageContent,
     MessageRole,
 )
-from sennit.messages.image_url import image_url
 from sennit.messages.json_values import plain, replace_invalid
+from sennit.messages.media import ImagePart, MediaPart, part_record
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.unset import Unset
 
 _T = TypeVar("_T")
 _METADATA_KEY = "foreign"
+MediaMaker: TypeAlias = Callable[[], MediaPart]
+"""Returns a picture, a file or a recording; raises ValidationError if it is none."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +143,22 @@ def _has_orphan(messages: list[Message]) -> bool:
     return False
 
 
-def instruction(text: str, images: Iterable[str] = ()) -> InstructionContent:
-    """Return a user's message as an instruction; the original alone has images that are invalid."""
-    valid: list[str] = []
-    for image in images:
-        with suppress(ValidationError):  # an address that is not safe to fetch, or no image
-            valid.append(image_url(image))
-    return InstructionContent(instruction=replace_invalid(text), images=valid or Unset)
+def instruction(text: str, media: Iterable[MediaMaker] = ()) -> InstructionContent:
+    """Return a user's message as an instruction; the original alone has files that are invalid."""
+    parts = _valid_parts(media)
+    return InstructionContent.create(
+        instruction=replace_invalid(text),
+        images=[part.url for part in parts if isinstance(part, ImagePart)] or None,
+        files=[part for part in parts if not isinstance(part, ImagePart)] or None,
+    )
+
+
+def _valid_parts(media: Iterable[MediaMaker]) -> list[MediaPart]:
+    parts: list[MediaPart] = []
+    for make in media:
+        with suppress(ValidationError):  # an address that is not safe to fetch, or no such file
+            parts.append(make())
+    return parts
 
 
 def answer(text: str, reasoning: str = "") -> AssistantResponseContent:
@@ -173,13 +184,16 @@ def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestCon
     )
 
 
-def result(call_id: str, value: Any, *, failed: bool = False) -> ActionResponseContent:
+def result(
+    call_id: str, value: Any, media: Iterable[MediaMaker] = (), *, failed: bool = False
+) -> ActionResponseContent:
     """Return a tool result as an action response."""
     request_id = replace_invalid(call_id)
+    files = [part_record(part) for part in _valid_parts(media)] or Unset
     if failed:
         text = value if isinstance(value, str) else json.dumps(to_storable(value))
-        return ActionResponseContent(request_id=request_id, error=replace_invalid(text))
-    return ActionResponseContent(request_id=request_id, result=to_storable(value))
+        return ActionResponseContent(request_id, error=replace_invalid(text), files=files)
+    return ActionResponseContent(request_id, to_storable(value), files=files)
 
 
 def to_storable(value: Any) -> Any:

@@ -12,13 +12,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from sennit.adapters.branch_history import BranchHistory
-from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
+from sennit.adapters.message_mapping import (
+    MediaMaker,
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+)
 from sennit.api.client import Client
-from sennit.errors import MissingExtraError
+from sennit.errors import MissingExtraError, ValidationError
 from sennit.messages.content import MessageContent
+from sennit.messages.media import MediaPart, part_of_block
+from sennit.messages.openai_responses import input_part, part_of_input
 from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branches import DEFAULT_BRANCH
 
@@ -44,6 +54,8 @@ def _contents(item: _Item) -> Iterator[MessageContent]:
     match item:
         case {"type": "function_call", "name": str(name), "call_id": str(call_id)}:
             yield call(name, item.get("arguments"), call_id)
+        case {"type": "function_call_output", "call_id": str(call_id), "output": [*_] as output}:
+            yield result(call_id, _text(output), _media(output))
         case {"type": "function_call_output", "call_id": str(call_id)}:
             yield result(call_id, item.get("output"))
         case {"type": "reasoning"}:
@@ -51,7 +63,7 @@ def _contents(item: _Item) -> Iterator[MessageContent]:
         case {"role": "assistant"}:
             yield answer(_text(item.get("content")))
         case {"role": "user" | "system" | "developer"}:
-            yield instruction(_text(item.get("content")), _images(item.get("content")))
+            yield instruction(_text(item.get("content")), _media(item.get("content")))
         case _:
             pass
 
@@ -68,17 +80,26 @@ def _text(content: Any) -> str:
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
-def _images(content: Any) -> list[str]:
-    urls = [block.get("image_url") for block in _blocks(content)]
-    return [url for url in urls if isinstance(url, str)]
+def _media(content: Any) -> Iterator[MediaMaker]:
+    for block in _blocks(content):
+        if block.get("type") in ("input_image", "input_file", "input_audio"):
+            yield partial(_part, block)
+
+
+def _part(block: Mapping[str, Any]) -> MediaPart:
+    part = part_of_input(block)
+    if part is None:
+        raise ValidationError("A file by its id has neither bytes nor an address.")
+    return part
 
 
 def _items_from_chat(chat: Iterable[Mapping[str, Any]]) -> Iterator[_Item]:
     """Convert chat API messages to items."""
     for message in chat:
         match message:
-            case {"role": "tool", "tool_call_id": call_id, "content": text}:
-                yield {"type": "function_call_output", "call_id": call_id, "output": text}
+            case {"role": "tool", "tool_call_id": call_id, "content": content}:
+                output = content if isinstance(content, str) else list(map(_input_block, content))
+                yield {"type": "function_call_output", "call_id": call_id, "output": output}
             case {"role": "assistant"}:
                 if message.get("content"):
                     yield {"role": "assistant", "content": message["content"]}
@@ -98,8 +119,9 @@ def _items_from_chat(chat: Iterable[Mapping[str, Any]]) -> Iterator[_Item]:
 def _input_block(block: Mapping[str, Any]) -> dict[str, Any]:
     if block["type"] == "text":
         return {"type": "input_text", "text": block["text"]}
-    image = block["image_url"]
-    return {"type": "input_image", "image_url": image["url"], "detail": image["detail"]}
+    part = part_of_block(block)
+    assert part is not None  # the blocks of a stored message are these
+    return input_part(part)
 
 
 def _to_json_data(item: _Item) -> Any:

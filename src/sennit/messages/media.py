@@ -351,6 +351,14 @@ def as_data_url(data: str) -> str:
     return data if data[:5].lower() == "data:" else f"data:;base64,{data}"
 
 
+def text_of(part: MediaPart) -> str | None:
+    """Return the text of a text file, below its name; None for any other and for an address."""
+    if not is_text_type(part.media_type) or not is_data_url(part.url):
+        return None
+    name = part.name if isinstance(part, FilePart) else None
+    return "\n".join(filter(None, (name, part_bytes(part).decode(errors="replace"))))
+
+
 def part_bytes(part: MediaPart) -> bytes:
     """Return the bytes of a part with a `data:` URL."""
     return b64decode(part.url.partition(",")[2])

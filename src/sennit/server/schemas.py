@@ -79,6 +79,8 @@ class ToolResultShape(ResponseModel):
     success: bool
     result: Any = UNSET
     error: str | UnsetType = UNSET
+    files: list[dict[str, Any]] | UnsetType = UNSET
+    """Pictures, files and recordings, each with its `type`, `url` and `media_type`."""
 
 
 class Sibling(ResponseModel):
@@ -107,6 +109,8 @@ class MessageShape(ResponseModel):
     call: ToolCallShape | UnsetType = UNSET
     result: ToolResultShape | UnsetType = UNSET
     images: list[str] | UnsetType = UNSET
+    files: list[dict[str, Any]] | UnsetType = UNSET
+    """Files and recordings, each with its `type`, `url` and `media_type`."""
     context: list[Any] | UnsetType = UNSET
     type: str | UnsetType = UNSET
     """The name of an application-defined content type."""
@@ -165,6 +169,8 @@ def message_shape(
         case InstructionContent():
             if content.images:
                 fields["images"] = list(content.images)
+            if content.files:
+                fields["files"] = list(content.files)
             if content.context:
                 fields["context"] = list(content.context)
         case ActionRequestContent():
@@ -198,11 +204,12 @@ def _tool_call(message: Message, content: ActionRequestContent) -> ToolCallShape
 
 
 def _tool_result(content: ActionResponseContent) -> ToolResultShape:
-    request = content.request_id or ""
+    request, files = content.request_id or "", content.files or UNSET
     if not content.success:
-        return ToolResultShape(request_id=request, success=False, error=content.error or "")
+        error = content.error or ""
+        return ToolResultShape(request_id=request, success=False, error=error, files=files)
     value = None if content.result is Unset else content.result
-    return ToolResultShape(request_id=request, success=True, result=value)
+    return ToolResultShape(request_id=request, success=True, result=value, files=files)
 
 
 def _sender_name(party: SenderRecipient | None) -> str | None:

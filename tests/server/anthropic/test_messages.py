@@ -11,7 +11,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from sennit import ModelError
+from sennit import FilePart, ImagePart, ModelError
+from sennit.messages.media import part_of_block
 from sennit.server.http.tokens import new_token, write_tokens
 from sennit.server.settings import Limits
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
@@ -24,6 +25,7 @@ WEATHER = {
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+PDF = b"%PDF-1.7\n" + bytes(2_000)
 THINKING = {"type": "enabled", "budget_tokens": 2048}
 THOUGHTS = Reply(
     items=(ReplyReasoning("Ropes differ."), ReplyText("The sheet bend.")),
@@ -286,15 +288,46 @@ def test_pictures_and_documents_reach_the_model() -> None:
         assert len(chat.branches(chat.sessions()[0]["id"])) == 1
 
 
-def test_a_picture_in_a_tool_result_follows_the_result() -> None:
+def document(data: bytes, **more: Any) -> dict[str, Any]:
+    kind = "application/pdf"
+    source = {"type": "base64", "media_type": kind, "data": b64encode(data).decode()}
+    return {"type": "document", "source": source, **more}
+
+
+def test_pdfs_reach_the_model_and_are_recognised_when_they_come_again() -> None:
+    address = {
+        "type": "document",
+        "source": {"type": "url", "url": "https://example.org/b.pdf"},
+    }
+    blocks = [_text("Read."), document(PDF, title="a.pdf"), address]
+    with served("A knot.", "Yes.") as chat:
+        first = chat.create(user(blocks))
+        chat.create(user(blocks), assistant(first.content), user("Sure?"))
+        assert [part_of_block(block) for block in chat.asked()[0]["content"][1:]] == [
+            FilePart(PDF, "a.pdf"),
+            FilePart("https://example.org/b.pdf"),
+        ]
+        (session,) = chat.sessions()
+        (branch,) = chat.branches(session["id"])
+        assert branch["message_count"] == 4
+
+
+def test_pictures_and_documents_in_a_tool_result_belong_to_it() -> None:
     picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/rain.png"}}
-    with served([ToolCall("weather", {}, "toolu_1")], "It rains.") as chat:
+    with served([ToolCall("weather", {}, "toolu_1")], "It rains.", "Yes.") as chat:
         first = chat.create(user("Weather?"), tools=[WEATHER])
-        seen = user([result("toolu_1", [{"type": "text", "text": "radar"}, picture])])
-        chat.create(user("Weather?"), assistant(first.content), seen, tools=[WEATHER])
-        tool, shown = chat.asked()[-2:]
-        assert tool["content"] == "radar"
-        assert "https://example.org/rain.png" in str(shown["content"])
+        seen = user([result("toolu_1", [_text("radar"), picture, document(PDF)])])
+        history = [user("Weather?"), assistant(first.content), seen]
+        second = chat.create(*history, tools=[WEATHER])
+        tool = chat.asked()[-1]
+        assert tool["role"] == "tool"
+        assert tool["content"][0] == {"type": "text", "text": "radar"}
+        assert [part_of_block(block) for block in tool["content"][1:]] == [
+            ImagePart("https://example.org/rain.png"),
+            FilePart(PDF),
+        ]
+        chat.create(*history, assistant(second.content), user("Sure?"), tools=[WEATHER])
+        assert len(chat.branches(chat.sessions()[0]["id"])) == 1
 
 
 def test_a_conversation_goes_on_in_either_api() -> None:
@@ -436,7 +469,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"messages": [user([{"type": "image", "source": {"type": "file", "file_id": "f"}}])]},
         "'url', or 'base64'",
     ),
-    "a PDF": (
+    "a PDF that is none": (
         {
             "messages": [
                 user(
@@ -446,14 +479,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
                             "source": {
                                 "type": "base64",
                                 "media_type": "application/pdf",
-                                "data": "JVBERi0=",
+                                "data": b64encode(b"no PDF").decode(),
                             },
                         }
                     ]
                 )
             ]
         },
-        "text of a PDF",
+        "not of the type 'application/pdf'",
     ),
     "a result without a call": ({"messages": [user([result("toolu_9", "x")])]}, "'toolu_9'"),
     "a result without an id": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sennit import ModelError
+from sennit import AudioPart, FilePart, ModelError
+from sennit.messages.media import part_of_block
 from sennit.server.http.tokens import new_token, write_tokens
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText
 from sennit.services.tools.tool import Tool
@@ -184,6 +186,24 @@ def test_pictures_reach_the_model() -> None:
         assert len(thread.messages[0]["content"]) == 3
 
 
+def test_files_and_recordings_reach_the_model_and_come_back() -> None:
+    def source(kind: str, data: bytes) -> dict[str, str]:
+        return {"type": "data", "value": b64encode(data).decode(), "mimeType": kind}
+
+    pdf, wav = b"%PDF-1.7 " + bytes(2_000), b"RIFF\x2a\0\0\0WAVEfmt " + bytes(2_000)
+    parts = [
+        {"type": "document", "source": source("application/pdf", pdf)},
+        {"type": "audio", "source": source("audio/wav", wav)},
+    ]
+    with page("A knot.") as thread:
+        thread.send("m1", parts)
+        blocks = thread.model.requests[-1].messages[-1]["content"]
+        assert [part_of_block(block) for block in blocks] == [FilePart(pdf), AudioPart(wav)]
+        shown = thread.messages[0]["content"]
+        assert [part["type"] for part in shown] == ["document", "audio"]
+        assert shown[0]["source"]["value"] == FilePart(pdf).url
+
+
 def test_a_run_is_followed_stopped_and_gone() -> None:
     gate = Gate()
     with serving(models=[Talker("sage", gate)], memory=False) as server:
@@ -224,8 +244,13 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
         422,
         "'oracle'",
     ),
-    "audio": ({"messages": [user("m1", [{"type": "audio"}])]}, 422, "'text' and 'image'"),
-    "an empty message": ({"messages": [user("m1", "")]}, 422, "a text or an image"),
+    "a film": ({"messages": [user("m1", [{"type": "video"}])]}, 422, "'audio' and 'document'"),
+    "audio without a source": (
+        {"messages": [user("m1", [{"type": "audio", "source": {"type": "id"}}])]},
+        422,
+        "A 'source' is a 'url'",
+    ),
+    "an empty message": ({"messages": [user("m1", "")]}, 422, "a text or a file"),
 }
 
 

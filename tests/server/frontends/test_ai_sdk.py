@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sennit import ModelError
+from sennit import AudioPart, FilePart, ModelError
+from sennit.messages.media import part_of_block
 from sennit.server.http.tokens import new_token, write_tokens
 from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText
 from sennit.services.tools.tool import Tool
@@ -218,6 +219,20 @@ def test_pictures_reach_the_model_and_come_back() -> None:
         assert shown.messages[0]["parts"][1] == file
 
 
+def test_files_and_recordings_reach_the_model_and_come_back() -> None:
+    pdf = FilePart(b"%PDF-1.7 " + bytes(2_000), "a.pdf")
+    wav = AudioPart(b"RIFF\x2a\0\0\0WAVEfmt " + bytes(2_000))
+    files = [
+        {"type": "file", "mediaType": "application/pdf", "url": pdf.url, "filename": "a.pdf"},
+        {"type": "file", "mediaType": "audio/wav", "url": wav.url},
+    ]
+    with page("A knot.") as shown:
+        shown.send("m1", "Read.", *files)
+        blocks = shown.model.requests[-1].messages[-1]["content"]
+        assert [part_of_block(block) for block in blocks[1:]] == [pdf, wav]
+        assert shown.messages[0]["parts"][1:] == files
+
+
 def test_an_answer_is_followed_from_its_beginning_after_a_reload() -> None:
     gate = Gate()
     with serving(models=[Talker("sage", gate)], memory=False) as server:
@@ -284,11 +299,11 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
         "no message 'a'",
     ),
     "a message without an id": ({"messages": [{"role": "user", "parts": []}]}, 422, "field `id`"),
-    "a message without text": ({"messages": [user("m1")]}, 422, "a text or an image"),
+    "a message without text": ({"messages": [user("m1")]}, 422, "a text or a file"),
     "a file": (
         {"messages": [user("m1", {"type": "file", "mediaType": "text/plain", "url": "data:,x"})]},
         422,
-        "must be images",
+        "The bytes of a file",
     ),
     "a picture that is none": (
         {

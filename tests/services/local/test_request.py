@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sennit import FilePart, InstructionContent, Message, to_model_messages
 from sennit.errors import InvalidTypeError, ModelError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
@@ -116,6 +117,12 @@ def test_a_request_that_says_nothing_is_refused(messages: list[dict[str, Any]]) 
 def test_a_message_of_no_known_form_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         body(message)
+
+
+def test_a_text_file_is_read_as_text() -> None:
+    content = InstructionContent(instruction="Read.", files=[FilePart(b"a,b", "t.csv")])  # type: ignore[list-item]
+    (message,) = body(*to_model_messages([Message(content)]))["messages"][-1:]
+    assert message["content"] == "Read.\nt.csv\na,b"
 
 
 def test_an_image_is_refused_as_the_model_reads_text_only() -> None:

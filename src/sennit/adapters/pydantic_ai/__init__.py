@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 from typing import Any, cast
 
@@ -31,7 +32,9 @@ try:
         ConversationStore,
     )
     from pydantic_ai.messages import (
+        AudioUrl,
         BinaryContent,
+        DocumentUrl,
         ImageUrl,
         ModelMessage,
         ModelMessagesTypeAdapter,
@@ -44,7 +47,14 @@ except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.pydantic_ai", "pydantic-ai") from error
 
 from sennit.adapters.branch_history import BranchHistory
-from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
+from sennit.adapters.message_mapping import (
+    MediaMaker,
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+)
 from sennit.adapters.pydantic_ai.conversations import (
     ConversationFamilies,
     ConversationFamily,
@@ -54,6 +64,8 @@ from sennit.adapters.pydantic_ai.conversations import (
 from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
+from sennit.messages.media import AudioPart, FilePart, ImagePart, MediaPart
+from sennit.messages.media_types import IMAGE_TYPES
 from sennit.services.models.providers.translate import layer_messages
 from sennit.sessions.async_method import async_method
 
@@ -71,7 +83,8 @@ def _contents(message: ModelMessage) -> Iterator[MessageContent]:
                 yield _prompt(part)
             case "tool-return":
                 failed = part.outcome != "success"
-                yield result(part.tool_call_id, part.model_response_object(), failed=failed)
+                value = part.model_response_object()
+                yield result(part.tool_call_id, value, _media(part.files), failed=failed)
             case "thinking":
                 if reasoning:
                     yield answer("", reasoning)
@@ -98,15 +111,28 @@ def _prompt(part: UserPromptPart) -> MessageContent:
         return instruction(content)
     texts = [item.content if isinstance(item, TextContent) else item for item in content]
     texts = [text for text in texts if isinstance(text, str)]
-    return instruction("\n\n".join(texts), _images(content))
+    return instruction("\n\n".join(texts), _media(content))
 
 
-def _images(content: Sequence[UserContent]) -> Iterator[str]:
+def _media(content: Sequence[UserContent]) -> Iterator[MediaMaker]:
     for item in content:
         if isinstance(item, ImageUrl):
-            yield item.url
-        elif isinstance(item, BinaryContent) and item.is_image:
-            yield item.data_uri
+            yield partial(ImagePart, item.url)
+        elif isinstance(item, AudioUrl):
+            yield partial(AudioPart, item.url, item.media_type)
+        elif isinstance(item, DocumentUrl):
+            yield partial(FilePart, item.url, media_type=item.media_type)
+        elif isinstance(item, BinaryContent):
+            yield partial(_part_of_bytes, item)
+
+
+def _part_of_bytes(item: BinaryContent) -> MediaPart:
+    if item.media_type in IMAGE_TYPES:
+        return ImagePart(item.data)
+    if item.is_audio:
+        return AudioPart(item.data)
+    name = item.identifier if "." in item.identifier else None
+    return FilePart(item.data, name, item.media_type)
 
 
 def _to_json_data(message: ModelMessage) -> Any:

@@ -1,8 +1,8 @@
 """Translation between the messages of Anthropic's API and ours; pure functions.
 
 A user message holds tool results, texts, images and documents in blocks; here each result is a
-message, and the rest one instruction. Thinking and blocks of tools that a provider ran belong to
-the model that wrote them: only the thinking is kept, as text.
+message with its own files, and the rest one instruction. Thinking and blocks of tools that a
+provider ran belong to the model that wrote them: only the thinking is kept, as text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sennit.messages.content import (
     AssistantResponseContent,
     MessageRole,
 )
+from sennit.messages.media import FilePart, ImagePart, MediaPart
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.server.anthropic.message_schemas import InputMessage
@@ -33,6 +34,7 @@ from sennit.server.openai.translate import (
 )
 
 _Blocks = Sequence[Mapping[str, Any]]
+_PDF = "application/pdf"
 
 
 def parse_messages(
@@ -73,9 +75,9 @@ def _blocks(content: Any) -> _Blocks:
 
 
 def _system_text(blocks: _Blocks) -> str:
-    texts, images = _texts_and_images(blocks)
-    if images:
-        raise ValidationError("A system text must not contain images; send them as a user.")
+    texts, media = _texts_and_media(blocks)
+    if media:
+        raise ValidationError("A system text must not contain images or files; send them as user.")
     return "\n".join(texts)
 
 
@@ -83,27 +85,28 @@ def _user(blocks: _Blocks) -> list[Message]:
     results: list[Message] = []
     rest: list[Mapping[str, Any]] = []
     for block in blocks:
-        if block.get("type") != "tool_result":
+        if block.get("type") == "tool_result":
+            results.append(_result(block))
+        else:
             rest.append(block)
-            continue
-        texts, images = _texts_and_images(_blocks(block.get("content") or ""))
-        results.append(_result(block, "\n".join(texts)))
-        # Tool results are texts here, so their images follow as the user's.
-        rest += images
-    texts, images = _texts_and_images(rest)
-    if texts or images:
-        content = instruction(texts, [ImageAddress(_image_url(image)) for image in images])
-        return [*results, Message(content, sender=MessageRole.USER)]
-    return results
+    texts, media = _texts_and_media(rest)
+    if not texts and not media:
+        return results
+    images = [ImageAddress(part.url) for part in media if isinstance(part, ImagePart)]
+    files = [part for part in media if not isinstance(part, ImagePart)]
+    return [*results, Message(instruction(texts, images, files), sender=MessageRole.USER)]
 
 
-def _result(block: Mapping[str, Any], text: str) -> Message:
+def _result(block: Mapping[str, Any]) -> Message:
     call_id = block.get("tool_use_id")
     if not isinstance(call_id, str):
         raise ValidationError("A 'tool_result' needs the 'tool_use_id' of its call.")
+    texts, media = _texts_and_media(_blocks(block.get("content") or ""))
+    text = "\n".join(texts)
     if not block.get("is_error"):
-        return tool_result(call_id, text)
-    return Message(ActionResponseContent(request_id=call_id, error=text or "failed"))
+        return tool_result(call_id, text, media)
+    content = ActionResponseContent.create(call_id, error=text or "failed", files=media or None)
+    return Message(content)
 
 
 def _assistant(blocks: _Blocks) -> list[Message]:
@@ -130,32 +133,45 @@ def _assistant(blocks: _Blocks) -> list[Message]:
     return [Message(content, sender=MessageRole.ASSISTANT), *calls]
 
 
-def _texts_and_images(blocks: _Blocks) -> tuple[list[str], list[Mapping[str, Any]]]:
-    """Return the texts of blocks, those of documents too, and the image blocks."""
+def _texts_and_media(blocks: _Blocks) -> tuple[list[str], list[MediaPart]]:
+    """Return the texts of blocks, those of documents too, and the images and files."""
     texts: list[str] = []
-    images: list[Mapping[str, Any]] = []
+    media: list[MediaPart] = []
     for block in blocks:
         match block:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
             case {"type": "image"}:
-                images.append(block)
+                media.append(ImagePart(_image_url(block)))
             case {"type": "document", "source": {"type": "text", "data": str(text)}}:
                 texts.append(_titled(block, [text]))
             case {"type": "document", "source": {"type": "content", "content": str() | [*_]}}:
-                inner, pictures = _texts_and_images(_blocks(block["source"]["content"]))
+                inner, files = _texts_and_media(_blocks(block["source"]["content"]))
                 texts.append(_titled(block, inner))
-                images += pictures
+                media += files
             case {"type": "document"}:
-                raise ValidationError(
-                    "Only documents whose source is a text or blocks are supported; send the text "
-                    "of a PDF."
-                )
+                media.append(_document(block))
             case {"type": "search_result", "content": [*content]}:
-                texts.append(_titled(block, _texts_and_images(_blocks(content))[0]))
+                texts.append(_titled(block, _texts_and_media(_blocks(content))[0]))
             case _:
                 raise _unsupported(block)
-    return [text for text in texts if text], images
+    return [text for text in texts if text], media
+
+
+def _document(block: Mapping[str, Any]) -> FilePart:
+    """Return a PDF; its title is its name."""
+    title = block.get("title")
+    name = title if isinstance(title, str) else None
+    match block.get("source"):
+        case {"type": "url", "url": str(url)}:
+            return FilePart(url, name, _PDF)
+        case {"type": "base64", "media_type": str(kind), "data": str(data)}:
+            return FilePart(f"data:{kind};base64,{data}", name)
+        case _:
+            raise ValidationError(
+                "The source of a document must be a 'text', 'content', a 'url', or 'base64' data; "
+                "files by id are not supported."
+            )
 
 
 def _titled(block: Mapping[str, Any], texts: Iterable[str]) -> str:

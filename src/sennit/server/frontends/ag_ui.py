@@ -22,6 +22,7 @@ from sennit.messages.content import (
     AssistantResponseContent,
     InstructionContent,
 )
+from sennit.messages.media import AudioPart, FilePart, ImagePart, MediaPart
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.frontends.ag_ui_stream import REASONING_SUFFIX, AGUIEvents
@@ -138,7 +139,7 @@ def _turn(body: RunAgentInput, sender: str) -> ChatTurn:
         decisions = {entry.interrupt_id: _decision(entry) for entry in body.resume or ()}
         return ChatTurn(body.thread_id, ids, None, decisions, path)
     try:
-        message = user_message(last.id, *_texts_and_images(last.content), sender)
+        message = user_message(last.id, *_texts_and_media(last.content), sender)
     except ValidationError as error:
         at = len(body.messages) - 1
         raise HTTPError(422, "invalid", str(error), param=f"messages[{at}]") from None
@@ -166,27 +167,38 @@ def _decision(entry: ResumeEntry) -> tuple[bool, str]:
             return False, ""
 
 
-def _texts_and_images(
+def _texts_and_media(
     content: str | list[dict[str, Any]] | None,
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[MediaPart]]:
     if not isinstance(content, list):
         return [content or ""], []
     texts: list[str] = []
-    images: list[str] = []
+    media: list[MediaPart] = []
     for part in content:
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
-            case {"type": "image", "source": {"type": "url", "value": str(url)}}:
-                images.append(url)
-            case {
-                "type": "image",
-                "source": {"type": "data", "value": str(data), "mimeType": str(kind)},
-            }:
-                images.append(f"data:{kind};base64,{data}")
+            case {"type": "image" | "audio" | "document" as kind, "source": {**source}}:
+                media.append(_media_part(kind, source))
             case _:
-                raise ValidationError("A user's message has parts of the types 'text' and 'image'.")
-    return texts, images
+                raise ValidationError(
+                    "A user's message has parts of the types 'text', 'image', 'audio' and "
+                    "'document'."
+                )
+    return texts, media
+
+
+def _media_part(kind: str, source: Mapping[str, Any]) -> MediaPart:
+    match source:
+        case {"type": "url", "value": str(url)}:
+            media_type = source.get("mimeType")
+        case {"type": "data", "value": str(data), "mimeType": str(media_type)}:
+            url = f"data:{media_type};base64,{data}"
+        case _:
+            raise ValidationError("A 'source' is a 'url', or 'data' with its 'mimeType'.")
+    if kind == "image":
+        return ImagePart(url)
+    return AudioPart(url, media_type) if kind == "audio" else FilePart(url, None, media_type)
 
 
 def _messages(group: Group) -> list[dict[str, Any]]:
@@ -196,7 +208,7 @@ def _messages(group: Group) -> list[dict[str, Any]]:
         content = message.content
         name = str(message.id)
         if isinstance(content, InstructionContent):
-            shown.append({"id": group.id, "role": "user", "content": _content(content)})
+            shown.append({"id": group.id, "role": "user", "content": _content(message, content)})
         elif isinstance(content, ActionRequestContent):
             if not shown or shown[-1]["role"] != "assistant":
                 shown.append({"id": name, "role": "assistant"})
@@ -213,12 +225,20 @@ def _messages(group: Group) -> list[dict[str, Any]]:
     return shown
 
 
-def _content(content: InstructionContent) -> str | list[dict[str, Any]]:
+def _content(message: Message, content: InstructionContent) -> str | list[dict[str, Any]]:
     text = content.instruction or ""
-    if not content.images:
+    media = [_shown(part) for part in message.parts if isinstance(part, MediaPart)]
+    if not media:
         return text
-    images = [{"type": "image", "source": {"type": "url", "value": url}} for url in content.images]
-    return [{"type": "text", "text": text}, *images] if text else images
+    return [{"type": "text", "text": text}, *media] if text else media
+
+
+def _shown(part: MediaPart) -> dict[str, Any]:
+    if isinstance(part, ImagePart):
+        return {"type": "image", "source": {"type": "url", "value": part.url}}
+    kind = "audio" if isinstance(part, AudioPart) else "document"
+    source = {"type": "url", "value": part.url, "mimeType": part.media_type}
+    return {"type": kind, "source": source}
 
 
 def _call(message: Message, content: ActionRequestContent) -> dict[str, Any]:

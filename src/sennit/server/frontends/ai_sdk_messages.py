@@ -15,6 +15,7 @@ from sennit.messages.content import (
     InstructionContent,
     MessageRole,
 )
+from sennit.messages.media import AudioPart, FilePart, ImagePart, MediaPart
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.server.frontends.chats import Group, call_id_of, outcome_of, user_message
@@ -31,22 +32,18 @@ class UIMessage(msgspec.Struct, frozen=True):
 def parse_user_message(sent: UIMessage, sender: Any) -> Message:
     """Return a user's message; raises ValidationError for parts that are not supported."""
     texts: list[str] = []
-    images: list[str] = []
+    media: list[MediaPart] = []
     for part in sent.parts:
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
-            case {"type": "file", "mediaType": str(kind), "url": str(url)} if kind.startswith(
-                "image/"
-            ):
-                images.append(url)
-            case {"type": "file"}:
-                raise ValidationError("Files must be images; send the text of any other file.")
+            case {"type": "file", "mediaType": str(kind), "url": str(url), **more}:
+                media.append(_media_part(kind, url, more.get("filename")))
             case {"type": str(kind)} if kind.startswith("data-"):
                 pass  # data of the page itself
             case _:
                 raise ValidationError("A user's message has parts of the types 'text' and 'file'.")
-    return user_message(sent.id, texts, images, sender)
+    return user_message(sent.id, texts, media, sender)
 
 
 def ui_message(group: Group, waiting: Container[str]) -> dict[str, Any]:
@@ -66,8 +63,8 @@ def _parts(messages: Sequence[Message], waiting: Container[str]) -> Iterator[dic
         if isinstance(content, InstructionContent):
             if content.instruction:
                 yield {"type": "text", "text": content.instruction}
-            for url in content.images or ():
-                yield {"type": "file", "mediaType": _media_type(url), "url": url}
+            parts = message.parts
+            yield from (_file(part) for part in parts if isinstance(part, MediaPart))
         elif isinstance(content, ActionRequestContent):
             yield _tool_part(message, content, outcome_of(messages, message), waiting)
         elif isinstance(content, AssistantResponseContent):
@@ -79,8 +76,15 @@ def _parts(messages: Sequence[Message], waiting: Container[str]) -> Iterator[dic
             yield {"type": "text", "text": content.words, "state": "done"}
 
 
-def _media_type(url: str) -> str:
-    return url[5:].partition(";")[0] if url.startswith("data:") else "image/*"
+def _media_part(kind: str, url: str, name: Any) -> MediaPart:
+    if kind.startswith("image/"):
+        return ImagePart(url)
+    return AudioPart(url, kind) if kind.startswith("audio/") else FilePart(url, name, kind)
+
+
+def _file(part: MediaPart) -> dict[str, Any]:
+    name = {"filename": part.name} if isinstance(part, FilePart) and part.name else {}
+    return {"type": "file", "mediaType": part.media_type, "url": part.url, **name}
 
 
 def _tool_part(

@@ -24,8 +24,8 @@ from sennit.messages.content import (
     ActionResponseContent,
     InstructionContent,
 )
+from sennit.messages.media import ImagePart, MediaPart
 from sennit.messages.message import Message
-from sennit.messages.unset import Unset
 from sennit.server.frontends.page_stream import PageStream
 from sennit.server.http.callers import Caller
 from sennit.server.http.endpoint import HTTPRequest
@@ -117,14 +117,20 @@ def outcome_of(messages: Sequence[Message], call: Message) -> Message | None:
     return None
 
 
-def user_message(uid: str, texts: Sequence[str], images: Sequence[str], sender: Any) -> Message:
-    """Return a user's message; raises ValidationError if it is empty or an image is none."""
+def user_message(
+    uid: str, texts: Sequence[str], media: Sequence[MediaPart], sender: Any
+) -> Message:
+    """Return a user's message; raises ValidationError if it is empty."""
     if not 0 < len(uid) <= _MAX_ID_CHARS:
         raise ValidationError(f"A message needs an 'id' of 1 to {_MAX_ID_CHARS} characters.")
     text = "\n".join(text for text in texts if text)
-    if not text and not images:
-        raise ValidationError("A message needs a text or an image.")
-    content = InstructionContent(instruction=text or Unset, images=list(images) or Unset)
+    if not text and not media:
+        raise ValidationError("A message needs a text or a file.")
+    content = InstructionContent.create(
+        instruction=text or None,
+        images=[part.url for part in media if isinstance(part, ImagePart)] or None,
+        files=[part for part in media if not isinstance(part, ImagePart)] or None,
+    )
     return Message(content, sender=sender, metadata={_ID_KEY: uid})
 
 

@@ -17,7 +17,7 @@ import msgspec
 from sennit.errors import ValidationError
 from sennit.server.http.endpoint import RequestModel
 from sennit.server.http.errors import bad_param
-from sennit.server.openai.files import FileFields
+from sennit.server.openai.files import AudioFields, FileFields
 from sennit.server.openai.tool_schemas import (
     ChatCustomTool,
     ChatFunctionTool,
@@ -64,7 +64,13 @@ class ChatFile(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
     file: FileFields
 
 
-UserPart: TypeAlias = ChatTextPart | ImageUrlPart | ChatFile
+class InputAudio(msgspec.Struct, frozen=True, tag_field="type", tag="input_audio"):
+    """A recording in the content of a message."""
+
+    input_audio: AudioFields
+
+
+UserPart: TypeAlias = ChatTextPart | ImageUrlPart | ChatFile | InputAudio
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -122,7 +128,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
     """A tool message."""
 
     tool_call_id: str
-    content: str | list[ChatTextPart]
+    content: str | list[UserPart]
 
 
 ChatMessage: TypeAlias = (

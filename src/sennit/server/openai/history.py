@@ -90,7 +90,7 @@ def _turn_fields(content: MessageContent) -> list[object]:
         return ["user", (content.instruction or "").strip(), _urls(content)]
     if not isinstance(content, ActionResponseContent):
         return [content.chat_role, content.words.strip(), []]
-    return ["tool", content.request_id or "", tool_text(content).strip()]
+    return ["tool", content.request_id or "", tool_text(content).strip(), *_urls(content)]
 
 
 def _urls(content: MessageContent) -> list[str]:

@@ -11,6 +11,7 @@ from sennit.server.openai.chat_schemas import (
     EFFORTS,
     AnswerFormat,
     CommonRequest,
+    InputAudio,
     JsonObjectFormat,
     JsonSchema,
     ReasoningEffort,
@@ -61,7 +62,7 @@ class InputFile(FileFields, frozen=True, tag_field="type", tag="input_file"):
     file_url: str | None = None
 
 
-Part: TypeAlias = InputText | OutputText | RefusalPart | InputImage | InputFile
+Part: TypeAlias = InputText | OutputText | RefusalPart | InputImage | InputFile | InputAudio
 Phase: TypeAlias = Literal["commentary", "final_answer"]
 
 

@@ -18,13 +18,15 @@ from sennit.messages.content import (
     MessageRole,
     SystemContent,
 )
+from sennit.messages.media import AudioPart, FilePart, ImagePart, part_of_record
 from sennit.messages.message import Message
+from sennit.messages.openai_responses import input_part
 from sennit.messages.prompt.tool_chat import tool_text
 from sennit.messages.provider_state import STATE_KEY
 from sennit.server.http.errors import bad_param
-from sennit.server.openai.chat_schemas import RefusalPart
+from sennit.server.openai.chat_schemas import InputAudio, RefusalPart
 from sennit.server.openai.compaction import summary_message
-from sennit.server.openai.files import file_text
+from sennit.server.openai.files import audio_part, file_part
 from sennit.server.openai.item_schemas import (
     ITEMS,
     CallItem,
@@ -77,30 +79,17 @@ def parse_items(
     """Parse items that follow a lasting system text; raise HTTPError 400, naming the item."""
     system = [] if lasting is None else [lasting]
     messages: list[Message] = []
-    pictures: list[InputImage] = []  # of the results before
     for at, fields in enumerate(items):
         try:
             item = _decode_item(fields)
-            if isinstance(item, ResultItem):
-                pictures += _images(item.output)
-            elif pictures:
-                messages.append(_pictures_message(pictures))
-                pictures = []
             if isinstance(item, MessageItem) and item.role in ("system", "developer"):
                 system.append("\n".join(_texts(item.content)))
             else:
                 messages += _item_messages(item)
         except (ValidationError, msgspec.ValidationError) as error:
             raise bad_param(f"{param}[{at}]", str(error)) from None
-    if pictures:
-        messages.append(_pictures_message(pictures))
     text = "\n\n".join(system) or None
     return ClientMessages(text, tuple(messages), text)
-
-
-def _pictures_message(pictures: Sequence[InputImage]) -> Message:
-    """Return the images of tool results as the user's: a result is a text for the model."""
-    return Message(instruction((), pictures), sender=MessageRole.USER)
 
 
 def _decode_item(item: Mapping[str, Any]) -> msgspec.Struct:
@@ -119,12 +108,14 @@ def _item_messages(item: msgspec.Struct) -> Iterator[Message]:
     elif isinstance(item, CompactionItem):
         yield summary_message(item.encrypted_content)
     elif isinstance(item, ResultItem):
-        yield tool_result(item.call_id, "\n".join(_texts(item.output)))
+        pictures = [ImagePart(image.url, image.detail or "auto") for image in _images(item.output)]
+        text = "\n".join(_texts(item.output))
+        yield tool_result(item.call_id, text, [*pictures, *_files(item.output)])
     elif isinstance(item, MessageItem) and item.role == "assistant":
         if text := "".join(_texts(item.content)):
             yield answer_message(text, item.phase)
     elif isinstance(item, MessageItem):
-        content = instruction(_texts(item.content), _images(item.content))
+        content = instruction(_texts(item.content), _images(item.content), _files(item.content))
         yield Message(content, sender=MessageRole.USER)
 
 
@@ -132,16 +123,24 @@ def _images(content: str | Sequence[Part]) -> list[InputImage]:
     return [part for part in content if isinstance(part, InputImage)]
 
 
+def _files(content: str | Sequence[Part]) -> list[FilePart | AudioPart]:
+    files: list[FilePart | AudioPart] = []
+    for part in content:
+        if isinstance(part, InputFile):
+            files.append(file_part(part, part.file_url))
+        elif isinstance(part, InputAudio):
+            files.append(audio_part(part.input_audio))
+    return files
+
+
 def _texts(content: str | Sequence[Part]) -> list[str]:
     if isinstance(content, str):
         return [content]
-    return [_text(part) for part in content if not isinstance(part, InputImage)]
-
-
-def _text(part: InputText | OutputText | RefusalPart | InputFile) -> str:
-    if isinstance(part, InputFile):
-        return file_text(part)
-    return part.refusal if isinstance(part, RefusalPart) else part.text
+    return [
+        part.refusal if isinstance(part, RefusalPart) else part.text
+        for part in content
+        if isinstance(part, InputText | OutputText | RefusalPart)
+    ]
 
 
 def output_items(
@@ -174,7 +173,7 @@ def items_of(
             "type": "function_call_output",
             "status": "completed",
             "call_id": content.request_id or "",
-            "output": tool_text(content),
+            "output": _output(content),
         }
     elif isinstance(content, InstructionContent):
         yield _input_item(message, "user", _input_parts(content))
@@ -184,6 +183,15 @@ def items_of(
         yield text_item(message.id.hex, content.words, message)
     elif not content.empty:
         yield _input_item(message, content.chat_role, [_input_text(content.words)])
+
+
+def _output(content: ActionResponseContent) -> str | list[dict[str, Any]]:
+    """Return the output of a call: a text, or the text and the files of it."""
+    text = tool_text(content)
+    if not content.files:
+        return text
+    files = [input_part(part_of_record(file)) for file in content.files]
+    return [_input_text(text), *files] if text else files
 
 
 def _input_item(message: Message, role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -202,7 +210,8 @@ def _input_parts(content: InstructionContent) -> list[dict[str, Any]]:
         {"type": "input_image", "image_url": url, "detail": detail, "file_id": None}
         for url in content.images or ()
     ]
-    return [_input_text(content.instruction or ""), *images]
+    files = [input_part(part_of_record(file)) for file in content.files or ()]
+    return [_input_text(content.instruction or ""), *images, *files]
 
 
 def _input_text(text: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sennit.messages.content import (
     MessageRole,
     SystemContent,
 )
+from sennit.messages.media import AudioPart, FilePart, ImagePart, MediaPart
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
@@ -35,7 +36,9 @@ from sennit.server.openai.chat_schemas import (
     ChatTextPart,
     ChatToolCall,
     DeveloperMessage,
+    ImageAddress,
     ImageUrlPart,
+    InputAudio,
     JsonObjectFormat,
     JsonSchema,
     RefusalPart,
@@ -44,7 +47,7 @@ from sennit.server.openai.chat_schemas import (
     UserMessage,
     UserPart,
 )
-from sennit.server.openai.files import file_text
+from sennit.server.openai.files import audio_part, file_part
 from sennit.server.openai.tool_schemas import Function
 from sennit.services.models.reply import Usage
 from sennit.services.tools.backend import ToolBackend, ToolContext
@@ -97,7 +100,9 @@ def _parse_message(message: UserMessage | AssistantMessage | ToolMessage) -> Ite
     if isinstance(message, UserMessage):
         yield Message(_instruction(message.content), sender=message.name or MessageRole.USER)
     elif isinstance(message, ToolMessage):
-        yield tool_result(message.tool_call_id, _text(message.content))
+        texts, images, files = _sorted_parts(message.content)
+        pictures = [ImagePart(image.url, image.detail or "auto") for image in images]
+        yield tool_result(message.tool_call_id, "\n".join(texts), [*pictures, *files])
     else:
         if message.function_call is not None:
             raise ValidationError("'function_call' is not supported; send 'tool_calls'.")
@@ -109,26 +114,42 @@ def _parse_message(message: UserMessage | AssistantMessage | ToolMessage) -> Ite
 
 
 def _instruction(content: str | list[UserPart]) -> InstructionContent:
-    if isinstance(content, str):
-        return InstructionContent(instruction=content)
-    images = [part.image_url for part in content if isinstance(part, ImageUrlPart)]
-    texts = [
-        file_text(part.file) if isinstance(part, ChatFile) else part.text
-        for part in content
-        if not isinstance(part, ImageUrlPart)
-    ]
-    return instruction(texts, images)
+    return instruction(*_sorted_parts(content))
 
 
-def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionContent:
+def _sorted_parts(
+    content: str | list[UserPart],
+) -> tuple[list[str], list[ImageAddress], list[FilePart | AudioPart]]:
+    """Return the texts, the images and the other files of a content."""
+    texts: list[str] = []
+    images: list[ImageAddress] = []
+    files: list[FilePart | AudioPart] = []
+    for part in [ChatTextPart(content)] if isinstance(content, str) else content:
+        match part:
+            case ChatTextPart():
+                texts.append(part.text)
+            case ImageUrlPart():
+                images.append(part.image_url)
+            case ChatFile():
+                files.append(file_part(part.file))
+            case InputAudio():
+                files.append(audio_part(part.input_audio))
+    return texts, images, files
+
+
+def instruction(
+    texts: Sequence[str], images: Sequence[Any], files: Sequence[FilePart | AudioPart] = ()
+) -> InstructionContent:
     """Return a user's message of several parts; images have a `url` and a `detail`."""
-    if not images:
-        return InstructionContent(instruction="\n".join(texts))
+    text = "\n".join(texts)
+    if not images and not files:
+        return InstructionContent(instruction=text)
     details = [image.detail for image in images if image.detail is not None]
-    return InstructionContent(
-        instruction="\n".join(texts) or Unset,
-        images=[image.url for image in images],
-        image_detail=details[0] if details else Unset,
+    return InstructionContent.create(
+        instruction=text or None,
+        images=[image.url for image in images] or None,
+        image_detail=details[0] if details else None,
+        files=files or None,
     )
 
 
@@ -146,11 +167,13 @@ def answer_message(text: str, phase: str | None = None) -> Message:
     return Message(AssistantResponseContent(text), sender=MessageRole.ASSISTANT, metadata=metadata)
 
 
-def tool_result(call_id: str, text: str) -> Message:
+def tool_result(call_id: str, text: str, files: Sequence[MediaPart] = ()) -> Message:
     """Return the result of a tool call; raise ValidationError for an empty id."""
     if not call_id:
         raise ValidationError("A tool result needs the id of its call, got an empty id.")
-    return Message(ActionResponseContent(request_id=call_id, result=text))
+    return Message(
+        ActionResponseContent.create(request_id=call_id, result=text, files=files or None)
+    )
 
 
 def _call_of(call: ChatToolCall) -> Message:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ModelError, ValidationError, short_repr
+from sennit.messages.media import part_of_block, text_of
 from sennit.services.local.tool_prompt import call_text, output_schema, tools_prompt, tools_schema
 from sennit.services.models.params import check_params
 from sennit.services.models.request import ModelRequest
@@ -150,8 +151,12 @@ def _block(block: Any) -> str:
         kind, text = (cast("Mapping[str, Any]", block).get(key) for key in ("type", "text"))
         if kind == "text" and isinstance(text, str):
             return text
+        if kind == "file" and (part := part_of_block(block)) is not None:
+            text = text_of(part)
+            if text is not None:
+                return text
     raise ModelError(
         f"The local model supports text only, got {short_repr(kind)}. Leave it out, or use a model "
-        f"that supports images.",
+        f"that supports images and files.",
         kind="bad_request",
     )

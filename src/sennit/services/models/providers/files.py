@@ -21,8 +21,8 @@ from sennit.messages.media import (
     MediaPart,
     part_bytes,
     part_of_block,
+    text_of,
 )
-from sennit.messages.media_types import is_text_type
 from sennit.messages.render import block_text
 
 
@@ -142,7 +142,7 @@ def _file(part: MediaPart) -> layer.UserContent:
         if kind.startswith("audio/"):
             return layer.AudioUrl(part.url, media_type=kind)
         return layer.DocumentUrl(part.url, media_type=kind, identifier=name)
-    data = part_bytes(part)
-    if is_text_type(kind):
-        return "\n".join(filter(None, (name, data.decode(errors="replace"))))
-    return layer.BinaryContent(data, media_type=kind, identifier=name)
+    text = text_of(part)
+    if text is not None:
+        return text
+    return layer.BinaryContent(part_bytes(part), media_type=kind, identifier=name)
