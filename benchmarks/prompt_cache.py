@@ -18,6 +18,7 @@ import random
 import sys
 from bisect import bisect_left
 from collections.abc import Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import sennit
@@ -76,7 +77,7 @@ def _conversation(chance: random.Random) -> list[bytes]:
     """Return the prompts of one conversation, in order."""
     limit = chance.randint(MIN_TOKENS, MAX_TOKENS) * _CHARS_PER_TOKEN
     prompts: list[bytes] = []
-    with sennit.open(":memory:", user="nora") as client:
+    with TemporaryDirectory() as folder, sennit.open(f"{folder}/s.db", user="nora") as client:
         _learn(client, chance, 0)
         session = client.session("long")
         branch = session.create_branch("main", system=_SYSTEM)

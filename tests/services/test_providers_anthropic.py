@@ -324,6 +324,16 @@ def test_a_conversation_is_marked_for_the_cache(
     assert marks(server.body) == marked
 
 
+@pytest.mark.parametrize(("lifetime", "ttl"), [(True, "5m"), ("5m", "5m"), ("1h", "1h")])
+def test_the_lifetime_of_the_cache_can_be_chosen(
+    server: WireServer, anthropic: ProviderModel, lifetime: Any, ttl: str
+) -> None:
+    server.says(answer(anthropic_message({"type": "text", "text": "Hi"})))
+    asked(anthropic, request(TALK, params={"prompt_cache": lifetime}))
+    system, message = server.body["system"][-1], server.body["messages"][-1]["content"][-1]
+    assert system["cache_control"] == message["cache_control"] == {"type": "ephemeral", "ttl": ttl}
+
+
 def test_a_request_with_tools_is_marked_for_the_cache(
     server: WireServer, anthropic: ProviderModel
 ) -> None:

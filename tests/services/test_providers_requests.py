@@ -15,6 +15,7 @@ from sennit.services.models.providers.model import ProviderModel, connect
 from sennit.services.models.request import ModelRequest
 from tests.services.asking import asked, folded, request, streamed
 from tests.services.conftest import KEY
+from tests.services.provider_replies import CHAT, RESPONSES, Provider
 from tests.services.wire_server import (
     WireServer,
     answer,
@@ -206,6 +207,25 @@ def test_every_param_reaches_openai(server: WireServer, openai: ProviderModel) -
     )
     assert body["tool_choice"] == "required"
     assert server.asked[-1].headers["x-mine"] == "1"
+
+
+@pytest.mark.parametrize(("api", "provider"), [("openai", CHAT), ("openai-responses", RESPONSES)])
+def test_the_requests_of_a_conversation_share_a_cache_key_at_openai(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch, api: str, provider: Provider
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    model = connect(f"{api}:wire-model", api_key=KEY)
+    server.says(provider.whole([provider.text("so")]))
+
+    def key(messages: list[dict[str, Any]], **params: Any) -> Any:
+        asked(model, request(messages, params=params))
+        return server.body.get("prompt_cache_key")
+
+    first = key(HISTORY[:2])
+    assert len(first) == 31
+    assert key(HISTORY) == key(HISTORY[:5]) == first
+    assert key(HISTORY[1:]) != first
+    assert key(HISTORY, prompt_cache=False) is None
 
 
 def without(*names: str) -> dict[str, Any]:

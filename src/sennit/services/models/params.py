@@ -40,8 +40,8 @@ class ModelDefaults(TypedDict, total=False):
     """Either "required" to require a tool call, or a list of tools to call."""
     reasoning: Reasoning | None
     """The reasoning effort."""
-    prompt_cache: bool | None
-    """Whether to mark the prompt for the provider's cache, if it has to be marked."""
+    prompt_cache: bool | Literal["5m", "1h"] | None
+    """Whether to mark the prompt for the provider's cache, or the lifetime to ask for."""
     extra_body: Mapping[str, object] | None
     """Further fields of the request body, specific to the provider."""
     extra_headers: Mapping[str, str] | None
@@ -134,6 +134,12 @@ def _boolean(name: str, value: Any) -> bool:
     return value
 
 
+def _prompt_cache(name: str, value: Any) -> bool | str:
+    if not isinstance(value, bool) and value not in ("5m", "1h"):
+        raise _type_error(name, "True, False, '5m' or '1h'", value)
+    return value
+
+
 def _reasoning(name: str, value: Any) -> str:
     if value not in REASONING:
         raise ValidationError(
@@ -177,9 +183,10 @@ _SPECS: Mapping[str, tuple[Callable[[str, Any], Any], str]] = {
     ),
     "reasoning": (_reasoning, "the reasoning effort: 'off', 'low', 'medium' or 'high'"),
     "prompt_cache": (
-        _boolean,
-        "whether to mark the prompt for the provider's cache, where that is needed (Anthropic); by "
-        "default it is marked if it is a conversation or has tools",
+        _prompt_cache,
+        "whether to mark the prompt for the provider's cache, where that is needed (Anthropic), "
+        "or for how long, '5m' or '1h'; by default it is marked if it is a conversation or has "
+        "tools",
     ),
     "extra_body": (_fields, "further fields of the request body, specific to the provider"),
     "extra_headers": (_headers, "further HTTP headers"),

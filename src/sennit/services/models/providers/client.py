@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from inspect import signature
 from json import JSONDecodeError
 from typing import Any, cast, get_args
@@ -21,6 +22,7 @@ from typing import Any, cast, get_args
 import pydantic
 
 from sennit.errors import MissingExtraError, ModelErrorKind, ValidationError
+from sennit.messages.codec import dumps
 from sennit.services.models.providers.files import FileInput
 from sennit.services.models.providers.items import mapping
 from sennit.services.models.providers.replies.anthropic import AnthropicReader
@@ -146,6 +148,7 @@ class ProviderClient:
         self._is_chat_api = self._api == "chat"
         self._provider = endpoint.kind
         self._has_base_url = endpoint.base_url is not None
+        self._is_openai = endpoint.kind.startswith("openai") and not self._has_base_url
         self._accepted = FileInput(
             endpoint.kind,
             cast("Mapping[str, Any]", self._model.profile),
@@ -224,15 +227,19 @@ class ProviderClient:
         return settings
 
     def _cache_settings(self, request: ModelRequest, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that mark the end of the instructions and of the prompt.
+        """Return the settings for the provider's prompt cache.
 
-        Writing to Anthropic's cache costs more than sending, so a single question is not marked.
+        For Anthropic they mark the end of the instructions and of the prompt. Writing to its cache
+        costs more than sending, so a single question is not marked. OpenAI gets a key that all
+        requests of a conversation share, by which it sends them to the machine with the cache.
         """
         said = sum(message.get("role") != "system" for message in request.messages)
         marks = params.get("prompt_cache", said > 1 or bool(request.tools))
-        if self._provider != "anthropic" or not marks:
-            return {}
-        return {"anthropic_cache_instructions": True, "anthropic_cache_messages": True}
+        if self._provider == "anthropic" and marks:
+            return {"anthropic_cache_instructions": marks, "anthropic_cache_messages": marks}
+        if self._is_openai and params.get("prompt_cache") is not False:
+            return {"openai_prompt_cache_key": _beginning_key(request)}
+        return {}
 
     def _reasoning(self, effort: str) -> dict[str, Any]:
         profile = self._model.profile
@@ -326,6 +333,16 @@ def _continued(request: ProviderRequest, reader: ReplyReader) -> ProviderRequest
 def _feed(assembly: ReplyAssembler, deltas: Iterable[Delta]) -> None:
     for delta in deltas:
         assembly.feed(delta)
+
+
+def _beginning_key(request: ModelRequest) -> str:
+    """Return a digest of a prompt up to its first message that is not the system's."""
+    beginning: list[Any] = []
+    for message in request.messages:
+        beginning.append(message)
+        if message.get("role") != "system":
+            break
+    return f"sennit-{blake2b(dumps(beginning), digest_size=12).hexdigest()}"
 
 
 async def _closing(client: AsyncClient) -> AsyncGenerator[None]:
