@@ -16,7 +16,14 @@ from sennit.server.http.endpoint import Endpoint
 from sennit.server.http.router import Router
 from sennit.server.http.starlette_imports import ASGIApp, Starlette
 from sennit.server.mcp.server import McpApp
-from sennit.server.openai import chat, completions, conversations, embeddings, responses
+from sennit.server.openai import (
+    chat,
+    completions,
+    conversations,
+    embeddings,
+    responses,
+    websocket,
+)
 from sennit.server.rest import (
     approvals,
     blobs,
@@ -107,7 +114,8 @@ def create_app(settings: ServerSettings) -> Starlette:
     mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio.StudioFiles()}
     table = endpoints()
     public = [*studio.PUBLIC, *(endpoint.path for endpoint in table if endpoint.scope is None)]
-    auth = AuthMiddleware(server, Router(server, table, mounts), public=public)
+    sockets = {websocket.PATH: websocket.serve_websocket}
+    auth = AuthMiddleware(server, Router(server, table, mounts), public=public, sockets=sockets)
     app = _App(lifespan=lifespan)
     app.router.default = auth  # Starlette's own routes would bypass authentication
     app.router.redirect_slashes = False

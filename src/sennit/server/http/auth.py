@@ -8,8 +8,8 @@ local user, and the server listens on loopback only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from sennit.errors import SennitError
@@ -21,6 +21,7 @@ from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Re
 if TYPE_CHECKING:
     from sennit.server.state import ServerState
 
+SocketHandler: TypeAlias = Callable[[ASGIApp, HttpScope, Receive, Send], Awaitable[None]]
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _CLOSE = {"connection": "close"}
 _CHALLENGE = {"www-authenticate": 'Bearer realm="sennit"'}
@@ -39,10 +40,20 @@ _SINGLE_HEADERS = {
 class AuthMiddleware:
     """ASGI middleware that authenticates requests and passes them on with their Caller."""
 
-    def __init__(self, server: ServerState, app: ASGIApp, *, public: Iterable[str]) -> None:
-        """Wrap an app; `public` paths, and all below those that end in a slash, need no token."""
-        self._server = server
-        self.limiter = LimitsMiddleware(app, server.settings.limits, server.tokens)
+    def __init__(
+        self,
+        server: ServerState,
+        app: ASGIApp,
+        *,
+        public: Iterable[str],
+        sockets: Mapping[str, SocketHandler] | None = None,
+    ) -> None:
+        """Wrap an app; `public` paths, and all below those that end in a slash, need no token.
+
+        `sockets` serve WebSockets by their path.
+        """
+        self._server, self._app, self._sockets = server, app, sockets or {}
+        self.limiter = LimitsMiddleware(self._dispatch, server.settings.limits, server.tokens)
         self._version = server.tokens.version
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, *server.settings.allow_hosts))
         self._public = frozenset(public)
@@ -51,17 +62,13 @@ class AuthMiddleware:
         )
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-
         started = False
 
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started = True
                 message["headers"] = [*message["headers"], _RESOURCE_POLICY]
+            started = started or message["type"] in ("http.response.start", "websocket.accept")
             await send(message)
 
         try:
@@ -71,6 +78,16 @@ class AuthMiddleware:
             if started:
                 raise
             await response_for(error, scope)(scope, receive, answer)
+
+    async def _dispatch(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        """Pass an admitted request on, or serve a WebSocket with requests to this app."""
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+        elif (serve := self._sockets.get(scope["path"])) is not None:
+            await serve(self, scope, receive, send)
+        else:
+            paths = ", ".join(map(repr, self._sockets))
+            raise HTTPError(404, "not_found", f"There is no WebSocket here; use {paths}.")
 
     def _admit(self, scope: HttpScope) -> None:
         """Store the caller in the scope; raise HTTPError if the request is not allowed."""

@@ -15,12 +15,11 @@ from asyncio import timeout
 from collections import Counter
 from collections.abc import Hashable
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 from sennit import clock
 from sennit.server.http.callers import Caller
 from sennit.server.http.errors import HTTPError
-from sennit.server.http.event_stream import EventStream
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 from sennit.server.http.tokens import TokenFile
 from sennit.server.settings import Limits
@@ -97,13 +96,20 @@ class ActiveCounts:
                 del self._counts[key]
 
 
+class Stoppable(Protocol):
+    """An event stream or a WebSocket."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
 class CallerShare:
     """A request as its caller's limits count it."""
 
     def __init__(self, limiter: LimitsMiddleware, caller: Caller) -> None:
         self._limiter, self.caller = limiter, caller
         self.streams = False
-        self._stream: EventStream | None = None
+        self._stream: Stoppable | None = None
         self._ended = False
 
     def open_stream(self) -> None:
@@ -112,7 +118,7 @@ class CallerShare:
             self._limiter.add_stream(self)
             self.streams = True
 
-    def attach(self, stream: EventStream) -> None:
+    def attach(self, stream: Stoppable) -> None:
         """Stop this stream when its token is revoked or changed."""
         self._stream = stream
         if self._ended:

@@ -71,6 +71,14 @@ class HeaderTimeoutProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timeouts."""
         super().connection_lost(exc)
+        self._cancel_timers()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the connection to the WebSocket protocol, which has timeouts of its own."""
+        self._cancel_timers()
+        super().handle_websocket_upgrade(event)
+
+    def _cancel_timers(self) -> None:
         for timer in (self._timer, self._write_timer):
             if timer is not None:
                 timer.cancel()

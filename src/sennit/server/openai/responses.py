@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,7 +51,9 @@ from sennit.server.openai.stored_responses import (
     delete_response,
     find_response,
     locate_next,
+    parse_response_id,
     response_id,
+    stored_in,
 )
 from sennit.server.openai.translate import (
     ClientMessages,
@@ -145,9 +147,13 @@ async def _prepare(
     notes: dict[str, Any] = {"response": params} | ({} if idempotent is None else idempotent.notes)
     if sent.lasting is not None:
         notes["lasting"] = sent.lasting
-    stored = None
+    stored, remembered = None, _unstored_sessions(request)
     if body.store is False:
         location = with_first_id(_copy(request, previous, conversation, sent), uid, notes)
+        remembered[response_id(location.session.id, uid)] = location.session
+    elif previous is not None and body.previous_response_id in remembered:
+        message = "The previous response was not stored; send 'store': false with this one too."
+        raise bad_param("store", message)
     else:
         if conversation is not None:  # instructions of earlier responses do not apply
             sent = replace(sent, system=sent.system or "")
@@ -190,11 +196,21 @@ async def _previous(request: HTTPRequest, body: ResponsesRequest) -> StoredRespo
     name = body.previous_response_id
     if name is None:
         return None
-    stored = await find_response(request.caller, name)
+    session, ids = _unstored_sessions(request).get(name), parse_response_id(name)
+    if session is not None and ids is not None:
+        stored = stored_in(session, ids[1])
+        stored = None if stored is None or not stored.answer.messages else stored  # it failed
+    else:
+        stored = await find_response(request.caller, name)
     if stored is None:
         message = f"There is no response {name[:100]!r}; it was deleted, or not stored."
         raise bad_param("previous_response_id", message, "previous_response_not_found")
     return stored
+
+
+def _unstored_sessions(request: HTTPRequest) -> MutableMapping[str, Session]:
+    """Return the sessions of responses that are not stored, as far as a WebSocket keeps them."""
+    return request.http["state"].get("unstored", {})
 
 
 async def _conversation(request: HTTPRequest, body: ResponsesRequest) -> Session | None:
