@@ -12,11 +12,12 @@ import msgspec
 
 from sennit.server.http.endpoint import RequestModel
 from sennit.server.http.errors import bad_param
-from sennit.server.openai.chat_schemas import EFFORTS, JsonSchema
+from sennit.server.openai.chat_schemas import EFFORTS, JsonSchema, set_params
 from sennit.server.openai.tool_schemas import Function
 from sennit.turns.options import WhenBusy
 
 _MEDIUM_BUDGET, _HIGH_BUDGET = 4_096, 16_384  # tokens to think, from which an effort is chosen
+_WITHOUT_EFFECT = ("cache_control", "inference_geo", "service_tier", "top_k")
 _REFUSED = ("container", "mcp_servers")
 
 
@@ -85,7 +86,7 @@ class CountTokensRequest(RequestModel, kw_only=True):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     """The earlier place of `output_config.format`."""
-    # Accepted without effect:
+    # Taken without effect, and noted in the response:
     cache_control: Any = None
     # Refused unless they ask for nothing:
     container: Any = None
@@ -114,6 +115,11 @@ class CountTokensRequest(RequestModel, kw_only=True):
         format = self.output_format if config is None or config.format is None else config.format
         return None if format is None else JsonSchema("answer", format.schema)
 
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        return set_params(self, _WITHOUT_EFFECT)
+
     def check(self) -> None:
         """Raise HTTPError 400 for a parameter that is not supported."""
         for name in _REFUSED:
@@ -135,10 +141,9 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     """Ours: whether the conversation is stored."""
     when_busy: WhenBusy = "error"
     """Ours: what happens if another run is active on a branch that the request may not leave."""
-    # Accepted without effect:
+    # Taken without effect, and noted in the response:
     service_tier: Any = None
     inference_geo: Any = None
-    # Taken without effect, and noted in the response:
     top_k: Any = None
 
     @property
@@ -155,11 +160,6 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
             "tool_choice": self._choice,
             "reasoning": self._reasoning,
         }
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The parameters that are set and change nothing."""
-        return ["top_k"] if self.top_k is not None else []
 
     @property
     def shows_thinking(self) -> bool:

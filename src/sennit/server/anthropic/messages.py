@@ -16,14 +16,15 @@ from sennit.server.anthropic.message_schemas import (
 )
 from sennit.server.anthropic.threads import find_thread, thread_notes
 from sennit.server.anthropic.translate import parse_messages
-from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
-from sennit.server.http.errors import bad_param
+from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes, ok
+from sennit.server.http.errors import PRIVATE, bad_param
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.locate import BranchLocation, Locator, with_first_id
 from sennit.server.openai.requests import (
     IdempotentRequest,
     PreparedAnswer,
     answer_history,
+    ignored_fields,
     locate_once,
     named_session,
     respond,
@@ -91,12 +92,13 @@ class TokenCount(ResponseModel):
     input_tokens: int
 
 
-@routes.post("/v1/messages/count_tokens", scope="run")
-async def count_tokens(request: HTTPRequest, body: CountTokensRequest) -> TokenCount:
+@routes.post("/v1/messages/count_tokens", scope="run", answer=TokenCount)
+async def count_tokens(request: HTTPRequest, body: CountTokensRequest) -> Response:
     """Estimate the tokens of a request, as Anthropic's Messages API counts them."""
     sent = await _parse(request, body)
     find_model(request.server, body.model)
-    return TokenCount(await request.build(_size(body), _estimate, body, sent))
+    count = TokenCount(await request.build(_size(body), _estimate, body, sent))
+    return ok(count, headers={**PRIVATE, **ignored_fields(request, body)})
 
 
 async def _parse(request: HTTPRequest, body: CountTokensRequest) -> ClientMessages:

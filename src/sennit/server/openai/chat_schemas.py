@@ -7,7 +7,7 @@ clients send earlier answers back unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -182,6 +182,39 @@ EFFORTS: Mapping[str, str] = {
 """OpenAI's reasoning efforts and ours."""
 
 
+_WITHOUT_EFFECT = (
+    "include",
+    "max_tool_calls",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "stream_options.include_obfuscation",
+    "text.verbosity",
+    "truncation",
+    "user",
+    "verbosity",
+)
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+    "service_tier": ("auto", "default"),
+    "truncation": ("disabled",),
+}
+
+
+def set_params(body: object, names: Iterable[str]) -> list[str]:
+    """Return those of the names of parameters, such as "text.verbosity", that ask for something."""
+    found: list[str] = []
+    for name in names:
+        value = body
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        if value is not None and value not in _DEFAULTS.get(name, ()):
+            found.append(name)
+    return found
+
+
 class CommonRequest(RequestModel, kw_only=True):
     """Parameters that both endpoints accept; gateways add fields of their own."""
 
@@ -195,7 +228,8 @@ class CommonRequest(RequestModel, kw_only=True):
     stream: bool | None = None
     when_busy: WhenBusy = "error"
     """Ours: what happens if another run is active on the branch of a `conversation`."""
-    # Accepted without effect:
+    stream_options: StreamOptions | None = None
+    # Taken without effect, and noted in the response:
     prompt_cache_key: Any = None
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
@@ -205,6 +239,11 @@ class CommonRequest(RequestModel, kw_only=True):
     # Refused unless they ask for nothing:
     moderation: Any = None
     top_logprobs: Any = None
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        return set_params(self, _WITHOUT_EFFECT)
 
 
 class ChatCompletionRequest(CommonRequest, kw_only=True):
@@ -219,7 +258,6 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    stream_options: StreamOptions | None = None
     tool_choice: (
         Literal["none", "auto", "required"]
         | ChosenFunctionTool
@@ -228,7 +266,6 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
         | None
     ) = None
     tools: list[ChatFunctionTool | ChatCustomTool] | None = None
-    prediction: Any = None
     # Refused unless they ask for nothing:
     audio: Any = None
     function_call: Any = None
@@ -239,6 +276,7 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
     n: Any = None
     web_search_options: Any = None
     # Taken without effect, and noted in the response:
+    prediction: Any = None
     verbosity: Any = None
 
     @property
@@ -257,11 +295,6 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
             "tool_choice": self._choice,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The parameters that are set and change nothing."""
-        return ["verbosity"] if self.verbosity is not None else []
 
     @property
     def client_functions(self) -> list[Function]:

@@ -16,7 +16,7 @@ from sennit.server.http.errors import HTTPError, bad_param
 from sennit.server.http.event_stream import sse_event
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat import finish_reason, usage
-from sennit.server.openai.chat_schemas import CommonRequest, StreamOptions, refuse_unsupported
+from sennit.server.openai.chat_schemas import CommonRequest, refuse_unsupported
 from sennit.server.openai.locate import BranchLocation
 from sennit.server.openai.requests import answer_history
 from sennit.server.openai.tool_schemas import Function
@@ -37,7 +37,6 @@ class CompletionRequest(CommonRequest, kw_only=True):
     presence_penalty: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    stream_options: StreamOptions | None = None
     # Refused unless they ask for nothing:
     best_of: Any = None
     echo: Any = None
@@ -58,11 +57,6 @@ class CompletionRequest(CommonRequest, kw_only=True):
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
         }
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The parameters that are set and change nothing."""
-        return []
 
     @property
     def client_functions(self) -> list[Function]:

@@ -16,7 +16,6 @@ from sennit.server.openai.chat_schemas import (
     JsonSchema,
     ReasoningEffort,
     RefusalPart,
-    StreamOptions,
     TextFormat,
 )
 from sennit.server.openai.compaction import COMPACTION
@@ -187,13 +186,11 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     conversation: str | ConversationName | None = None
     background: bool | None = None
     frequency_penalty: float | None = None
-    include: list[str] | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
     presence_penalty: float | None = None
     previous_response_id: str | None = None
     reasoning: ReasoningOptions | None = None
-    stream_options: StreamOptions | None = None
     text: TextConfig | None = None
     tool_choice: (
         Literal["none", "auto", "required"]
@@ -209,20 +206,10 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     image: Any = None
     prompt: Any = None
     # Taken without effect, and noted in the response:
+    include: list[str] | None = None
     max_tool_calls: int | None = None
     """The number of calls of tools that a provider runs: none here."""
     truncation: Any = None
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The parameters that are set and change nothing."""
-        verbosity = None if self.text is None else self.text.verbosity
-        values = {
-            "text.verbosity": verbosity,
-            "max_tool_calls": self.max_tool_calls,
-            "truncation": self.truncation,
-        }
-        return [name for name, value in values.items() if value not in (None, "disabled")]
 
     @property
     def params(self) -> dict[str, Any]:

@@ -61,7 +61,16 @@ _POLL_SECONDS = 0.1  # between checks of a run in another process
 _BOOLEANS = {"true": True, "false": False}
 
 
-class AnswerRequest(Protocol):
+class CheckedRequest(Protocol):
+    """The body of a request that may have parameters without effect."""
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        ...
+
+
+class AnswerRequest(CheckedRequest, Protocol):
     """The body of a request for one answer, in any of the APIs."""
 
     model: str
@@ -76,11 +85,6 @@ class AnswerRequest(Protocol):
     @property
     def params(self) -> dict[str, Any]:
         """The model parameters."""
-        ...
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The parameters that are set and change nothing."""
         ...
 
     @property
@@ -239,7 +243,7 @@ async def respond(
         return EventStream(chunks, request.limits, headers, resources=stack.pop_all())
 
 
-def ignored_fields(request: HTTPRequest, body: AnswerRequest | None = None) -> dict[str, str]:
+def ignored_fields(request: HTTPRequest, body: CheckedRequest | None = None) -> dict[str, str]:
     """Return the header that names what was sent and changes nothing; empty without such fields."""
     names = [*request.ignored, *(() if body is None else body.without_effect)]
     if not names:
