@@ -57,7 +57,7 @@ class BranchLease:
     """True if the last write has released the lease."""
 
     @property
-    def last_prompt(self) -> dict[str, Any] | None:
+    def last_prompt(self) -> list[Any] | None:
         """What the record of the last run keeps of its prompt."""
         return None if self.last_run is None else loads(self.last_run.body).get("prompt")
 

@@ -38,95 +38,92 @@ class Mark(NamedTuple):
     digest: str
 
 
-@dataclass(slots=True)
-class SentPrompt:
-    """The prompt that was last sent for a branch."""
+_NOTHING = Mark(0, 0, "")
 
-    run: UUID
+
+class PromptNote(NamedTuple):
+    """What the record of a run keeps of its last prompt."""
+
+    run: str
     model: str
-    messages: list[Mapping[str, Any]]
-    marks: list[Mark]
-    """The mark after each message."""
-    tools: Any
-    tools_digest: str
+    tools: str
+    """The digest of the tools."""
     tool_chars: int
     commits: int
     """The number of the last commit."""
     version: int
-    """The version of the branch in the store, which changes when its messages do."""
-    revision: int
-    """The same in this process."""
+    """The version of the branch in the store, which changes when its history does."""
+    has_system: bool
+    marks: list[Mark]
+    """A few marks; the last one is that of all messages."""
 
-    def note(self) -> dict[str, Any]:
-        """Return what the record of a run keeps of it."""
-        count = len(self.marks)
-        ends = sorted({1, count // 4, count // 2, count} - {0})
-        return {
-            "run": str(self.run),
-            "model": self.model,
-            "tools": [self.tools_digest, self.tool_chars],
-            "commits": self.commits,
-            "version": self.version,
-            "system": bool(self.messages) and self.messages[0].get("role") == "system",
-            "marks": [self.marks[end - 1] for end in ends],
-        }
+
+@dataclass(frozen=True, slots=True)
+class SentPrompt:
+    """The prompt that was last sent for a branch."""
+
+    note: PromptNote
+    messages: list[Mapping[str, Any]]
+    marks: list[Mark]
+    """The mark after each message."""
+    tools: Any
+    revision: int
+    """The revision of the branch in this process, which changes when its history does."""
 
 
 def note_prompt(run: Run, request: ModelRequest) -> None:
     """Compare a prompt with the last one of its branch, and emit what has changed."""
-    known = _known_prompt(run)
-    sent = _sent(run, request, known)
+    known, stored = _known_prompt(run), run.stored_prompt
+    sent, same = _sent(run, request, known)
     run.runs.sent_prompt = run.sent_prompt = sent
     if known is not None:
-        before = {**known.note(), "marks": known.marks, "revised": known.revision != sent.revision}
-    elif (stored := run.stored_prompt) is not None:
-        before = {**stored, "revised": stored["version"] != sent.version}
-    else:
-        before = None
-    if before is not None and before["model"] == sent.model:
-        _note_changes(run, before, sent)
-    elif before is None and run.is_first:
+        _note_changes(run, known.note, sent, same, edited=known.revision != sent.revision)
+    elif stored is not None:
+        before = PromptNote(*stored)
+        marks = [Mark(*mark) for mark in before.marks]
+        shared = [mark for mark in marks if mark in sent.marks[mark.messages - 1 : mark.messages]]
+        edited = before.version != sent.note.version
+        before = before._replace(marks=marks)
+        _note_changes(run, before, sent, shared[-1] if shared else _NOTHING, edited=edited)
+    elif run.is_first:
         _note_edit(run)
 
 
 def _known_prompt(run: Run) -> SentPrompt | None:
     """Return the last prompt, unless another process has sent a later one."""
     known: SentPrompt | None = run.runs.sent_prompt
-    last = None if run.stored_prompt is None else run.stored_prompt["run"]
-    return known if known is not None and (known.run == run.id or str(known.run) == last) else None
+    last = None if run.stored_prompt is None else run.stored_prompt[0]
+    return known if known is not None and known.note.run in (str(run.id), last) else None
 
 
-def _sent(run: Run, request: ModelRequest, known: SentPrompt | None) -> SentPrompt:
-    branch = run.request.branch
+def _sent(run: Run, request: ModelRequest, known: SentPrompt | None) -> tuple[SentPrompt, Mark]:
+    """Return a prompt, and the mark after the messages that it shares with the last one."""
     messages = list(request.messages)
     if run.output is not None and run.output.has_form:  # it is never sent again
         messages.pop()
     same = 0 if known is None else _common(known.messages, messages)
     marks = [] if known is None else known.marks[:same]
-    chars, digest = (marks[-1].chars, marks[-1].digest) if marks else (0, "")
+    shared = marks[-1] if marks else _NOTHING
     for message in messages[same:]:
-        body = dumps(message)
-        chars, digest = chars + len(body), _digest(digest.encode() + body)
-        marks.append(Mark(len(marks) + 1, chars, digest))
+        last, body = marks[-1] if marks else _NOTHING, dumps(message)
+        digest = _digest(last.digest.encode() + body)
+        marks.append(Mark(len(marks) + 1, last.chars + len(body), digest))
     if known is not None and known.tools == request.tools:
-        tools_digest, tool_chars = known.tools_digest, known.tool_chars
+        tools = known.note.tools, known.note.tool_chars
     else:
-        tools_digest = _digest(
-            dumps([(t.name, t.description, t.parameters) for t in request.tools])
-        )
-        tool_chars = tool_char_count(request.tools)
-    return SentPrompt(
-        run.id,
+        schemas = [(tool.name, tool.description, tool.parameters) for tool in request.tools]
+        tools = _digest(dumps(schemas)), tool_char_count(request.tools)
+    branch, count = run.request.branch, len(marks)
+    note = PromptNote(
+        str(run.id),
         run.request.model_name,
-        messages,
-        marks,
-        request.tools,
-        tools_digest,
-        tool_chars,
+        *tools,
         archives_of(branch.session).number,
         run.runs.version,
-        branch.revision,
+        bool(messages) and messages[0].get("role") == "system",
+        [marks[end - 1] for end in sorted({1, count // 4, count // 2, count} - {0})],
     )
+    return SentPrompt(note, messages, marks, request.tools, branch.revision), shared
 
 
 def _common(old: Sequence[Any], new: Sequence[Any]) -> int:
@@ -143,37 +140,32 @@ def _digest(body: bytes) -> str:
     return b64encode(blake2b(body, digest_size=_DIGEST_BYTES).digest()).decode()
 
 
-def _note_changes(run: Run, before: Mapping[str, Any], sent: SentPrompt) -> None:
-    """Emit the changes since a prompt."""
-    marks = [Mark(*mark) for mark in before["marks"]]
-    tools_digest, tool_chars = before["tools"]
-    total = marks[-1].chars if marks else 0
-    if tools_digest != sent.tools_digest:
-        _emit(run, "tools", total + tool_chars)
-    count = len(sent.marks)
-    same = max(
-        (
-            mark
-            for mark in marks
-            if mark.messages <= count and sent.marks[mark.messages - 1] == mark
-        ),
-        default=Mark(0, 0, ""),
-    )
-    if marks and same.messages < marks[-1].messages:
-        _emit(run, _reason(run, before, sent, same.messages), total - same.chars)
+def _note_changes(
+    run: Run, before: PromptNote, sent: SentPrompt, same: Mark, *, edited: bool
+) -> None:
+    """Emit the changes since a prompt of the same model, of which the messages to `same` stand."""
+    end = before.marks[-1] if before.marks else _NOTHING
+    if before.model != sent.note.model:
+        return
+    if before.tools != sent.note.tools:
+        _emit(run, "tools", end.chars + before.tool_chars)
+    if same.messages < end.messages:
+        reason = _reason(run, before, sent, same.messages, edited=edited)
+        _emit(run, reason, end.chars - same.chars)
 
 
-def _reason(run: Run, before: Mapping[str, Any], sent: SentPrompt, at: int) -> ChangeReason:
+def _reason(
+    run: Run, before: PromptNote, sent: SentPrompt, at: int, *, edited: bool
+) -> ChangeReason:
     """Return the reason for a change that begins at the index of a message."""
-    has_system = bool(sent.messages) and sent.messages[0].get("role") == "system"
-    if at == 0 and (before["system"] or has_system):
+    if at == 0 and (before.has_system or sent.note.has_system):
         return "system"
-    if before["commits"] != sent.commits:
+    if before.commits != sent.note.commits:
         return "commit"
-    messages, last = prompt_messages(run.request.branch), UUID(before["run"])
+    messages, last = prompt_messages(run.request.branch), UUID(before.run)
     if any(REPLACED_KEY in message.metadata and message.id > last for message in messages):
         return "summary"
-    if before["revised"]:
+    if edited:
         return "edit"
     return "forgotten" if run.request.contexts else "other"
 

@@ -143,7 +143,7 @@ class Run:
         self._model_request: ModelRequest | None = None  # the last one
         self.is_first = False
         """Whether the branch had no run before."""
-        self.stored_prompt: dict[str, Any] | None = None
+        self.stored_prompt: list[Any] | None = None
         """What the record of the last run keeps of its prompt."""
         self.sent_prompt: SentPrompt | None = None
         """The last prompt of this run."""
@@ -302,7 +302,7 @@ class Run:
         if self._needs_review:
             body["judged"] = True
         if (prompt := self.sent_prompt) is not None:
-            body["prompt"] = prompt.note()
+            body["prompt"] = prompt.note
         elif self.stored_prompt is not None:
             body["prompt"] = self.stored_prompt
         now, branch = clock.now_us(), self.request.branch.id
