@@ -181,7 +181,7 @@ class OutputError(ServiceError):
 
     def __init__(self, message: str, *, problems: Sequence[str] = (), said: str = "") -> None:
         super().__init__(message)
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
         """The validation errors, each with its path."""
         self.said = said
         """The text of the last reply."""

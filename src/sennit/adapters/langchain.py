@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sennit.adapters.branch_history import BranchHistory
 from sennit.adapters.message_mapping import (
@@ -145,4 +145,4 @@ class SennitChatMessageHistory(BranchHistory[BaseMessage], BaseChatMessageHistor
         """
         return self._fork(name)
 
-    afork = async_method(fork)
+    afork: Final = async_method(fork)

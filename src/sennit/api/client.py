@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID
 
 from sennit import clock, settings
@@ -444,23 +444,22 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             raise ValidationError("There is no embedder; pass one with sennit.open(embedder=...).")
         return self.memory.vectors.embed(progress=progress)
 
-    afind = async_method(find)
-    asearch = async_method(search)
-    aembed = async_method(embed)
-    aexport = async_method(export)
-    aexport_training = async_method(export_training)
-    aimport_sessions = async_method(import_sessions)
-    abackup = async_method(backup)
-    adoctor = async_method(doctor)
-    astore_notes = async_method(store_notes)
-    adelete_session = async_method(delete_session)
-    aexpire = async_method(expire)
-    apurge = async_method(purge)
-    aget_task = async_method(get_task)
-    aretry_task = async_method(retry_task)
-    afinish_commits = async_method(finish_commits)
-    aadd_resource = async_method(add_resource)
-    aadd_skill = async_method(add_skill)
-    await_processed = async_method(wait_processed)
-    aundo_commit = async_method(undo_commit)
-    aforget = async_method(forget)
+    afind: Final = async_method(find)
+    asearch: Final = async_method(search)
+    aembed: Final = async_method(embed)
+    aexport: Final = async_method(export)
+    aexport_training: Final = async_method(export_training)
+    aimport_sessions: Final = async_method(import_sessions)
+    abackup: Final = async_method(backup)
+    adoctor: Final = async_method(doctor)
+    astore_notes: Final = async_method(store_notes)
+    aexpire: Final = async_method(expire)
+    apurge: Final = async_method(purge)
+    aget_task: Final = async_method(get_task)
+    aretry_task: Final = async_method(retry_task)
+    afinish_commits: Final = async_method(finish_commits)
+    aadd_resource: Final = async_method(add_resource)
+    aadd_skill: Final = async_method(add_skill)
+    await_processed: Final = async_method(wait_processed)
+    aundo_commit: Final = async_method(undo_commit)
+    aforget: Final = async_method(forget)

@@ -51,7 +51,7 @@ class ClientPool(Closing):
         `shared_spaces` names the tenants whose users have access to the tenant's shared files.
         """
         self._shared_spaces = frozenset(shared_spaces)
-        self.services = services or ServiceRegistry()
+        self.services: ServiceRegistry = services or ServiceRegistry()
         self._store, self._embedder, self._max_clients = (
             store,
             validate_embedder(embedder),

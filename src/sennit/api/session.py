@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from uuid import UUID
 
 from sennit.api.conducting import Conducting
@@ -138,7 +138,7 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
             self._memory.close()
             self._own_store.close()
 
-    aclose = async_method(close)
+    aclose: Final = async_method(close)
 
     @property
     def operations(self) -> OperationRegistry:
@@ -316,10 +316,10 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
             other_sessions=other_sessions,
         )
 
-    acontext = async_method(context)
-    aused = async_method(used)
-    acommit = async_method(commit)
-    acurrent = async_method(current)
+    acontext: Final = async_method(context)
+    aused: Final = async_method(used)
+    acommit: Final = async_method(commit)
+    acurrent: Final = async_method(current)
 
     def label(
         self,
@@ -386,12 +386,12 @@ class Session(SessionCore, Conducting, Closing, AsyncClosing):
 
         return compare(self, branches, by=by, min_margin=min_margin).pairs
 
-    alabel = async_method(label)
-    aunlabel = async_method(unlabel)
-    alabels = async_method(labels)
-    ato_examples = async_method(to_examples)
-    ascore = async_method(score)
-    ato_preferences = async_method(to_preferences)
+    alabel: Final = async_method(label)
+    aunlabel: Final = async_method(unlabel)
+    alabels: Final = async_method(labels)
+    ato_examples: Final = async_method(to_examples)
+    ascore: Final = async_method(score)
+    ato_preferences: Final = async_method(to_preferences)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """Return the common ancestor of two branches and the messages of each since then.

@@ -41,7 +41,7 @@ class Label:
     """When the label was given."""
 
     @classmethod
-    def of(cls, message: Ref, score: Any, *, by: str) -> Label:
+    def of(cls, message: Ref, score: float | None, *, by: str) -> Label:
         """Return a label created now; raises ValidationError if the score is not finite."""
         if not validate_text(by, "by"):
             raise ValidationError("A label needs a judge: by='alice', or the name of a metric.")

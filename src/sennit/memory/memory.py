@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sennit import clock, failpoints
@@ -76,7 +76,9 @@ class Memory(MemoryReader):
         super().__init__(scope)
         self._session = session
         self.scope = scope
-        self.vectors = None if embedder is None else VectorIndex(scope, embedder)
+        self.vectors: VectorIndex | None = (
+            None if embedder is None else VectorIndex(scope, embedder)
+        )
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
         self._finalizer = CommitFinalizer(scope, self._extract)
@@ -279,8 +281,8 @@ class Memory(MemoryReader):
         session, record = self.scope.commit(commit_id(task_id))
         return commit_status(session, record)
 
-    acommits = async_method(commits)
-    acommitted = async_method(committed)
+    acommits: Final = async_method(commits)
+    acommitted: Final = async_method(committed)
 
     def undo(self, task_id: str | UUID) -> UndoResult:
         """Undo what a commit has written; see `Client.undo_commit`."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
+from typing import Final
 
 import anyio
 
@@ -43,21 +44,21 @@ class ServerState:
     callers: CallerResolver
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.settings = settings
-        self.tokens = TokenFile(settings.tokens)
+        self.settings: Final = settings
+        self.tokens: Final = TokenFile(settings.tokens)
         limits = settings.limits
-        self.runs = ActiveRuns(
+        self.runs: Final = ActiveRuns(
             ActiveCounts("runs under way", limits.token_runs, limits.owner_factor)
         )
-        self.work = FairThreadPool(limits)
-        self.quotas = Quotas(limits, self.work)
-        self.branch_cache = BranchCache()
+        self.work: Final = FairThreadPool(limits)
+        self.quotas: Final = Quotas(limits, self.work)
+        self.branch_cache: Final = BranchCache()
         """The branches of conversations whose client names no session."""
         self.streams: set[EventStream] = set()
         """The event streams to end at shutdown."""
         self._stack, self._open = AsyncExitStack(), False
         self._checking: Task[None] | None = None
-        self.draining = False
+        self.draining: bool = False
         """Whether the server is about to stop."""
         self.models: dict[str, Model] = {}
         """The models by name, the default first."""

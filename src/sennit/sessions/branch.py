@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    SupportsIndex,
+    TypeVar,
+    cast,
+    overload,
+)
 from uuid import UUID
 
 from sennit.containers.element import Element, Ref, key_of, uid_of
@@ -209,8 +219,8 @@ class Branch(Progression):
             self._check_attached()
             self._regrant(self._grants.minus(less))
 
-    agrant = async_method(grant)
-    arevoke = async_method(revoke)
+    agrant: Final = async_method(grant)
+    arevoke: Final = async_method(revoke)
 
     def _regrant(self, grants: Grants) -> None:
         if grants != self._grants:  # programs repeat their grants at every start
@@ -300,8 +310,8 @@ class Branch(Progression):
         """Fork before an assistant's `message`, ready for another reply."""
         return self._plan_fork(regeneration_start(self, self._get_message(message)), name)
 
-    aedit = async_method(edit)
-    aregenerate = async_method(regenerate)
+    aedit: Final = async_method(edit)
+    aregenerate: Final = async_method(regenerate)
 
     def _plan_fork(self, start: ForkStart, name: str | None) -> Plan[Branch]:
         from sennit.sessions.plan import fork_plan  # which imports this module
@@ -390,9 +400,9 @@ class Branch(Progression):
         """
         self.extend([uid_of(ref)])
 
-    aappend = async_method(append)
-    aextend = async_method(Progression.extend)
-    aremove = async_method(Progression.remove)
+    aappend: Final = async_method(append)
+    aextend: Final = async_method(Progression.extend)
+    aremove: Final = async_method(Progression.remove)
 
     def reverse(self) -> None:
         """Reverse the order; the system message stays first."""

@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -244,12 +244,12 @@ class ClientCore(Generic[_S]):
             self._group.close()
             self._store.close()
 
-    asession = async_method(session)
-    asessions = async_method(sessions)
-    asession_info = async_method(session_info)
-    adelete_session = async_method(delete_session)
-    asearch_messages = async_method(search_messages)
-    aclose = async_method(close)
+    asession: Final = async_method(session)
+    asessions: Final = async_method(sessions)
+    asession_info: Final = async_method(session_info)
+    adelete_session: Final = async_method(delete_session)
+    asearch_messages: Final = async_method(search_messages)
+    aclose: Final = async_method(close)
 
     def _repository(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         return SessionRepository(self._store, self._group, self._owner, session, new)

@@ -67,7 +67,8 @@ class Plan(Generic[_R]):
 
         `on_written` updates memory; a refresh may have done so already.
         """
-        self.session, self.result = session, result
+        self.session: SessionCore = session
+        self.result: _R = result
         self.extras: Sequence[Change] = extras
         self._on_written = on_written
 

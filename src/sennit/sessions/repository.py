@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from sennit import clock
@@ -68,7 +68,10 @@ class SessionRepository:
         new: SessionRecord | None = None,
     ) -> None:
         """Bind a session to a store; the first `submit` creates a `new` one."""
-        self.store, self.group, self.owner, self.session = store, group, owner, session
+        self.store: Final = store
+        self.group: Final = group
+        self.owner: Final = owner
+        self.session: Final = session
         self.erases_removed = False
         """Whether messages are erased when they are removed from their last branch."""
         self.blobs = Blobs(store, owner)

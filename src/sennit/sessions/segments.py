@@ -56,8 +56,8 @@ class Segment(Progression):
         super().__init__(order, id=id)
         self.base, self.offset, self.shared, self.stored = base, offset, 0, stored
         self.copy_of = None
-        self.depth = 0 if base is None else base.depth + 1
-        self.jump = None if base is None else _jump_from(base)
+        self.depth: int = 0 if base is None else base.depth + 1
+        self.jump: Segment | None = None if base is None else _jump_from(base)
 
     @property
     def total(self) -> int:

@@ -20,6 +20,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Final,
     Literal,
     Self,
     SupportsIndex,
@@ -116,7 +117,7 @@ class SessionCore(Element):
         tools it may call, by default an empty registry.
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
-        self.lock = RLock()
+        self.lock: Final = RLock()
         self._messages = self.message_pile_type(self)
         self._branches = BranchPile(self)
         self._repository: Repository = DetachedRepository(self)
@@ -155,7 +156,7 @@ class SessionCore(Element):
         """Load what other processes have written to the store; a no-op without a store."""
         self._repository.refresh(self)
 
-    arefresh = async_method(refresh)
+    arefresh: Final = async_method(refresh)
 
     def _was_written(self, plan: Plan[Any]) -> None:
         """Handle a plan that was just written to the store; a hook."""
@@ -284,7 +285,7 @@ class SessionCore(Element):
         grants = Grants.given(resources, capabilities)
         return BranchPlan(self, name, system=self._resolve_system(system), grants=grants)
 
-    acreate_branch = async_method(create_branch)
+    acreate_branch: Final = async_method(create_branch)
 
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
@@ -326,8 +327,8 @@ class SessionCore(Element):
 
         return Plan(self, None, RenameBranch(target.id, new_name), on_written=apply)
 
-    aremove_branch = async_method(remove_branch)
-    arename_branch = async_method(rename_branch)
+    aremove_branch: Final = async_method(remove_branch)
+    arename_branch: Final = async_method(rename_branch)
 
     def get_branch_system(self, branch: BranchRef) -> Message | None:
         """Return the system message of a branch, if it has one."""
@@ -361,7 +362,7 @@ class SessionCore(Element):
             if current is None or not current.content.says_the_same(message.content):
                 self.set_branch_system(branch, message)
 
-    aset_branch_system = async_method(set_branch_system)
+    aset_branch_system: Final = async_method(set_branch_system)
 
     @planned
     def fork(
@@ -389,7 +390,7 @@ class SessionCore(Element):
             system=source.system_id if system is True else self._resolve_system(system),
         )
 
-    afork = async_method(fork)
+    afork: Final = async_method(fork)
 
     def _resolve_system(self, system: Any) -> Message | None:
         """Return the message for a system message, its id or its text, without storing it."""
@@ -486,8 +487,8 @@ class SessionCore(Element):
         added = list(new.values())
         return AppendPlan(self, added, added, self.branches.resolve(branches))
 
-    aadd_message = async_method(add_message)
-    aadd_messages = async_method(add_messages)
+    aadd_message: Final = async_method(add_message)
+    aadd_messages: Final = async_method(add_messages)
 
     def _group(self, source: Any, parts: Any) -> MessageGroup:
         """Return the message group of a role with parts, or of an OpenAI-style dict."""
@@ -534,9 +535,9 @@ class SessionCore(Element):
         """
         return self._blobs().open(reference).read(offset, length)
 
-    aput_blob = async_method(put_blob)
-    aopen_blob = async_method(open_blob)
-    aread_blob = async_method(read_blob)
+    aput_blob: Final = async_method(put_blob)
+    aopen_blob: Final = async_method(open_blob)
+    aread_blob: Final = async_method(read_blob)
 
     def _blobs(self) -> Blobs:
         if (blobs := self._repository.blobs) is None:
@@ -625,9 +626,9 @@ class SessionCore(Element):
 
         return Plan(self, None, DescribeSession(metadata), on_written=apply)
 
-    _adescribe = async_method(_describe)
-    aremove_message = async_method(remove_message)
-    aremove_messages = async_method(remove_messages)
+    _adescribe: Final = async_method(_describe)
+    aremove_message: Final = async_method(remove_message)
+    aremove_messages: Final = async_method(remove_messages)
 
     def _import_conversations(self, conversations: Flow[Message, Any]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Task
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit.blocking import run_blocking
@@ -366,8 +366,8 @@ class ConversationSession:
         message = self._instruction(message)
         return message if self._runner.steer(message) else None
 
-    asteer = async_method(steer)
-    asteer_run = async_method(steer_run)
+    asteer: Final = async_method(steer)
+    asteer_run: Final = async_method(steer_run)
 
     def edit(
         self,
@@ -599,7 +599,7 @@ class ConversationSession:
         """Return the calls of a suspended run that need approval and have no decision yet."""
         return pending_approvals(self._request.branch)
 
-    apending_approvals = async_method(pending_approvals)
+    apending_approvals: Final = async_method(pending_approvals)
 
     def approve(self, call: str | Message, *, resume: bool = True) -> Return | None:
         """Approve a waiting tool call, one of `pending_approvals()` or its id.
@@ -642,8 +642,8 @@ class ConversationSession:
         """
         return replay(RunRepository(self._request.branch), run_id)
 
-    ahistory = async_method(history)
-    areplay = async_method(replay)
+    ahistory: Final = async_method(history)
+    areplay: Final = async_method(replay)
 
 
 def _sort_arguments(

@@ -50,8 +50,8 @@ class Event:
 class RunStarted(Event):
     """A run starts, or continues after an interruption or suspension."""
 
-    kind = "run.started"
-    stored = ("model", "resumed")
+    kind: ClassVar[str] = "run.started"
+    stored: ClassVar[tuple[str, ...]] = ("model", "resumed")
     model: str
     """The name of the model."""
     resumed: bool = False
@@ -65,8 +65,8 @@ class RunStarted(Event):
 class TurnStarted(Event):
     """The model is called."""
 
-    kind = "turn.started"
-    stored = ("turn",)
+    kind: ClassVar[str] = "turn.started"
+    stored: ClassVar[tuple[str, ...]] = ("turn",)
     turn: int
     """The number of the turn in this run, from 1."""
 
@@ -86,7 +86,7 @@ class _MessageIdEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TextEvent(_MessageIdEvent):
-    stored = ("text",)
+    stored: ClassVar[tuple[str, ...]] = ("text",)
     text: str
     """The text; of a delta, the increment."""
 
@@ -98,21 +98,21 @@ class _TextEvent(_MessageIdEvent):
 class TextAdded(_TextEvent):
     """An increment of the answer."""
 
-    kind = "text.delta"
+    kind: ClassVar[str] = "text.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningAdded(_TextEvent):
     """An increment of the model's reasoning."""
 
-    kind = "reasoning.delta"
+    kind: ClassVar[str] = "reasoning.delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftDropped(_MessageIdEvent):
     """The deltas of a message are void: it is generated again, or was cancelled."""
 
-    kind = "draft.dropped"
+    kind: ClassVar[str] = "draft.dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,28 +129,28 @@ class _MessageEvent(Event):
 class MessageCompleted(_MessageEvent):
     """A message was added to the branch: a text, a greeting, or a steered message."""
 
-    kind = "message.completed"
+    kind: ClassVar[str] = "message.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(_MessageEvent):
     """The model called a tool; the request was added to the branch."""
 
-    kind = "tool.called"
+    kind: ClassVar[str] = "tool.called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted(_MessageEvent):
     """A tool call is about to be executed."""
 
-    kind = "tool.started"
+    kind: ClassVar[str] = "tool.started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultBuffered(_MessageIdEvent):
     """A tool finished before earlier calls of its turn; its result is published after theirs."""
 
-    kind = "tool.result_buffered"
+    kind: ClassVar[str] = "tool.result_buffered"
     request_id: UUID
     """The request that the tool was called for."""
     outcome: Mapping[str, Any]
@@ -169,8 +169,8 @@ class ToolResultBuffered(_MessageIdEvent):
 class MessageQueued(_TextEvent):
     """A user message was queued for the run, which reads it before its next model call."""
 
-    kind = "message.queued"
-    stored = ("text", "record")
+    kind: ClassVar[str] = "message.queued"
+    stored: ClassVar[tuple[str, ...]] = ("text", "record")
     record: Mapping[str, Any] | None = None
     """The stored form of the message, if it is more than a text of the session's user."""
 
@@ -182,15 +182,15 @@ class MessageQueued(_TextEvent):
 class ToolCompleted(_MessageEvent):
     """The result of a tool call, which may be an error, was added to the branch."""
 
-    kind = "tool.completed"
+    kind: ClassVar[str] = "tool.completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequired(_MessageEvent):
     """A tool call waits for the approval of a person."""
 
-    kind = "approval.required"
-    stored = ("starts",)
+    kind: ClassVar[str] = "approval.required"
+    stored: ClassVar[tuple[str, ...]] = ("starts",)
     starts: int = 0
     """The number of starts of the call so far, on any branch."""
 
@@ -202,8 +202,8 @@ class ApprovalRequired(_MessageEvent):
 class ApprovalDecided(_MessageEvent):
     """A person has approved or denied a tool call."""
 
-    kind = "approval.decided"
-    stored = ("approved", "reason", "starts")
+    kind: ClassVar[str] = "approval.decided"
+    stored: ClassVar[tuple[str, ...]] = ("approved", "reason", "starts")
     approved: bool
     """Whether the call was approved."""
     reason: str = ""
@@ -223,14 +223,14 @@ class MessageInterjected(_MessageEvent):
     It comes from a special turn, or was steered too late for the run.
     """
 
-    kind = "message.interjected"
+    kind: ClassVar[str] = "message.interjected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReplaced(_MessageEvent):
     """Messages were replaced by one, such as a summary, and moved to a branch of their own."""
 
-    kind = "history.replaced"
+    kind: ClassVar[str] = "history.replaced"
     branch_id: UUID
     """The branch of the replaced messages."""
     count: int
@@ -263,7 +263,7 @@ class Injection:
 class ContextAdded(_MessageIdEvent):
     """Context providers added items to the prompt of an instruction."""
 
-    kind = "context.added"
+    kind: ClassVar[str] = "context.added"
     items: tuple[Injection, ...]
     """What was added to the prompt, in order."""
 
@@ -300,7 +300,7 @@ class PromptChanged(Event):
 class WarningIssued(Event):
     """A problem that does not end the run."""
 
-    kind = "warning.issued"
+    kind: ClassVar[str] = "warning.issued"
     notice: Notice
     """The warning."""
 
@@ -316,7 +316,7 @@ class WarningIssued(Event):
 class RunEnded(Event):
     """The end of a run: emitted exactly once, as its last event."""
 
-    kind = "run.ended"
+    kind: ClassVar[str] = "run.ended"
     result: Return
     """The result of the run."""
 

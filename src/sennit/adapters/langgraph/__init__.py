@@ -21,7 +21,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sennit.adapters.branch_history import LruCache, sessions_with_prefix
 from sennit.adapters.langgraph.checkpoints import CheckpointRecord, Packed, ThreadState, Version
@@ -332,14 +332,14 @@ class SennitSaver(BaseCheckpointSaver[str]):
         _refuse_pickle(kind)
         return self.serde.loads_typed((kind, b64decode(data)))
 
-    aput = async_method(put)
-    aput_writes = async_method(put_writes)
-    aget_tuple = async_method(get_tuple)
-    adelete_thread = async_method(delete_thread)
-    adelete_for_runs = async_method(delete_for_runs)
-    acopy_thread = async_method(copy_thread)
-    aimport_threads = async_method(import_threads)
-    aprune = async_method(prune)
+    aput: Final = async_method(put)
+    aput_writes: Final = async_method(put_writes)
+    aget_tuple: Final = async_method(get_tuple)
+    adelete_thread: Final = async_method(delete_thread)
+    adelete_for_runs: Final = async_method(delete_for_runs)
+    acopy_thread: Final = async_method(copy_thread)
+    aimport_threads: Final = async_method(import_threads)
+    aprune: Final = async_method(prune)
 
     async def alist(
         self,

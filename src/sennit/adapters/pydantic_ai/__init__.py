@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
 
@@ -172,9 +172,9 @@ class SennitMessageHistory(BranchHistory[ModelMessage]):
         """
         return self._fork(name)
 
-    amessages = async_method(messages)
-    aadd = async_method(add)
-    afork = async_method(fork)
+    amessages: Final = async_method(messages)
+    aadd: Final = async_method(add)
+    afork: Final = async_method(fork)
 
 
 class SennitConversationStore(ConversationStore):

@@ -5,16 +5,19 @@ The options of the history select which fields of a turn later calls get, and ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast, get_args
 
 from sennit.errors import ValidationError, listed, short_repr
 from sennit.learning.dspy.call_lock import LockMode
 from sennit.learning.dspy.history import HistoryEntry, Turn
 from sennit.learning.dspy.reducers import HistoryReducer
+
+if TYPE_CHECKING:
+    from sennit.sessions.client import ClientCore
 
 CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
 HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_session"]
@@ -35,6 +38,62 @@ class ChildConfig(TypedDict, total=False):
     isolation: Isolation
     lifespan: Lifespan
     consolidator: Any
+
+
+class ExampleOptions(TypedDict, total=False):
+    """The options of `to_examples`, by name."""
+
+    metric: Callable[..., Any] | None
+    """The metric that scores turns which have no score."""
+    min_score: float | None
+    """The least score of a turn to keep."""
+    include_history: bool
+    """Whether examples have the history among their inputs."""
+    strict_trajectory: bool
+    """Whether turns after one that scored lower are left out."""
+    require_outputs: bool
+    """Whether turns without outputs are left out."""
+
+
+class SessionKeywords(TypedDict, total=False):
+    """The options of a session, by name."""
+
+    history_field: str
+    """The history field."""
+    max_turns: int | None
+    """The maximum number of history entries that a call is sent."""
+    exclude_fields: set[str] | None
+    """The fields that are left out of the history."""
+    history_input_fields: set[str] | None
+    """The inputs that are part of the history."""
+    initial_history: object
+    """The history before the first turn."""
+    history_policy: HistoryPolicy
+    """The effect of a history passed to a call."""
+    on_metric_error: OnMetricError
+    """The effect of a metric that raises."""
+    strict_history_annotation: bool
+    """Whether a history field that is not a dspy.History is refused."""
+    lock: LockMode
+    """Which calls exclude each other."""
+    input_field_override: set[str] | None
+    """Another name of `history_input_fields`."""
+    max_stored_turns: int | None
+    """The maximum number of turns held in memory."""
+    copy_mode: CopyMode
+    """The copy mode of the program and its values."""
+    on_turn: OnTurn | None
+    """Called with each new turn."""
+    before_turn: BeforeTurn | None
+    """Called before each call."""
+    history_reducer: HistoryReducer | Sequence[HistoryReducer] | None
+    """Shorten the history."""
+    store: ClientCore[Any] | None
+    """The client whose store keeps the turns."""
+    key: str | None
+    """The key of the stored session."""
+    branch: str | None
+    """The branch of the stored session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +138,13 @@ class MemoryPlan:
             children={name: cls.from_dict(plan) for name, plan in children.items()},
             exclude=parse_field_names("exclude", data.get("exclude", ())),
         )
+
+
+class LoadKeywords(SessionKeywords, total=False):
+    """The options of a loaded session, by name."""
+
+    memory: MemoryPlan | None
+    """The memory options of nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, SupportsIndex, cast
+from typing import Any, Self, SupportsIndex, Unpack, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, listed, short_repr
 from sennit.learning.dspy.call import SessionCall
@@ -47,13 +47,16 @@ from sennit.learning.dspy.options import (
     ChildConfig,
     Consolidator,
     CopyMode,
+    ExampleOptions,
     HistoryPolicy,
     Isolation,
     Lifespan,
+    LoadKeywords,
     MemoryPlan,
     OnMetricError,
     OnTurn,
     Options,
+    SessionKeywords,
     parse_field_names,
 )
 from sennit.learning.dspy.predictor_hook import (
@@ -93,7 +96,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         max_turns: int | None = None,
         exclude_fields: set[str] | None = None,
         history_input_fields: set[str] | None = None,
-        initial_history: Any = None,
+        initial_history: object = None,
         history_policy: HistoryPolicy = "override",
         on_metric_error: OnMetricError = "zero",
         strict_history_annotation: bool = False,
@@ -201,31 +204,41 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 sorted(outputs),
             )
 
-    history_field = _option(
+    history_field: str = _option(
         "history_field",
         "The history field: the program's own, or else the one passed.",
     )
-    max_turns = _option(
+    max_turns: int | None = _option(
         "max_turns", "The maximum number of history entries that a call is sent; None for all."
     )
-    max_stored_turns = _option(
+    max_stored_turns: int | None = _option(
         "max_stored_turns", "The maximum number of turns held in memory; None for all."
     )
-    exclude_fields = _option("exclude_fields", "The fields that are left out of the history.")
-    history_input_fields = _option(
+    exclude_fields: frozenset[str] = _option(
+        "exclude_fields", "The fields that are left out of the history."
+    )
+    history_input_fields: frozenset[str] | None = _option(
         "history_input_fields", "The inputs that are part of the history; None for all."
     )
-    copy_mode = _option("copy_mode", "The copy mode of the program and its values.")
-    history_policy = _option("history_policy", "The effect of a history passed to a call.")
-    on_metric_error = _option("on_metric_error", "The effect of a metric that raises.")
-    strict_history_annotation = _option(
+    copy_mode: CopyMode = _option("copy_mode", "The copy mode of the program and its values.")
+    history_policy: HistoryPolicy = _option(
+        "history_policy", "The effect of a history passed to a call."
+    )
+    on_metric_error: OnMetricError = _option(
+        "on_metric_error", "The effect of a metric that raises."
+    )
+    strict_history_annotation: bool = _option(
         "strict_history_annotation",
         "True if a history field that is not a dspy.History raises ValidationError.",
     )
-    lock = _option("lock", "The lock mode: which calls exclude each other.")
-    on_turn = _option("on_turn", "The function that is called with each new turn.")
-    before_turn = _option("before_turn", "The function that is called before each call.")
-    history_reducer = _option("reducers", "The functions that shorten the history.")
+    lock: LockMode = _option("lock", "The lock mode: which calls exclude each other.")
+    on_turn: OnTurn | None = _option("on_turn", "The function that is called with each new turn.")
+    before_turn: BeforeTurn | None = _option(
+        "before_turn", "The function that is called before each call."
+    )
+    history_reducer: tuple[HistoryReducer, ...] = _option(
+        "reducers", "The functions that shorten the history."
+    )
 
     def __repr__(self) -> str:
         program = type(self.module).__name__
@@ -519,7 +532,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     to_trainset = to_examples
 
     @staticmethod
-    def merge_examples(*sessions: Session, **options: Any) -> list[Any]:
+    def merge_examples(*sessions: Session, **options: Unpack[ExampleOptions]) -> list[Any]:
         """Return the examples of several sessions in order; options as in `to_examples`."""
         return [example for session in sessions for example in session.to_examples(**options)]
 
@@ -544,7 +557,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         super().load(path, *args, **options)  # pyright: ignore
 
     @classmethod
-    def load_from(cls, path: str | Path, module: Any, **options: Any) -> Self:
+    def load_from(cls, path: str | Path, module: Any, **options: Unpack[LoadKeywords]) -> Self:
         """Load a saved session around a program; `options` override the saved ones.
 
         A consolidator is not saved; pass it again.
@@ -569,7 +582,7 @@ def _merge_options(saved: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     return {**{name: value for name, value in saved.items() if name not in replaced}, **overrides}
 
 
-def sessionify(module: Any, **options: Any) -> Session:
+def sessionify(module: Any, **options: Unpack[SessionKeywords]) -> Session:
     """Return `Session(module, **options)`."""
     return Session(module, **options)
 
@@ -602,7 +615,7 @@ def with_memory(
     consolidator: Consolidator | None = None,
     child_configs: Mapping[str, ChildConfig] | None = None,
     exclude: Iterable[str] | None = None,
-    **options: Any,
+    **options: Unpack[SessionKeywords],
 ) -> Session:
     """Return a session in which each predictor of the program has a history of its own.
 

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice, pairwise
 from os import PathLike
+from typing import Final
 from uuid import UUID
 
 from sennit import cancellation
@@ -266,21 +267,21 @@ class FileSystem:
         """
         return import_folder(self._stored, local_path(path), uri)
 
-    aexport = async_method(export)
-    aimport_folder = async_method(import_folder)
-    astat = async_method(stat)
-    als = async_method(ls)
-    atree = async_method(tree)
-    aread = async_method(read)
-    aabstract = async_method(abstract)
-    aoverview = async_method(overview)
-    awrite = async_method(write)
-    amkdir = async_method(mkdir)
-    arm = async_method(rm)
-    amv = async_method(mv)
-    aglob = async_method(glob)
-    agrep = async_method(grep)
-    aexists = async_method(exists)
+    aexport: Final = async_method(export)
+    aimport_folder: Final = async_method(import_folder)
+    astat: Final = async_method(stat)
+    als: Final = async_method(ls)
+    atree: Final = async_method(tree)
+    aread: Final = async_method(read)
+    aabstract: Final = async_method(abstract)
+    aoverview: Final = async_method(overview)
+    awrite: Final = async_method(write)
+    amkdir: Final = async_method(mkdir)
+    arm: Final = async_method(rm)
+    amv: Final = async_method(mv)
+    aglob: Final = async_method(glob)
+    agrep: Final = async_method(grep)
+    aexists: Final = async_method(exists)
 
 
 def _matches(names: list[str], pattern: list[str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -137,11 +137,11 @@ class MemoryReader:
             self._scope, (source for memory in items for source in memory.evidence)
         )
 
-    aall = async_method(all)
-    aget = async_method(get)
-    ahistory = async_method(history)
-    aat = async_method(at)
-    aevidence = async_method(evidence)
+    aall: Final = async_method(all)
+    aget: Final = async_method(get)
+    ahistory: Final = async_method(history)
+    aat: Final = async_method(at)
+    aevidence: Final = async_method(evidence)
 
     def _file(self, uri: str) -> FileRecord:
         parsed = Uri.parse(

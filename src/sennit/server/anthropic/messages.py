@@ -6,6 +6,8 @@ both APIs continue the same branches.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sennit.ids import new_id
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.server.anthropic.message_events import MESSAGE_PREFIX, MessageEvents
@@ -41,7 +43,7 @@ from sennit.server.openai.turn import find_model
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import estimate_tokens
 
-routes = Routes()
+routes: Final = Routes()
 
 
 @routes.post("/v1/messages", scope="run")

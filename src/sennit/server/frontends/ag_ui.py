@@ -10,7 +10,7 @@ from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunRequest, plan_run
 from sennit.turns.context import FixedContext
 
-routes = Routes()
+routes: Final = Routes()
 
 _ANSWER_ROLES = ("assistant", "tool", "reasoning")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sennit.errors import ValidationError
 from sennit.server.frontends.ai_sdk_messages import (
@@ -20,7 +20,7 @@ from sennit.server.http.event_stream import MEDIA, EventStream
 from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunRequest, plan_run
 
-routes = Routes()
+routes: Final = Routes()
 
 _HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 

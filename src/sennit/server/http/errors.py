@@ -79,9 +79,12 @@ class HTTPError(Exception):
     ) -> None:
         """`details` are for programs, and only sent if they are given."""
         super().__init__(message)
-        self.status, self.code, self.message, self.param = status, code, message, param
-        self.details = details
-        self.headers = {**PRIVATE, **(headers or {})}
+        self.status: int = status
+        self.code: str = code
+        self.message: str = message
+        self.param: str | None = param
+        self.details: Mapping[str, Any] | None = details
+        self.headers: dict[str, str] = {**PRIVATE, **(headers or {})}
 
     @property
     def type(self) -> str:

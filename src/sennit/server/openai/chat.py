@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sennit import clock
@@ -25,7 +25,7 @@ from sennit.server.openai.turn import find_model, raise_for_failure
 from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
 
-routes = Routes()
+routes: Final = Routes()
 
 _FINISH_REASONS = {"length": "length", "refusal": "content_filter"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ from sennit.server.openai.turn import raise_for_failure
 from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, RunEnded, TextAdded
 
-routes = Routes()
+routes: Final = Routes()
 
 
 class CompletionRequest(CommonRequest, kw_only=True):

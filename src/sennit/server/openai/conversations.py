@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from sennit import clock
@@ -35,7 +35,7 @@ from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import begin_session
 from sennit.turns.tools.pending_calls import pending_calls
 
-routes = Routes()
+routes: Final = Routes()
 
 _PATH = "/v1/conversations"
 _CONVERSATION = _PATH + "/{conversation}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from struct import pack
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from sennit.memory.retrieval.embedders import Embedder
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, Routes, ok
@@ -14,7 +14,7 @@ from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.requests import ignored_fields
 from sennit.services.models.usage import tokens_of_chars
 
-routes = Routes()
+routes: Final = Routes()
 
 
 class EmbeddingsRequest(RequestModel, kw_only=True):

@@ -6,7 +6,7 @@ from asyncio import to_thread
 from collections.abc import MutableMapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -70,7 +70,7 @@ from sennit.turns.recovery import events_of
 from sennit.turns.special.definition import summarize
 from sennit.turns.subscription import has_active_run
 
-routes = Routes()
+routes: Final = Routes()
 
 
 @routes.post("/v1/responses", scope="run")

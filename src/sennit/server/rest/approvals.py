@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from typing import Final
 
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.rest.branches import BRANCH_PATH
@@ -10,7 +11,7 @@ from sennit.server.rest.runs import RunRequest, Started, plan_resume, resume_run
 from sennit.server.schemas import MessageShape, message_shape
 from sennit.turns.tools.pending_calls import pending_approvals
 
-routes = Routes()
+routes: Final = Routes()
 
 
 class PendingApprovals(ResponseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from functools import partial
 from itertools import count
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from msgspec import Meta
@@ -16,7 +16,7 @@ from sennit.messages.message import Message
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes, fitting
 from sennit.server.schemas import BranchShape, MessageShape, branch_shape, message_shape
 
-routes = Routes()
+routes: Final = Routes()
 
 PATH = "/api/sessions/{session}/branches"
 BRANCH_PATH = PATH + "/{branch}"

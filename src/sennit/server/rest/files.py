@@ -6,7 +6,7 @@ import re
 from asyncio import to_thread
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
@@ -17,7 +17,7 @@ from sennit.memory.uri import SCHEME, Uri
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 from sennit.server.settings import Limits
 
-routes = Routes()
+routes: Final = Routes()
 
 _PATH = "/api/files"
 _BLOCK_CHARS = 65_536  # characters per regex call, which holds the GIL

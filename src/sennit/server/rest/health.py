@@ -6,6 +6,7 @@ import logging
 from asyncio import to_thread
 from functools import cache
 from importlib.metadata import version
+from typing import Final
 
 from sennit.errors import ModelError, SennitError
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
@@ -13,7 +14,7 @@ from sennit.server.http.errors import HTTPError
 from sennit.server.http.tokens import SCOPES
 from sennit.services.models.protocol import Model
 
-routes = Routes()
+routes: Final = Routes()
 
 
 class Health(ResponseModel):

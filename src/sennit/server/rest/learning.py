@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
@@ -19,7 +19,7 @@ from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
 from sennit.server.rest.branches import BRANCH_PATH
 
-routes = Routes()
+routes: Final = Routes()
 
 _LABEL_PATH = BRANCH_PATH + "/messages/{message}/label"
 _JSONL = "application/jsonl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, convert
 
@@ -20,7 +20,7 @@ from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel
 from sennit.server.http.errors import HTTPError
 from sennit.server.rest.sessions import Limit
 
-routes = Routes()
+routes: Final = Routes()
 
 _MAX_SESSIONS_READ = 100  # when no session is named
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
@@ -30,7 +30,7 @@ from sennit.sessions.message_versions import MessageVersion, versions
 from sennit.sessions.run_repository import RunRepository
 from sennit.sessions.session import SessionCore
 
-routes = Routes()
+routes: Final = Routes()
 
 Role: TypeAlias = Literal["user", "assistant"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from sennit.api.client import Client
@@ -36,7 +36,7 @@ from sennit.turns.events import ContextAdded, Injection, is_stored_as
 from sennit.turns.prompt_history import prompt_at
 from sennit.turns.result import SPECIAL_TURN_KEY
 
-routes = Routes()
+routes: Final = Routes()
 
 PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -35,7 +35,7 @@ from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.request import Request
 from sennit.turns.subscription import Subscription
 
-routes = Routes()
+routes: Final = Routes()
 
 _RETRY_FIELD = b"retry: 1000\n\n"
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, convert
 
 from sennit.memory.retrieval.find import MESSAGE, Match
 from sennit.server.http.endpoint import HTTPRequest, RequestModel, ResponseModel, Routes
 
-routes = Routes()
+routes: Final = Routes()
 
 Most = Annotated[int, Meta(ge=1, le=100)]
 Question = Annotated[str, Meta(min_length=1, max_length=10_000)]

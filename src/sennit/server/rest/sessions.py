@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from msgspec import Meta
@@ -23,7 +23,7 @@ from sennit.sessions.session import SessionCore
 from sennit.sessions.title import first_words
 from sennit.sessions.tree import BranchNode
 
-routes = Routes()
+routes: Final = Routes()
 
 _MAX_SESSIONS_READ = 100
 

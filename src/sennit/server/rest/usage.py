@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from msgspec import Meta
@@ -20,7 +20,7 @@ from sennit.server.rest.sessions import as_cursor, cursor, title_of
 from sennit.server.schemas import fields_of
 from sennit.sessions.client import SessionInfo
 
-routes = Routes()
+routes: Final = Routes()
 
 _DAY_US = 24 * 60 * 60 * 1_000_000
 _PAGE_SIZE = 100

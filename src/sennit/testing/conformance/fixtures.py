@@ -129,10 +129,16 @@ class View:
     """A snapshot indexed by id, with the histories of its branches."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.session = snapshot.session
-        self.messages = {record.id: record for record in snapshot.messages}
-        self.segments = {record.id: record for record in snapshot.segments}
-        self.branches = {record.id: record for record in snapshot.branches}
+        self.session: SessionRecord = snapshot.session
+        self.messages: dict[UUID, MessageRecord] = {
+            record.id: record for record in snapshot.messages
+        }
+        self.segments: dict[UUID, SegmentRecord] = {
+            record.id: record for record in snapshot.segments
+        }
+        self.branches: dict[UUID, BranchRecord] = {
+            record.id: record for record in snapshot.branches
+        }
         same(len(self.messages), len(snapshot.messages), "Messages given, each only once")
         same(len(self.segments), len(snapshot.segments), "Segments given, each only once")
         same(len(self.branches), len(snapshot.branches), "Branches given, each only once")
@@ -195,8 +201,9 @@ class Scenario:
     """
 
     def __init__(self, store: Store, owner: Owner = OWNER, uid: UUID | None = None) -> None:
-        self.store, self.owner = store, owner
-        self.id = store.create_session(owner, session(uid)).id
+        self.store: Store = store
+        self.owner: Owner = owner
+        self.id: UUID = store.create_session(owner, session(uid)).id
         self.named: dict[str, MessageRecord] = {}
         self.heads: list[BranchHead] = []
         self._last: tuple[Change, ...] = ()
