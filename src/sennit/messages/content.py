@@ -30,10 +30,12 @@ from sennit.messages.unset import MaybeUnset, Unset, or_unset
 from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Self
 
     from pydantic import BaseModel
 
+    from sennit.messages.media import AudioPart, FilePart, ImagePart
     from sennit.messages.output_schema import Model
 
 __all__ = [
@@ -49,6 +51,9 @@ __all__ = [
     "Rendered",
     "SystemContent",
 ]
+
+MediaInput: TypeAlias = "ImagePart | FilePart | AudioPart | Mapping[str, Any] | Path | str"
+"""A picture, a file or a recording: a part, its record, a path, or a URL."""
 
 _set = object.__setattr__
 
@@ -167,7 +172,7 @@ class InstructionContent(MessageContent):
         response_model: type[BaseModel] | None = None,
         images: list[str] | None = None,
         image_detail: ImageDetail | None = None,
-        files: Sequence[Any] | None = None,
+        files: Sequence[MediaInput] | None = None,
     ) -> InstructionContent:
         """Create an InstructionContent; None leaves a field unset."""
         return cls(
@@ -358,7 +363,7 @@ class ActionResponseContent(MessageContent):
         request_id: str | None = None,
         result: Any | None = None,
         error: str | None = None,
-        files: Sequence[Any] | None = None,
+        files: Sequence[MediaInput] | None = None,
     ) -> ActionResponseContent:
         """Create an ActionResponseContent; None leaves a field unset."""
         return cls(

@@ -232,7 +232,7 @@ class MessageContent:
     def with_updates(
         self,
         copy_containers: Literal["none", "shallow", "deep"] = "none",
-        **updates: Any,
+        **updates: object,
     ) -> Self:
         """Return a new content with some fields changed; None resets one to its default.
 
@@ -277,7 +277,7 @@ class MessageContent:
             raise ValidationError(f"A {self.kind} has no text to replace; pass a new content.")
         return self.with_updates("none", **{self._text_field: text})
 
-    def replaced(self, **values: Any) -> Self:
+    def replaced(self, **values: object) -> Self:
         """Return a new content with these fields changed, without validation or copies."""
         content = object.__new__(type(self))
         for name in self.checks:

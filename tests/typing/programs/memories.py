@@ -15,12 +15,11 @@ def remember(client: Client) -> list[str]:
     print(result.status, result["memories_extracted"] + 1, task)
     client.memory.use(model=None)
     client.memory.auto(AutoCommit(messages=10))
-    lines: list[str] = []
-    for match in client.find("Who is Ada?", since=datetime(2026, 1, 1, tzinfo=UTC)):
-        lines.append(f"{match.uri} {match.score:.2f} {match.abstract}")
+    matches = client.find("Who is Ada?", since=datetime(2026, 1, 1, tzinfo=UTC))
+    lines = [f"{match.uri} {match.score:.2f} {match.abstract}" for match in matches]
     for memory in client.memory.all():
         sources = client.memory.evidence([memory])
-        lines.append(f"{memory.uri} {len(sources)}")
+        print(memory.uri, len(sources))
     undone = client.undo_commit(task) if task is not None else None
     print(undone, client.memory.commits(session))
     context = session.context(budget_tokens=500)

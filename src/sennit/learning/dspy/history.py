@@ -179,7 +179,7 @@ class Turn:
         """The history it was given, as a dspy.History."""
         return HistorySnapshot.of(self.past) if isinstance(self.past, HistorySpan) else self.past
 
-    def again(self, **changes: Any) -> Turn:
+    def again(self, **changes: object) -> Turn:
         """Return a copy with other attributes, such as another score."""
         turn = copy(self)
         for name, value in changes.items():
