@@ -32,11 +32,11 @@ async def later(client: Client) -> str:
     chat = session.conversation(model="local", contexts=[MemoryContext(client.memory)])
     await chat.asay("What do you know about me?")
     await session.acommit(wait=False)
-    entries = await client.fs.alist_folder("viking://user/memories")
-    async for entry in client.fs.awalk_folder():
+    entries = await client.fs.als("viking://user/memories")
+    async for entry in client.fs.awalk():
         print(entry.name, entry.is_folder)
     text: str = await client.fs.aread(entries[0].uri)
-    removed: int = await client.fs.aremove(entries[0].uri, recursive=True)
+    removed: int = await client.fs.arm(entries[0].uri, recursive=True)
     return f"{text} {removed + 1}"
 
 
