@@ -22,6 +22,7 @@ from sennit import (
     ValidationError,
     to_model_messages,
 )
+from sennit.learning.export import ExportOptions
 from sennit.messages import MessageGroup, media
 from sennit.messages.blob_reference import without_bytes
 from sennit.messages.media import label
@@ -266,6 +267,23 @@ def test_exported_chats_have_files_only_as_the_chat_api_takes_them() -> None:
         "text": "[a.pdf: https://example.com/a.pdf]",
     }
     assert result["content"] == ("Done.\n{'url': '[image/png, 48 bytes]', 'detail': 'auto'}")
+
+
+def test_training_files_have_the_bytes_of_files(tmp_path: Path) -> None:
+    pdf, wav = PDF + bytes(2_000), WAV + bytes(2_000)
+    model = ScriptedModel(["A knot."])
+    with sennit.open(tmp_path / "s.db") as client:
+        chat = client.session("files").conversation(model=model)
+        chat.say(["Read.", FilePart(pdf, "a.pdf"), AudioPart(wav)])
+        (row,) = client.training_lines("files", ExportOptions(format="openai"))
+        (text, file, audio) = json.loads(row)["messages"][0]["content"]
+        assert text["text"] == "Read."
+        assert file["file"] == {
+            "filename": "a.pdf",
+            "file_data": data_url("application/pdf", pdf),
+        }
+        assert audio["input_audio"] == {"data": base64.b64encode(wav).decode(), "format": "wav"}
+        assert list(client.training_lines("files", ExportOptions(format="tools"))) == []
 
 
 def test_estimates_count_files_by_what_models_read() -> None:

@@ -13,6 +13,7 @@ from sennit import (
     AccessError,
     AssistantResponseContent,
     ExistsError,
+    FilePart,
     InstructionContent,
     InvalidTypeError,
     Message,
@@ -99,15 +100,16 @@ def test_the_history_of_the_branch_is_sent() -> None:
     assert model.requests[1].params == {"temperature": 0}
 
 
-def test_context_and_images_go_with_the_instruction() -> None:
+def test_context_images_and_files_go_with_the_instruction() -> None:
     model = ScriptedModel(["A knot"])
     session = session_with(model)
     image = "https://example.com/knot.jpg"
     given: dict[str, Any] = {"context": ["A photo"], "images": [image], "image_detail": "low"}
+    given["files"] = [FilePart(b"A knot.", "a.txt")]
     result_of(session, "communicate", instruction="What is it?", **given)
     assert session.messages[0].content == InstructionContent(instruction="What is it?", **given)
     blocks = model.requests[0].messages[0]["content"]
-    assert [block["type"] for block in blocks] == ["text", "image_url"]
+    assert [block["type"] for block in blocks] == ["text", "image_url", "file"]
 
 
 def test_an_instruction_may_be_a_content_or_a_message() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -130,6 +130,9 @@ class AudioPart:
 
 MediaPart: TypeAlias = ImagePart | FilePart | AudioPart
 """A part with a `url` and a `media_type`."""
+
+Files: TypeAlias = Sequence[FilePart | AudioPart | Path | str]
+"""Files and recordings: parts, or the Paths and URLs of files."""
 
 _KINDS: Mapping[str, type[MediaPart]] = {"image": ImagePart, "file": FilePart, "audio": AudioPart}
 

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from sennit.errors import InvalidTypeError, ModelError, OutputError, ValidationError, short_repr
 from sennit.messages.content import AssistantResponseContent, ImageDetail, InstructionContent
+from sennit.messages.media import Files
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.output_schema import as_model
 from sennit.messages.output_validation import DEFAULT_REPAIRS, validate_output
@@ -105,6 +106,7 @@ async def communicate(
     context: list[object] | None = None,
     images: list[str] | None = None,
     image_detail: ImageDetail | None = None,
+    files: Files | None = None,
     response_model: Schema = None,
     sender: SenderRecipient | None = None,
     repairs: int = DEFAULT_REPAIRS,
@@ -112,9 +114,9 @@ async def communicate(
 ) -> Any:
     """Return the reply to an instruction: its text, or a validated value of the `response_model`.
 
-    An instruction that is not a string has its own context, images, response model and, if it is a
-    Message, sender. `params` are those of the model. Raises ModelError, and OutputError if no
-    answer fits after `repairs` further attempts; the branch is then unchanged.
+    An instruction that is not a string has its own context, images, files, response model and, if
+    it is a Message, sender. `params` are those of the model. Raises ModelError, and OutputError if
+    no answer fits after `repairs` further attempts; the branch is then unchanged.
     """
     model = where.model(imodel)
     count(repairs, "repairs", 0)
@@ -125,6 +127,7 @@ async def communicate(
         context=context,
         images=images,
         image_detail=image_detail,
+        files=files,
         response_model=response_model,
     )
     request = ModelRequest(

@@ -97,6 +97,7 @@ async def _operate(
     context: Any = None,
     images: Any = None,
     image_detail: Any = None,
+    files: Any = None,
     response_model: Any = None,
     sender: SenderRecipient | None = None,
     repairs: int = DEFAULT_REPAIRS,
@@ -113,6 +114,7 @@ async def _operate(
         context=context,
         images=images,
         image_detail=image_detail,
+        files=files,
         response_model=response_model,
     )
     output = None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from sennit.messages.content import ImageDetail
+    from sennit.messages.media import Files
     from sennit.messages.message import SenderRecipient
     from sennit.messages.output_schema import ModelSchema
     from sennit.services.models.protocol import Model
@@ -65,6 +66,8 @@ class InstructParams(ModelParams, total=False):
     """The URLs of images."""
     image_detail: ImageDetail | None
     """The resolution of the images."""
+    files: Files | None
+    """Files and recordings: parts, Paths or URLs."""
     sender: SenderRecipient | None
     """The sender of the instruction, by default the user of the session."""
     repairs: int

@@ -6,12 +6,14 @@ import base64
 from typing import Any
 
 import pytest
-from openai import BadRequestError
+from openai import BadRequestError, UnprocessableEntityError
 
-from sennit import AudioPart, FilePart, ImagePart
+from sennit import AudioPart, FilePart, ImagePart, iModel
 from sennit.messages.media import part_of_block
 from sennit.testing import ToolCall
-from tests.openai_client import Chat, served
+from tests.http_server import serving
+from tests.openai_client import Chat, client, served
+from tests.services.wire_server import running
 
 PDF = b"%PDF-1.7\n" + bytes(2_000)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(2_000)
@@ -176,6 +178,21 @@ def test_a_file_that_is_none_is_refused_and_nothing_is_stored(file: dict[str, An
             respond(chat, user({"type": "input_file", **file}))
         assert refused.value.param == "input[0]"
         assert chat.sessions() == []
+
+
+def test_a_file_that_the_model_cannot_read_is_refused_before_it_is_asked() -> None:
+    audio = {"type": "input_audio", "input_audio": {"data": b64(WAV), "format": "wav"}}
+    with running() as wire:
+        model = iModel("anthropic:claude-wire", base_url=wire.url, api_key="key-of-the-test")
+        with (
+            serving(models=[model]) as server,
+            client(server) as openai,
+            pytest.raises(UnprocessableEntityError, match="does not read 'audio/wav'"),
+        ):
+            openai.chat.completions.create(
+                model="anthropic:claude-wire", messages=[{"role": "user", "content": [audio]}]
+            )
+        assert wire.asked == []
 
 
 def test_a_recording_that_is_none_is_refused() -> None:

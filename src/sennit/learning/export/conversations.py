@@ -20,6 +20,7 @@ from sennit.learning.export.stored_rows import chat_from_rows
 from sennit.learning.labels import Label, average_score, group_labels
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
+from sennit.messages.openai_chat import accepted_chat
 from sennit.messages.prompt.tool_chat import history_content, request_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
@@ -52,7 +53,8 @@ def conversations(
             continue
         if branch.system is not None:
             ids.insert(0, branch.system)
-        chat = inline(chat_from_rows(rows := [records[uid.int] for uid in ids]))
+        rows = [records[uid.int] for uid in ids]
+        chat = accepted_chat(inline(chat_from_rows(rows)))
         yield _build_conversation(chat, rows, labels, keep, tools)
 
 

@@ -17,7 +17,6 @@ from sennit.errors import CodecError
 from sennit.messages.codec import loads, reader
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
-from sennit.messages.openai_chat import accepted_chat
 from sennit.messages.prompt.plain_chat import as_history
 from sennit.messages.prompt.repair import is_valid_call_id
 from sennit.messages.prompt.tool_chat import (
@@ -103,10 +102,9 @@ def chat_from_rows(rows: Sequence[MessageRecord]) -> Chat:
     Raises CodecError for a row that cannot be decoded.
     """
     try:
-        chat = _ChatBuilder().build([row.body for row in rows])
+        return _ChatBuilder().build([row.body for row in rows])
     except (_NeedsRepairError, CodecError):
-        chat = model_messages([Message.from_stored(row.id, row.created, row.body) for row in rows])
-    return accepted_chat(chat)
+        return model_messages([Message.from_stored(row.id, row.created, row.body) for row in rows])
 
 
 class _NeedsRepairError(Exception):

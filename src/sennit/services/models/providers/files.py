@@ -50,7 +50,8 @@ class FileInput:
             case layer.AudioUrl() | layer.DocumentUrl() if not self._takes_address(item):
                 return "this provider does not accept the address of such a file; send its bytes."
             case layer.BinaryContent() if not self._takes_bytes(item):
-                return f"this model does not read {item.media_type!r}; send a text or a PDF of it."
+                way_out = "its transcript" if item.is_audio else "a text or a PDF of it"
+                return f"this model does not read {item.media_type!r}; send {way_out}."
             case _:
                 return None
 
