@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from sennit import (
     TextPart,
     ToolPart,
     ValidationError,
+    clock,
 )
 from sennit.learning.export import ExportOptions
 from sennit.messages.blob_reference import MIN_BLOB_BYTES, without_bytes
@@ -325,3 +327,15 @@ def test_training_data_has_the_bytes(tmp_path: Path, format: str) -> None:
             session.label(branch.messages[-1], score)
         client.export_training(tmp_path / "data.jsonl", ExportOptions(format=format))
     assert URL in (tmp_path / "data.jsonl").read_text()
+
+
+def test_closing_a_client_collects_what_was_uploaded_a_day_ago_and_never_named(
+    address: str,
+) -> None:
+    with sennit.open(address) as client:
+        client.session("chat").add_message(picture())
+        client.session("chat").put_blob(b"never named", "text/plain")
+    with clock.wall_clock_from(lambda: time.time_ns() + 25 * 3_600 * 10**9):
+        sennit.open(address).close()
+    with sennit.open(address) as client:
+        assert client._store.blob_bytes(client._owner) == len(PNG)

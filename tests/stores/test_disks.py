@@ -80,3 +80,40 @@ def test_a_backup_that_finds_no_room_leaves_no_file_behind(tmp_path: Path) -> No
     ).stdout
     assert "copy.db" in said
     assert list(out.iterdir()) == []
+
+
+_PICTURE_WITHOUT_ROOM = """
+import resource, signal, sys
+import sennit
+from sennit import ImagePart, TextPart
+
+picture = ImagePart(b"\\x89PNG\\r\\n\\x1a\\n" + bytes(range(256)) * 40_000)
+with sennit.open(sys.argv[1]) as client:
+    session = client.session("chat")
+    session.add_message("user", "before")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, resource.RLIM_INFINITY))
+    try:
+        session.add_message("user", [TextPart("look"), picture])
+    except sennit.StoreError as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    client._store.collect_blobs(2**62)
+    print(len(session.messages), client._store.blob_bytes(client._owner), client.doctor())
+    session.add_message("user", [TextPart("look"), picture])
+    session.refresh()
+    [url] = session.default_branch.messages[-1].content.attachment_urls
+    print(len(session.read_blob(url)), client.doctor())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit for the size of files")
+def test_a_picture_that_does_not_fit_on_the_disk_leaves_nothing_and_can_be_sent_again(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", _PICTURE_WITHOUT_ROOM, str(tmp_path / "sennit.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    said, left, again = done.stdout.splitlines()
+    assert "no space left on its disk" in said or "not full" in said
+    assert left == "1 0 []"
+    assert again == "10240008 []"

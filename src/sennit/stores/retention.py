@@ -17,6 +17,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, short_repr
 from sennit.stores.base import Store
+from sennit.stores.records.blobs import BLOB_GRACE_US
 from sennit.stores.records.sessions import Owner, SessionRecord
 from sennit.stores.session_ids import session_id
 
@@ -66,6 +67,7 @@ def cutoff_us(retention: timedelta) -> int:
 def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int:
     """Erase messages that were removed before a time, of one owner or of all; return how many.
 
+    Blobs that no message names go too, of all owners.
     `erased` is called with them, session by session.
     """
     total = 0
@@ -81,6 +83,8 @@ def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int
         total += count
     if total:
         store.scrub()
+    else:
+        store.collect_blobs(clock.now_us() - BLOB_GRACE_US)
     return total
 
 
