@@ -227,8 +227,8 @@ class InstructionContent(MessageContent):
     @property
     def attachment_urls(self) -> Sequence[str]:
         """The addresses of its images and files."""
-        if not self.files:
-            return self.images or ()
+        if self.files is Unset:
+            return () if self.images is Unset else self.images
         return [*(self.images or ()), *(file["url"] for file in self.files)]
 
     def with_attachment_urls(self, change: Callable[[str], str]) -> Self:

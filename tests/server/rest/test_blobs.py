@@ -200,3 +200,14 @@ def test_an_owner_without_room_is_told_so(tmp_path: Path) -> None:
         full = ada.post("/api/blobs", content=PNG + b"more")
         assert full.status_code == 413
         assert "does not fit" in full.json()["error"]["message"]
+
+
+def test_front_ends_get_the_bytes_of_a_picture_after_a_reload(server: Running) -> None:
+    data = PNG + b"front end"
+    url = f"data:image/png;base64,{b64encode(data).decode()}"
+    session = made(server, "front-end")
+    path = f"/api/sessions/{session}/branches/main/messages"
+    parts = [{"type": "text", "text": "look"}, {"type": "image", "url": url}]
+    assert server.post(path, {"role": "user", "parts": parts}).status_code == 201
+    for protocol in ("chat", "ag-ui"):
+        assert url in server.get(f"/api/{protocol}/{session}").text
