@@ -339,3 +339,13 @@ def test_closing_a_client_collects_what_was_uploaded_a_day_ago_and_never_named(
         sennit.open(address).close()
     with sennit.open(address) as client:
         assert client._store.blob_bytes(client._owner) == len(PNG)
+
+
+def test_a_picture_does_not_change_the_prompt_from_turn_to_turn(client: Client) -> None:
+    session = client.session("chat")
+    talk = session.conversation(model=ScriptedModel(["a cat", "a dog"], name="eye"))
+    talk.say(picture()).raise_for_error()
+    talk.say("and now?").raise_for_error()
+    again = client.session("chat").conversation(model=ScriptedModel(["yes"], name="eye"))
+    again.say("sure?").raise_for_error()
+    assert not [event for event in again.history() if event.kind == "prompt.changed"]

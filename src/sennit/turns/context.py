@@ -33,7 +33,6 @@ from sennit.messages.provider_state import without_state
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import count_chars, tokens_of_chars, tool_char_count
-from sennit.sessions.blobs import with_blobs
 from sennit.sessions.branch import Branch
 from sennit.sessions.unarchived import UnarchivedView
 from sennit.turns.events import ContextAdded, Injection
@@ -145,7 +144,7 @@ async def build_prompt(run: Run) -> ModelRequest:
         request = await _with_contexts(run, request)
     if run.request.policies:
         request = await pass_request(run.request.policies, request)
-    return await with_blobs(run.request.session, request)
+    return request
 
 
 def _without_tool_choice(request: ModelRequest) -> ModelRequest:

@@ -18,6 +18,7 @@ from sennit.errors import ConflictError, ModelError, SennitError
 from sennit.finish_uncancelled import finish_uncancelled, is_cancelling
 from sennit.services.models import traced_call
 from sennit.services.models.request import ModelRequest
+from sennit.sessions.blobs import with_blobs
 from sennit.turns.branch_lease import BranchLease, hold_lease
 from sennit.turns.context import build_prompt, window_of
 from sennit.turns.events import TurnStarted
@@ -58,7 +59,7 @@ async def run_model_turn(run: Run) -> None:
     try:
         request = await build_prompt(run)
         draft = run.begin_draft(request)
-        await call_model(run, request, draft)
+        await call_model(run, await with_blobs(run.request.session, request), draft)
         if draft.needs_review:
             await apply_reply_policies(run, request, draft)
         run.finish_turn(draft)
