@@ -96,7 +96,7 @@ class FairThreadPool:
     def close(self) -> None:
         """Shut down the threads after their current work."""
         self._executor.shutdown()
-        self._uploader.shutdown()
+        self._uploader.shutdown(wait=False)  # they wait for the event loop, which waits here
 
 
 def _owner(caller: Caller | None) -> Hashable:

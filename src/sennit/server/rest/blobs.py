@@ -8,8 +8,10 @@ browser would run: only pictures and sound have their type, and everything is sa
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, run_coroutine_threadsafe, timeout, to_thread
+from asyncio import CancelledError, get_running_loop, run_coroutine_threadsafe, timeout, to_thread
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 
 from sennit.errors import NotFoundError, ValidationError
@@ -24,7 +26,7 @@ from sennit.messages.media_types import (
     sniffed_type,
 )
 from sennit.server.http.endpoint import HTTPRequest, ResponseModel, Routes
-from sennit.server.http.errors import PRIVATE, HTTPError
+from sennit.server.http.errors import PRIVATE, HTTPError, stopping
 from sennit.server.http.starlette_imports import HttpScope, Receive, Response, Send
 from sennit.server.settings import Limits
 from sennit.sessions.blobs import Blob
@@ -36,6 +38,7 @@ routes = Routes()
 _DISPLAYED = frozenset({*IMAGE_TYPES, *AUDIO_FORMATS})
 _NO_LIMIT = 2**62
 _TIMED_BYTES = 1024 * 1024  # that must arrive within Limits.body_seconds
+_POLL_SECONDS = 0.5
 _CLOSE = {"connection": "close"}
 _SANDBOX = {
     **PRIVATE,
@@ -76,6 +79,9 @@ async def upload(request: HTTPRequest) -> BlobShape:
     )
     try:
         return _shape(await request.server.work.upload(request.caller, store))
+    except CancelledError:
+        body.abandon()
+        raise
     except ValidationError as error:
         raise HTTPError(413, "too_large", str(error), headers=_CLOSE) from None
 
@@ -125,6 +131,11 @@ class _Body:
         self._receive, self._limits = receive, limits
         self._size, self._more, self._head = 0, True, b""
         self._timed_from, self._deadline = 0, 0.0
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Have the thread that reads the body end with an error."""
+        self._abandoned = True
 
     async def read_head(self) -> bytes:
         """Return the bytes at the beginning, which tell the media type."""
@@ -164,10 +175,18 @@ class _Body:
 
         def pieces() -> Iterator[bytes]:
             yield self._head
-            while piece := run_coroutine_threadsafe(self.read(), loop).result():
+            while piece := self._await(run_coroutine_threadsafe(self.read(), loop)):
                 yield piece
 
         return pieces()
+
+    def _await(self, piece: Future[bytes]) -> bytes:
+        """Wait in a thread for the next bytes; the event loop may have ended before they come."""
+        while not self._abandoned:
+            with suppress(TimeoutError):
+                return piece.result(_POLL_SECONDS)
+        piece.cancel()
+        raise stopping()
 
 
 class _BlobResponse(Response):
