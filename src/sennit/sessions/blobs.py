@@ -181,6 +181,14 @@ async def with_blobs(session: SessionCore, request: ModelRequest) -> ModelReques
     return request if blobs is None else await blobs.load(request)
 
 
+async def store_attachments(session: SessionCore, message: Message) -> Message:
+    """Return a new message as the session will store it, with its attachments in the store."""
+    blobs = session._repository.blobs
+    if session._repository.place is None or blobs is None or not message.content.attachment_urls:
+        return message
+    return (await _in_thread(blobs.store, [message]))[message.id]
+
+
 def inline_blobs(session: SessionCore, messages: Iterable[Message]) -> Iterator[Message]:
     """Yield messages with the bytes of their blobs, as `data:` URLs, for other systems.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import sennit
-from sennit import Client, Session, SessionOptions, ValidationError
+from sennit import Client, ImagePart, Session, SessionOptions, ValidationError
+from sennit.sessions.repository import repository_of
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.tools.large_output import READ_OUTPUT
 
@@ -123,3 +126,28 @@ def test_a_large_result_goes_with_the_conversation(client: Client, tmp_path: Pat
 def test_a_limit_that_is_too_small_is_refused(limit: int) -> None:
     with pytest.raises(ValidationError, match="max_output_chars"):
         SessionOptions(max_output_chars=limit)
+
+
+def test_events_of_parallel_calls_name_the_pictures_of_their_results(client: Client) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 100
+    released = asyncio.Event()
+
+    async def draw() -> ImagePart:
+        """Draw a picture."""
+        released.set()
+        return ImagePart(data)
+
+    async def wait() -> str:
+        """Wait until the picture is drawn."""
+        await released.wait()
+        return "waited"
+
+    session = client.session("chat")
+    model = ScriptedModel([[ToolCall("wait", {}), ToolCall("draw", {})], "done"], name="sage")
+    talk = session.conversation(model=model, tools=[wait, draw])
+    talk.say("draw", SessionOptions(allow_parallel_tools=True)).raise_for_error()
+    stored = repository_of(session).stored()
+    branch = session.default_branch.id
+    events = stored.store.events(stored.owner, session.id, branch, 0, 1_000)
+    assert not [event for event in events if b";base64," in event.body]
+    assert b64encode(data).decode() in str(model.requests[-1].messages)

@@ -31,6 +31,7 @@ from sennit.messages.media import part_record
 from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool, ToolOutcome
+from sennit.sessions.blobs import store_attachments
 from sennit.stores.records.sessions import CallStart
 from sennit.turns.events import ApprovalRequired, ToolCompleted, ToolResultBuffered, ToolStarted
 from sennit.turns.run import Run
@@ -213,12 +214,13 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
     try:
         outcome = await tool.arun(arguments or {}, _context(group.run, request))
         failpoints.reach(f"tool.after: {tool.name}")
-        fields = await _outcome_fields(group.run, tool, outcome)
+        result = _result(request, await _outcome_fields(group.run, tool, outcome))
+        result = await store_attachments(group.run.request.session, result)
     except CancelledError:
         if not group.run.suspending:  # then `replay` decides when the run is resumed
             group.results[request.id] = _result(request, {"error": CANCELLED})
         raise
-    group.add_result(request, _result(request, fields))
+    group.add_result(request, result)
 
 
 async def _outcome_fields(run: Run, tool: Tool, outcome: ToolOutcome) -> dict[str, Any]:
