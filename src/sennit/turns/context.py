@@ -12,7 +12,7 @@ since then.
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import getattr_static, isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -60,6 +60,8 @@ class ContextItem:
     """The text to add to the prompt."""
     uri: str | None = None
     """The URI of the item."""
+    heading: str = ""
+    """The heading above it and the items after it that have the same."""
 
     @property
     def tokens(self) -> int:
@@ -246,11 +248,22 @@ def _failure(provider: Any, error: Exception) -> str:
 
 def _with_items(message: Mapping[str, Any], items: Sequence[ContextItem]) -> Mapping[str, Any]:
     """Return a user's chat message with the items in front of its text."""
-    block = "Context:\n" + "\n".join(f"  - {_indented(item.text)}" for item in items)
+    block = "\n".join(_block_lines(items))
     content = message["content"]
     if isinstance(content, str):
         return {**message, "content": f"{block}\n\n{content}"}
     return {**message, "content": [{"type": "text", "text": block}, *content]}
+
+
+def _block_lines(items: Sequence[ContextItem]) -> Iterator[str]:
+    """Yield the lines of the items, with a heading where it changes."""
+    yield "Context:"
+    heading = ""
+    for item in items:
+        if item.heading and item.heading != heading:
+            yield f"  {item.heading}:"
+        heading = item.heading
+        yield f"  - {_indented(item.text)}"
 
 
 def _indented(text: str) -> str:

@@ -262,3 +262,28 @@ def test_an_endpoint_that_sends_elsewhere_is_not_followed_with_the_key() -> None
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ValidationError):
         RemoteEmbedder("small", base_url="file:///etc/passwd")
+
+
+def test_words_are_searched_alone_while_the_embedder_fails(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Dying(WordEmbedder):
+        is_dead = False
+
+        def embed(self, texts: Sequence[str]) -> list[list[float]]:
+            if self.is_dead:
+                raise RuntimeError("out of memory")
+            return super().embed(texts)
+
+    embedder = Dying()
+    client = Client(store, user="ada", embedder=embedder)
+    client.session("chat").add_message("user", "The kiln is hot")
+    assert client.find("kiln")[0].explained == {}
+    embedder.is_dead = True
+    client.session("chat").add_message("user", "The kiln is cold now")
+    for _ in range(3):
+        assert len(client.find("kiln")) == 2
+    warnings = [record for record in caplog.records if "words only" in record.message]
+    assert len(warnings) == 1, "It is logged once"
+    embedder.is_dead = False
+    assert "meaning" in client.find("kiln", explain=True)[0].explained

@@ -22,7 +22,7 @@ from uuid import UUID, uuid5
 from sennit import clock
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, listed, short_repr
 from sennit.ids import new_id
-from sennit.memory.history.evidence import quote_messages
+from sennit.memory.history.evidence import quote_messages, recalled_line
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.scope import MemoryScope, plain_uri
 from sennit.memory.uri import Uri
@@ -39,6 +39,7 @@ from sennit.stores.records.files import CountUses
 RECALLED = "recalled"
 """Marks a use as recalled from memory for a message."""
 _SENT, _TEXT = "sent", "text"  # the position in the prompt, and the text
+_EXCERPT = "excerpt"  # the start and the end of what was sent of a message
 _SKILL_FIELDS = {"uri", "input", "output", "success"}
 
 
@@ -61,9 +62,9 @@ def usage_records(
 def recall_records(
     scope: MemoryScope,
     branch: Branch,
-    items: Iterable[tuple[str, EvidenceSource | None, str | None]],
+    items: Iterable[tuple[str, EvidenceSource | None, str | None, tuple[int, int] | None]],
 ) -> tuple[UseRecord, ...]:
-    """Return usage records of recalled items, by URI, and by id for messages.
+    """Return usage records of recalled items, by URI, and by id and excerpt for messages.
 
     With a text, the item was sent with the last message of the branch, and is sent again with it
     in later prompts. A message is quoted anew then, because it may be removed. The id is derived
@@ -72,10 +73,11 @@ def recall_records(
     """
     head, now = _head_id(branch), clock.now_us()
     uses: list[UseRecord] = []
-    for number, (uri, source, text) in enumerate(items):
+    for number, (uri, source, text, excerpt) in enumerate(items):
         body: dict[str, Any] = {"uri": scope.reference(uri), RECALLED: True}
         if source is not None:
             body |= source.to_dict()
+            body |= {} if excerpt is None else {_EXCERPT: list(excerpt)}
         if text is not None:
             body |= {_SENT: number} if source is not None else {_SENT: number, _TEXT: text}
         encoded = dumps(body)
@@ -93,6 +95,8 @@ class SentItem:
     """Its text; None for a message, which is quoted anew."""
     source: EvidenceSource | None
     """The message that it quotes."""
+    excerpt: tuple[int, int] | None = None
+    """The part of the message that was sent; None for all of it."""
 
 
 def sent_items(uses: Iterable[UseRecord]) -> dict[UUID, list[SentItem]]:
@@ -105,12 +109,17 @@ def sent_items(uses: Iterable[UseRecord]) -> dict[UUID, list[SentItem]]:
         source = None
         if (session := body.get("session")) and (message := body.get("message")):
             source = EvidenceSource(UUID(session), UUID(message))
-        item = SentItem(plain_uri(body["uri"]), body.get(_TEXT), source)
+        item = SentItem(plain_uri(body["uri"]), body.get(_TEXT), source, _excerpt(body))
         found.setdefault(use.head, []).append((body[_SENT], item))
     return {
         head: [item for _, item in sorted(items, key=lambda pair: pair[0])]
         for head, items in found.items()
     }
+
+
+def _excerpt(body: dict[str, Any]) -> tuple[int, int] | None:
+    excerpt = body.get(_EXCERPT)
+    return None if excerpt is None else (excerpt[0], excerpt[1])
 
 
 def _head_id(branch: Branch) -> UUID | None:
@@ -272,13 +281,12 @@ def _archive_abstract(scope: MemoryScope, session: str, number: int) -> Iterator
 
 def _recalled_texts(scope: MemoryScope, bodies: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield recalled messages, bare and as prompts show them."""
-    wanted = [
-        EvidenceSource(UUID(session), UUID(message))
+    wanted = {
+        EvidenceSource(UUID(session), UUID(message)): _excerpt(body)
         for body in bodies
         if (session := body.get("session")) and (message := body.get("message"))
-    ]
-    for quoted in quote_messages(scope, wanted).values() if wanted else ():
+    }
+    for source, quoted in quote_messages(scope, wanted).items() if wanted else ():
+        yield from (quoted.text, recalled_line(quoted), recalled_line(quoted, wanted[source]))
         day = f"[{quoted.said_at:%Y-%m-%d}]"
-        yield from (quoted.text, f"{day} {quoted.text}")
-        if quoted.speaker:
-            yield f"{day} {quoted.speaker}: {quoted.text}"
+        yield from (f"{day} {quoted.text}", f"{quoted.speaker or quoted.role}: {quoted.text}")

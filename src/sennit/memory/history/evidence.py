@@ -16,6 +16,7 @@ from sennit import clock
 from sennit.memory.commit import profile
 from sennit.memory.extraction.dedup import Verdict, compare, covers
 from sennit.memory.extraction.english.clauses import expand
+from sennit.memory.extraction.english.dates import relative_dates
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.terms import tokens
 from sennit.memory.extraction.utterances import read, sentences
@@ -29,6 +30,8 @@ from sennit.stores.search.tokenizer import speaker
 
 if TYPE_CHECKING:
     from sennit.memory.history.history import EvidenceSource
+
+_MAX_DATES = 3  # resolved in a recalled message
 
 SourceT = TypeVar("SourceT", "EvidenceSource", profile.FactSource)
 
@@ -77,6 +80,21 @@ def quote_messages(scope: MemoryScope, sources: Iterable[SourceT]) -> dict[Sourc
         for source in wanted
         if (key := (source.session, source.message)) in by_id
     }
+
+
+def recalled_line(quoted: QuotedMessage, excerpt: tuple[int, int] | None = None) -> str:
+    """Return a recalled message, or an excerpt, as prompts show it.
+
+    It begins with the date and the speaker, and ends with the dates that it names relatively.
+    """
+    text = quoted.text
+    if excerpt is not None:
+        start, end = excerpt
+        text = f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
+    dates = list(relative_dates(text, quoted.said_at).items())[:_MAX_DATES]
+    meant = "; ".join(f"{words}: {day:%A %Y-%m-%d}" for words, day in dates)
+    line = f"[{quoted.said_at:%Y-%m-%d}] {quoted.speaker or quoted.role}: {text}"
+    return f"{line} ({meant})" if meant else line
 
 
 def supported_text(

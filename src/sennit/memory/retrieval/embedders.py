@@ -14,6 +14,7 @@ finds the rest; `embed` embeds all.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
@@ -22,12 +23,13 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from sennit.errors import ModelError, ValidationError, short_repr
+from sennit.errors import MissingExtraError, ModelError, NotFoundError, ValidationError, short_repr
 from sennit.memory.scope import MemoryScope
 from sennit.stores.records.sessions import Owner
 from sennit.stores.records.vectors import Embedded
 from sennit.stores.search import tokenizer
 
+_log = logging.getLogger(__name__)
 _DIMENSIONS = 64
 _TEXTS_PER_REQUEST = 128
 
@@ -139,6 +141,7 @@ class VectorIndex:
 
     def __init__(self, scope: MemoryScope, embedder: Embedder) -> None:
         self._scope, self._embedder = scope, embedder
+        self._has_failed = False
         self._lock = Lock()
 
     def embed(
@@ -170,13 +173,29 @@ class VectorIndex:
         self._scope.store.put_vectors(owner, self._embedder.name, embedded)
         return len(rows)
 
-    def catch_up(self) -> None:
-        """Embed a limited number of missing texts."""
-        self.embed(_MAX_PER_SEARCH)
+    def query(self, text: str) -> Sequence[float] | None:
+        """Return the vector of a query, after embedding a limited number of missing texts.
 
-    def query(self, text: str) -> Sequence[float]:
-        """Return the vector of a query."""
-        return self._embedder.embed([text[:_MAX_CHARS]])[0]
+        If the embedder or its store fails, the result is None, and the first time it is logged: the
+        search goes on with words. An embedder that is not installed raises its error.
+        """
+        try:
+            self.embed(_MAX_PER_SEARCH)
+            vector = self._embedder.embed([text[:_MAX_CHARS]])[0]
+        except (MissingExtraError, NotFoundError, ValidationError):
+            raise
+        except Exception as error:
+            if not self._has_failed:
+                _log.warning(
+                    "Searching by words only: the embedder %r failed (%s: %s)",
+                    self._embedder.name,
+                    type(error).__name__,
+                    error,
+                )
+            self._has_failed = True
+            return None
+        self._has_failed = False
+        return vector
 
     def nearest(
         self, owner: Owner, vector: Sequence[float], limit: int, also: Iterable[int] = ()

@@ -29,6 +29,7 @@ from sennit.memory.retrieval.ranking import (
     ScoreParts,
     Speaker,
     group_bonus,
+    meaning_weights,
     recency_bonus,
     score_hits,
     usage_bonus,
@@ -50,12 +51,13 @@ MESSAGE = "message"
 """The category of messages."""
 _CATEGORIES = frozenset({MESSAGE, *map(str, Category)})
 _MIN_HITS = 120  # full-text hits, and as many nearest vectors
-_HITS_PER_RESULT = 10
+_HITS_PER_RESULT = 4
 _ARCHIVE_NAME = re.compile(r"archive_(\d+)")
 _MIN_READ = 60  # hits whose messages are read
-_READ_PER_RESULT = 6
+_READ_PER_RESULT = 2
 _MAX_SESSION_SHARE = 1 / 3  # of the results, while other sessions have any
-_MIN_KNOWN_WORDS = 0.2  # of the words of a question; below, nothing is about it
+MIN_KNOWN_WORDS = 0.2
+"""The share of the words of a question that must occur somewhere; else nothing is about it."""
 _MAX_NEAR_FILES = 50
 _SKILLS = f"{SCHEME}agent/skills/"
 _NARROW_FACTOR = 10  # how many more hits to request if most will be filtered out
@@ -77,6 +79,8 @@ class Match:
     """The messages it rests on; for a message, the message itself."""
     created_at: datetime
     """When it was said; for a file, since when it holds."""
+    valid_to: datetime | None = None
+    """For a memory, until when it held; None if it still does."""
     speaker: str = ""
     """For a message, the name of the speaker, if known; the abstract begins with it."""
     explained: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -224,10 +228,15 @@ def find(
     explain: bool = False,
     vectors: VectorIndex | None = None,
     score_threshold: float = 0.0,
+    min_known: float = MIN_KNOWN_WORDS,
 ) -> Matches:
-    """Return the best matches for a query, best first, with at least that score."""
+    """Return the best matches for a query, best first, with at least that score.
+
+    Without vectors there are none if less than `min_known` of its words occur anywhere.
+    """
     count(limit, "limit")
-    search = _Search(scope, validate_text(query, "the text to search for"), filters, limit)
+    text = validate_text(query, "the text to search for")
+    search = _Search(scope, text, filters, limit, min_known)
     matches = search.matches(vectors, explain=explain)
     return Matches(match for match in matches if match.score >= score_threshold)
 
@@ -235,8 +244,11 @@ def find(
 class _Search:
     """One search."""
 
-    def __init__(self, scope: MemoryScope, query: str, filters: SearchFilter, limit: int) -> None:
+    def __init__(
+        self, scope: MemoryScope, query: str, filters: SearchFilter, limit: int, min_known: float
+    ) -> None:
         self._scope, self._query, self._filters, self._limit = scope, query, filters, limit
+        self._min_known = min_known
         self._words = tuple(tokenizer.query_words(query))
         self._max_hits = max(_MIN_HITS, _HITS_PER_RESULT * limit)
         self._now = clock.now_us()
@@ -249,10 +261,8 @@ class _Search:
         self._read_best(hits)
         cosines: dict[int, float] = {}
         near_files: tuple[int, ...] = ()
-        vector: Sequence[float] = ()
-        if vectors is not None:
-            vectors.catch_up()
-            vector = vectors.query(self._query)
+        vector = None if vectors is None else vectors.query(self._query)
+        if vectors is not None and vector is not None:
             near = self._nearest(vectors, vector, self._messages)
             near_files = tuple(place for place in near if place < 0)
             if self._filters.messages:
@@ -262,16 +272,16 @@ class _Search:
         scores = score_hits(hits, self._now, speakers, self._query)
         scores |= {place: ScoreParts() for place in cosines if place not in scores}
         files = {hit.place: hit for hit in self._file_hits(near_files)}
-        if vectors is None and not self._is_known(files.values()):
+        if vector is None and not self._is_known(files.values()):
             return []
         scores |= _score_files(files.values(), self._now)
-        if vectors is not None:
+        if vectors is not None and vector is not None:
             by_owner: dict[Owner, list[int]] = {}
             for place, hit in files.items():
                 by_owner.setdefault(hit.file.owner, []).append(place)
             for owner, places in by_owner.items():
                 cosines |= vectors.nearest(owner, vector, 0, places)
-        fused = FusedScores(scores, cosines)
+        fused = FusedScores(scores, cosines, meaning_weights(speakers, self._query))
         chosen = self._select(fused)
         branches = self._branches([stored for _, stored in chosen if stored is not None])
         return [
@@ -310,7 +320,7 @@ class _Search:
         texts = [f"{said.speaker} {said.text}" for said in self._utterances.values()]
         texts += [hit.file.latest.body.decode(errors="replace") for hit in files]
         known = tokenizer.known_words(self._words, texts)
-        return len(known) >= _MIN_KNOWN_WORDS * len(self._words)
+        return len(known) >= self._min_known * len(self._words)
 
     def _nearest(
         self, vectors: VectorIndex, vector: Sequence[float], also: Iterable[int]
@@ -453,6 +463,7 @@ class _Search:
                 if item.owner == self._scope.user
             ),
             created_at=clock.to_datetime(version.valid_from),
+            valid_to=None if version.valid_to is None else clock.to_datetime(version.valid_to),
             explained=parts.to_dict() if explain else {},
             metadata=_metadata_of(file),
         )

@@ -1,9 +1,10 @@
-"""Context for a prompt: profile, relevant memories and summaries, within a token budget.
+"""Context for a prompt: profile, relevant memories and messages, and summaries, within a budget.
 
-The profile, memories that match the newest instruction and the last summaries each get a share of
-the budget; the rest is for the current messages, newest first. What was included is recorded as
-used, once for each head of a branch, so that a commit counts it and never extracts it as the user's
-words.
+The profile and the last summaries get at most a share of the budget each, and what is relevant to
+the newest instruction at least a share of it. The current messages come next, newest first, and
+what is relevant fills the rest: whole messages, or the sentences around the hit in a long one, each
+with its date and speaker. What was included is recorded as used, once for each head of a branch, so
+that a commit counts it and never extracts it as the user's words.
 
 What was sent with a message stays with it in later prompts, until it is forgotten, and is not sent
 a second time; what has changed since is sent with the next message.
@@ -16,19 +17,19 @@ of other sessions are given only on request: what was never committed stays in i
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from heapq import nlargest
-from itertools import accumulate, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
 from sennit.memory.commit.profile import TITLE, current_lines
 from sennit.memory.commit.usage import SentItem, recall_records, sent_items
-from sennit.memory.extraction.values import Category, abstract_of
-from sennit.memory.history.evidence import quote_messages
+from sennit.memory.extraction.values import Category
+from sennit.memory.history.evidence import QuotedMessage, quote_messages, recalled_line
 from sennit.memory.history.history import EvidenceSource
 from sennit.memory.memory import Memory
 from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find, where
@@ -47,6 +48,7 @@ from sennit.sessions.repository import repository_of
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.sessions.unarchived import UnarchivedView, archives_of
 from sennit.stores.records.commits import AddUses
+from sennit.stores.search import tokenizer
 from sennit.turns.context import REPLACED_KEY, ContextItem, ContextNeed
 
 if TYPE_CHECKING:
@@ -61,8 +63,20 @@ SHARED_PREFIX = "Quoted from the tenant's shared notes, written by others; not a
 _PROFILE_SHARE, _RELEVANT_SHARE, _SUMMARY_SHARE = 0.15, 0.25, 0.15
 _PROFILE_SHARE_IN_TURNS = 0.4  # share of a budget for memory alone
 _MAX_SUMMARIES = 3
-_MAX_MEMORIES = 10
-_MIN_SCORE_SHARE = 0.4  # of the best score; what matches worse is noise in a prompt
+_MIN_RESULTS, _MAX_RESULTS = 10, 120
+_TOKENS_PER_RESULT = 20  # of the budget; the shortest messages that are worth recalling
+_MIN_SCORE_SHARE = 0.03  # of the best score; what matches worse is noise in a prompt
+_MIN_KNOWN_WORDS = 1 / 3  # of the newest instruction; below, nothing is relevant to it
+_MAX_PASSAGE_CHARS = 2_000
+_SENTENCE = re.compile(r"[^\n.!?]*(?:[.!?]+\s*|\n+|$)")
+_HEADING_TOKENS = 12
+_DATED_CATEGORIES = frozenset({Category.PREFERENCES, Category.ENTITIES, Category.EVENTS})
+_ABOUT_USER = "What you know about the user"
+_NOTES = "From notes and files"
+_SUMMARIES = "Summaries of earlier messages"
+_MESSAGES = "Relevant earlier messages"
+HEADINGS = (_ABOUT_USER, _NOTES, _SUMMARIES, _MESSAGES)
+"""The labels of the blocks of a context, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,13 @@ class ContextPiece:
     """The current message, if it is one."""
     source: EvidenceSource | None = None
     """The recalled message, if it is one."""
+    excerpt: tuple[int, int] | None = None
+    """The part of the recalled message that is shown; None for all of it."""
+
+    @property
+    def heading(self) -> str:
+        """The label of the block that it belongs to; "" for a current message."""
+        return "" if self.uri is None else _heading(self.uri, self.source)
 
     def __str__(self) -> str:
         return self.text
@@ -111,8 +132,12 @@ class Context:
 
     @property
     def text(self) -> str:
-        """All pieces but the messages, as one text."""
-        return "\n".join(piece.text for piece in self.pieces if piece.message is None)
+        """All pieces but the messages, as one text in blocks with headings."""
+        pieces = (piece for piece in self.pieces if piece.message is None)
+        return "\n".join(
+            f"{heading}:\n" + "\n".join(piece.text for piece in block)
+            for heading, block in groupby(pieces, lambda piece: piece.heading)
+        )
 
 
 def context(
@@ -134,11 +159,15 @@ def context(
     filters = _filters(memory, session, target, other_sessions=other_sessions)
     pieces = [
         *_profile(memory, int(_PROFILE_SHARE * budget_tokens)),
-        *_fit(_relevant_pieces(memory, filters, question), int(_RELEVANT_SHARE * budget_tokens)),
         *_fit(summaries, int(_SUMMARY_SHARE * budget_tokens)),
     ]
     remaining = budget_tokens - sum(piece.tokens for piece in pieces)
-    result = Context((*pieces, *_messages(current, remaining)), budget_tokens)
+    relevant = _relevant_pieces(memory, filters, question, remaining)
+    reserved = min(sum(map(_size, relevant)), int(_RELEVANT_SHARE * budget_tokens))
+    messages = _messages(current, remaining - reserved)
+    pieces += _fit(relevant, remaining - sum(map(_size, messages)))
+    pieces.sort(key=_block)
+    result = Context((*pieces, *messages), budget_tokens)
     if record:
         _record_uses(memory, session, branch, pieces)
     return result
@@ -159,6 +188,23 @@ def _fit(pieces: Iterable[ContextPiece], budget: int) -> list[ContextPiece]:
             budget -= piece.tokens
             chosen.append(piece)
     return chosen
+
+
+def _size(piece: ContextPiece) -> int:
+    return piece.tokens
+
+
+def _block(piece: ContextPiece) -> int:
+    """Return the number of the block that a piece belongs to."""
+    return HEADINGS.index(piece.heading)
+
+
+def _heading(uri: str, source: EvidenceSource | None) -> str:
+    """Return the label of a recalled item."""
+    if source is not None:
+        return _MESSAGES
+    scope = Uri.parse(uri).scope
+    return {"user": _ABOUT_USER, "session": _SUMMARIES}.get(scope, _NOTES)
 
 
 def _new_piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
@@ -191,25 +237,70 @@ def _filters(
     return replace(filters, session=session.id)
 
 
-def _relevant_pieces(memory: Memory, filters: SearchFilter, query: str) -> list[ContextPiece]:
-    """Return the memories and messages that match, best first; none for small talk.
+def _relevant_pieces(
+    memory: Memory, filters: SearchFilter, query: str, budget: int
+) -> list[ContextPiece]:
+    """Return memories and messages that match, best first, to fill a budget; none for small talk.
 
-    A message is skipped if a better match already rests on it.
+    A memory and a message that it rests on are one item: the better match stands for both.
     """
     if not plan_by_rules(query):
         return []
-    matches = find(memory.scope, query, filters, limit=_MAX_MEMORIES, vectors=memory.vectors)
+    matches = find(
+        memory.scope,
+        query,
+        filters,
+        limit=min(_MAX_RESULTS, max(_MIN_RESULTS, budget // _TOKENS_PER_RESULT)),
+        vectors=memory.vectors,
+        min_known=_MIN_KNOWN_WORDS,
+    )
     min_score = _MIN_SCORE_SHARE * matches[0].score if matches else 0.0
+    matches = [match for match in matches if match.score >= min_score]
+    quoted = quote_messages(
+        memory.scope, (match.evidence[0] for match in matches if match.category == MESSAGE)
+    )
     seen: set[EvidenceSource] = set()
     pieces: list[ContextPiece] = []
     for match in matches:
-        is_repeat = match.category == MESSAGE and not seen.isdisjoint(match.evidence)
-        if match.score >= min_score and match.category != Category.PROFILE and not is_repeat:
-            seen.update(match.evidence)
-            source = match.evidence[0] if match.category == MESSAGE else None
-            uri = match.uri if source is None else _uri_by_session_id(match.uri, source)
-            pieces.append(replace(_new_piece("memory", _to_line(match), uri), source=source))
+        if match.category == Category.PROFILE or (
+            match.evidence and seen.issuperset(match.evidence)
+        ):
+            continue
+        if match.category != MESSAGE:
+            pieces.append(_new_piece("memory", _to_line(match), match.uri))
+        elif message := quoted.get(match.evidence[0]):
+            pieces.append(_passage(match, message, query))
+        seen.update(match.evidence)
     return pieces
+
+
+def _passage(match: Match, message: QuotedMessage, query: str) -> ContextPiece:
+    """Return a message with its date and speaker, or the sentences around the hit of a long one."""
+    source = match.evidence[0]
+    excerpt = _excerpt(message.text, tokenizer.query_words(query))
+    piece = _new_piece(
+        "memory", recalled_line(message, excerpt), _uri_by_session_id(match.uri, source)
+    )
+    return replace(piece, source=source, excerpt=excerpt)
+
+
+def _excerpt(text: str, words: Sequence[str]) -> tuple[int, int] | None:
+    """Return the part of a long text, in whole sentences, with most of the words; else None."""
+    if len(text) <= _MAX_PASSAGE_CHARS:
+        return None
+    spans = [match.span() for match in _SENTENCE.finditer(text) if match.end() > match.start()]
+    known = [tokenizer.known_words(words, [text[start:end]]) for start, end in spans]
+    windows: dict[int, list[tuple[int, int]]] = {}
+    last = 0
+    for first, (start, _) in enumerate(spans):
+        last = max(last, first)
+        while last + 1 < len(spans) and spans[last + 1][1] - start <= _MAX_PASSAGE_CHARS:
+            last += 1
+        number = len(set[str]().union(*known[first : last + 1]))
+        end = min(spans[last][1], start + _MAX_PASSAGE_CHARS)
+        windows.setdefault(number, []).append((start, end))
+    best = windows[max(windows)]
+    return best[len(best) // 2]  # the hit is about in the middle
 
 
 def _uri_by_session_id(uri: str, source: EvidenceSource) -> str:
@@ -219,7 +310,7 @@ def _uri_by_session_id(uri: str, source: EvidenceSource) -> str:
 
 
 def _to_line(match: Match) -> str:
-    """Return a match as one line; for a message with its date.
+    """Return a memory or file as one line, with the time at which it holds.
 
     Text from the tenant's shared space is quoted on one line and labelled, so that a model reads it
     as data and not as what the user or the operator wants.
@@ -227,17 +318,13 @@ def _to_line(match: Match) -> str:
     if Uri.parse(match.uri).is_shared:
         quoted = " ".join(match.abstract.split()).replace('"', "'")
         return f'{SHARED_PREFIX}: "{quoted}"'
-    if match.category != MESSAGE:
+    if match.category not in _DATED_CATEGORIES:
         return match.abstract
-    return _dated(match.created_at, match.abstract)
-
-
-def _message_line(said_at: datetime, speaker: str, text: str) -> str:
-    return _dated(said_at, abstract_of(f"{speaker}: {text}" if speaker else text))
-
-
-def _dated(moment: datetime, text: str) -> str:
-    return f"[{moment:%Y-%m-%d}] {text}"
+    start = f"{match.created_at:%Y-%m-%d}"
+    if match.valid_to is not None:
+        return f"[{start} to {match.valid_to:%Y-%m-%d}] {match.abstract}"
+    since = "" if match.category == Category.EVENTS else "since "
+    return f"[{since}{start}] {match.abstract}"
 
 
 def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
@@ -279,7 +366,7 @@ def _record_uses(
 ) -> None:
     """Record the pieces as used, once for each head of the branch, and perhaps as sent with it."""
     used = [
-        (piece.uri, piece.source, piece.text if sent else None)
+        (piece.uri, piece.source, piece.text if sent else None, piece.excerpt)
         for piece in pieces
         if piece.uri is not None
     ]
@@ -306,12 +393,12 @@ class MemoryContext:
         session, query = need.branch.session, _newest_instruction([need.instruction])
         pieces = _profile(self._memory, int(_PROFILE_SHARE_IN_TURNS * need.budget))
         pieces += _fit(_summaries(self._memory, need.branch), int(_SUMMARY_SHARE * need.budget))
-        remaining = need.budget - sum(piece.tokens for piece in pieces)
+        remaining = need.budget - sum(map(_size, pieces)) - _HEADING_TOKENS * len(HEADINGS)
         filters = _filters(self._memory, session, need.branch, other_sessions=self._other_sessions)
-        pieces += _fit(_relevant_pieces(self._memory, filters, query), remaining)
-        new = [piece for piece in pieces if piece.text not in need.shown]
+        pieces += _fit(_relevant_pieces(self._memory, filters, query, remaining), remaining)
+        new = sorted((piece for piece in pieces if piece.text not in need.shown), key=_block)
         _record_uses(self._memory, session, need.branch, new, sent=True)
-        return [ContextItem(piece.text, _piece_uri(piece)) for piece in new]
+        return [ContextItem(piece.text, _piece_uri(piece), piece.heading) for piece in new]
 
     def sent(self, branch: Branch) -> dict[UUID, list[ContextItem]]:
         """Return what was sent with the messages of a branch, without what was forgotten since.
@@ -331,11 +418,13 @@ class MemoryContext:
             message = quoted.get(item.source)
             if message is None or not _stands(session, item.source):
                 return None
-            return _message_line(message.said_at, message.speaker, message.text)
+            return recalled_line(message, item.excerpt)
 
         return {
             uid: [
-                ContextItem(text, item.uri) for item in sent if (text := text_of(item)) is not None
+                ContextItem(text, item.uri, _heading(item.uri, item.source))
+                for item in sent
+                if (text := text_of(item)) is not None
             ]
             for uid, sent in items.items()
         }

@@ -47,6 +47,8 @@ MAX_USAGE_BONUS = 0.1
 
 ASSISTANT_WEIGHT = 0.5
 """The weight of words that no person said: of an assistant or a tool without a name."""
+ASSISTANT_MEANING_WEIGHT = 0.7
+"""The same for vectors, which a long text spreads over many subjects already."""
 SPEAKER_BONUS = 0.5
 """The share of their own score that messages of the one person get whom a question names."""
 SHORT_CHARS = 280
@@ -132,6 +134,14 @@ def score_hits(
     return scores
 
 
+def meaning_weights(speakers: Mapping[int, Speaker], question: str) -> dict[int, float]:
+    """Return the weights of the cosines of messages, by place; 1 where there is none."""
+    if _ASKS_ASSISTANT.search(question):
+        return {}
+    others = (place for place, speaker in speakers.items() if not speaker.is_person)
+    return dict.fromkeys(others, ASSISTANT_MEANING_WEIGHT)
+
+
 def _shares(hit: Hit, speakers: Mapping[int, Speaker]) -> Iterator[tuple[int, float]]:
     """Yield the neighbours that get a share of a hit's score, with the share."""
     own = speakers[hit.place]
@@ -180,8 +190,14 @@ class FusedScores:
     A result without a vector is scored by words alone.
     """
 
-    def __init__(self, scores: Mapping[int, ScoreParts], cosines: Mapping[int, float]) -> None:
-        self._scores, self._cosines = scores, cosines
+    def __init__(
+        self,
+        scores: Mapping[int, ScoreParts],
+        cosines: Mapping[int, float],
+        weights: Mapping[int, float],
+    ) -> None:
+        """`weights` are those of cosines, by key; 1 where there is none."""
+        self._scores, self._cosines, self._weights = scores, cosines, weights
         totals = {key: parts.total for key, parts in scores.items()}
         self._best_total = max(totals.values(), default=0.0) or 1.0
         self._min_cosine = min(cosines.values(), default=0.0)
@@ -199,10 +215,14 @@ class FusedScores:
     def _meaning_part(self, key: int) -> float:
         if key not in self._cosines:
             return 0.0
-        return 0.5 * (
-            (self._cosines[key] - self._min_cosine) / self._cosine_range
-            if self._cosine_range
-            else 1.0
+        return (
+            0.5
+            * self._weights.get(key, 1.0)
+            * (
+                (self._cosines[key] - self._min_cosine) / self._cosine_range
+                if self._cosine_range
+                else 1.0
+            )
         )
 
     def ranked(self) -> list[int]:

@@ -71,6 +71,17 @@ def period(text: str, said_at: datetime) -> Period:
     return Period(start, end)
 
 
+def relative_dates(text: str, said_at: datetime) -> dict[str, datetime]:
+    """Return the dates that a text names from the day it was said on, such as "yesterday"."""
+    moments: dict[str, datetime] = {}
+    for match in _DATE_PATTERN.finditer(text):
+        if any(match[group] for group in ("near", "count", "count2", "which", "day")):
+            moment = _resolve(match, said_at)
+            if moment is not None:
+                moments.setdefault(match[0].lower(), moment)
+    return moments
+
+
 def is_dated(text: str) -> bool:
     """Return whether a text names any date."""
     return _DATE_PATTERN.search(text) is not None
