@@ -43,7 +43,8 @@ def nearest_path(path: Path) -> str:
     if not folder.is_dir() and folder != path:
         return nearest_path(folder)
     try:
-        names = nearest(path.name, os.listdir(folder), limit=1)
+        others = (name for name in os.listdir(folder) if name != path.name)
+        names = nearest(path.name, others, limit=1)
     except OSError:
         return ""
     return "".join(f" Did you mean {str(folder / name)!r}?" for name in names)

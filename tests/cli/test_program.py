@@ -279,12 +279,35 @@ def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) ->
         "format": "archive",
         "sessions": 1,
         "new_sessions": 1,
-        "new_branches": 0,
+        "new_branches": 2,
         "new_messages": 2,
+        "new_memories": 0,
+        "different_memories": 0,
         "skipped": 0,
         "problems": [],
     }
-    assert run("import", archive, "--store", other).stdout == "1 session: 0 new, 0 new messages\n"
+    assert run("import", archive, "--store", other).stdout == "1 session: nothing new\n"
+
+
+def test_an_export_takes_the_memories_along_if_asked_and_says_so_if_not(
+    store: str, tmp_path: Path
+) -> None:
+    with sennit.open(store) as client:
+        client.session("rope").add_message("user", "My name is Ada.")
+        client.session("rope").commit()
+    without = run("export", str(tmp_path / "a.zip"), "--store", store)
+    assert "--memories takes them along" in without.stderr
+    full = run("export", str(tmp_path / "b.zip"), "--memories", "--store", store)
+    assert full.stdout.endswith("b.zip  3 messages of 1 session, with the memories\n")
+    assert full.stderr == ""
+    some = run("export", str(tmp_path / "c.zip"), "rope", "--memories", "--store", store)
+    assert (some.exit_code, "Memories come from all sessions" in some.stderr) == (1, True)
+    other = str(tmp_path / "other.db")
+    taken = run("import", str(tmp_path / "b.zip"), "--store", other)
+    assert (
+        taken.stdout == "1 session: 1 new session, 2 new branches, 3 new messages, 1 new memory\n"
+    )
+    assert "My name is Ada." in run("memory", "ls", "--store", other).stdout
 
 
 def test_what_an_export_leaves_out_is_told_with_the_reason(store: str, tmp_path: Path) -> None:

@@ -244,15 +244,28 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         path: str | PathLike[str],
         sessions: str | UUID | Iterable[str | UUID] | None = None,
         progress: Progress | None = None,
+        *,
+        memories: bool = False,
     ) -> ExportSummary:
         """Write sessions, by default all, to a new archive: a ".zip" file, or else a folder.
 
-        Raises ExistsError if the path exists, NotFoundError for an unknown session or folder.
+        `memories` adds the user's memories, which come from all sessions. Raises ExistsError if
+        the path exists, NotFoundError for an unknown session or folder, ValidationError for
+        `memories` with some of the sessions.
         """
+        from sennit.memory.files.archived_memories import archived_memories
         from sennit.stores.transfer.export_import import export_sessions
 
         session_ids = self._session_ids(sessions)
-        return export_sessions(self._store, self._owner, target_path(path), session_ids, progress)
+        if memories and session_ids is not None:
+            raise ValidationError(
+                "Memories come from all sessions: export all sessions with them, or name some "
+                "sessions and leave the memories out."
+            )
+        lines = archived_memories(self.memory.scope) if memories else None
+        return export_sessions(
+            self._store, self._owner, target_path(path), session_ids, progress, memories=lines
+        )
 
     def _session_ids(self, sessions: str | UUID | Iterable[str | UUID] | None) -> list[UUID] | None:
         """Return the ids of one or more sessions, None for all; raises NotFoundError."""
@@ -282,9 +295,17 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         that cannot be read are skipped; `problems` of the result says why. Raises ArchiveError if
         the file cannot be read at all.
         """
+        from sennit.memory.files.archived_memories import read_memories
         from sennit.stores.transfer.chat_exports.import_chats import import_file
 
-        return import_file(self._store, self._owner, local_path(path), format, progress)
+        return import_file(
+            self._store,
+            self._owner,
+            local_path(path),
+            format,
+            progress,
+            read_memories=partial(read_memories, self.memory.scope),
+        )
 
     def export_training(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 from rich.progress import TaskProgressColumn, TimeRemainingColumn
@@ -24,7 +25,17 @@ from sennit.learning.export.formats import FORMATS
 from sennit.stores.transfer.chat_exports.import_chats import FORMATS as IMPORT_FORMATS
 from sennit.stores.transfer.chat_exports.import_chats import ImportFormat
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sennit.api.client import Client
+    from sennit.stores.transfer.export_import import ImportSummary
+
 ARCHIVE = "archive"
+_WITHOUT_MEMORIES = (
+    "Memories are not in this archive: --memories takes them along, and sennit backup FILE copies "
+    "everything."
+)
 
 
 def export(
@@ -53,6 +64,9 @@ def export(
         str | None,
         typer.Option(metavar="NAME", help="Use only scores by this judge (default: all)."),
     ] = None,
+    memories: Annotated[
+        bool, typer.Option("--memories", help="Add the memories to an archive of all sessions.")
+    ] = False,
     split: Annotated[
         str | None,
         typer.Option(
@@ -63,42 +77,72 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export sessions to an archive or to training files."""
+    keep = Filter(min_score=min_score, strict_trajectory=strict, by=by)
+    options = None
+    if format != ARCHIVE:
+        options = ExportOptions(format=format, keep=keep, split=_parse_split(split))
+    elif keep != Filter() or split:
+        raise ValidationError("An archive contains all messages; use --format to filter answers.")
     with open_store(store) as client, progress_bar("sessions") as progress:
         session_ids = [find_session(client, name).id for name in sessions] if sessions else None
-        if format == ARCHIVE:
-            if min_score is not None or strict or by or split:
-                raise ValidationError(
-                    "An archive contains all messages; use --format to filter answers."
-                )
-            if path.suffix.lower() not in ("", ".zip"):
-                raise ValidationError(
-                    f"An archive is a .zip file or a folder, got {str(path)!r}. To write training "
-                    f"files, use --format."
-                )
-            archived = client.export(path, session_ids, progress)
-            files, counts, unit = {"all": archived.path}, {"all": archived.messages}, "message"
-            session_count, left_out = archived.sessions, {}
+        if options is None:
+            report = _export_archive(client, path, session_ids, progress, memories=memories)
+        elif memories:
+            raise ValidationError("Training files contain no memories; leave out --memories.")
         else:
-            keep = Filter(min_score=min_score, strict_trajectory=strict, by=by)
-            options = ExportOptions(format=format, keep=keep, split=_parse_split(split))
-            written = client.export_training(path, options, session_ids, progress)
-            files, counts, unit = written.files, written.rows, "row"
-            session_count, left_out = written.sessions, dict(written.left_out)
-    listed = {name: {"path": files[name], f"{unit}s": counts[name]} for name in files}
-    more = {} if format == ARCHIVE else {"left_out": left_out}
-    lines = (
-        f"{file}  {pluralize(counts[name], unit)} of {pluralize(session_count, 'session')}"
-        for name, file in files.items()
-    )
-    emit(as_json, {"sessions": session_count, "files": listed, **more}, lines)
-    if format == ARCHIVE and not as_json:
-        note(
-            "Memories are not in an archive: sennit backup FILE copies everything, and sennit fs "
-            "export FOLDER viking://user/memories exports the memories alone."
+            report = _export_training(client, path, options, session_ids, progress)
+    emit(as_json, report.value, report.lines)
+    if not as_json:
+        for text in report.notes:
+            note(text)
+
+
+class _Report(NamedTuple):
+    """What a command prints: a value as JSON, or lines and notes."""
+
+    value: dict[str, Any]
+    lines: list[str]
+    notes: list[str]
+
+
+def _export_archive(
+    client: Client,
+    path: Path,
+    sessions: list[UUID] | None,
+    progress: Callable[[int, int], None],
+    *,
+    memories: bool,
+) -> _Report:
+    if path.suffix.lower() not in ("", ".zip"):
+        raise ValidationError(
+            f"An archive is a .zip file or a folder, got {str(path)!r}. To write training files, "
+            f"use --format."
         )
-    for reason, count in left_out.items():
-        if not as_json:
-            note(f"skipped: {count} ({reason})")
+    done = client.export(path, sessions, progress, memories=memories)
+    files = {"all": {"path": done.path, "messages": done.messages}}
+    of_sessions = f"{pluralize(done.messages, 'message')} of {pluralize(done.sessions, 'session')}"
+    line = f"{done.path}  {of_sessions}{', with the memories' if memories else ''}"
+    value = {"sessions": done.sessions, "files": files, "memories": done.memories}
+    notes = [] if memories else [_WITHOUT_MEMORIES]
+    return _Report(value, [line], notes)
+
+
+def _export_training(
+    client: Client,
+    path: Path,
+    options: ExportOptions,
+    sessions: list[UUID] | None,
+    progress: Callable[[int, int], None],
+) -> _Report:
+    done = client.export_training(path, options, sessions, progress)
+    files = {name: {"path": file, "rows": done.rows[name]} for name, file in done.files.items()}
+    lines = [
+        f"{file}  {pluralize(done.rows[name], 'row')} of {pluralize(done.sessions, 'session')}"
+        for name, file in done.files.items()
+    ]
+    left_out = dict(done.left_out)
+    notes = [f"skipped: {count} ({reason})" for reason, count in left_out.items()]
+    return _Report({"sessions": done.sessions, "files": files, "left_out": left_out}, lines, notes)
 
 
 def import_(
@@ -133,16 +177,34 @@ def import_(
         "new_sessions": result.new_sessions,
         "new_branches": result.new_branches,
         "new_messages": result.new_messages,
+        "new_memories": result.new_memories,
+        "different_memories": result.different_memories,
         "skipped": result.skipped,
         "problems": list(result.problems),
     }
-    new = f"{result.new_sessions} new, {pluralize(result.new_messages, 'new message')}"
-    emit(as_json, value, [f"{pluralize(result.sessions, 'session')}: {new}"])
+    emit(as_json, value, [_imported(result)])
+    if result.different_memories:
+        note(
+            f"left as they are, because they differ here: "
+            f"{pluralize(result.different_memories, 'memory', 'memories')}"
+        )
     for problem in result.problems:
         note(f"skipped: {problem}")
     if result.skipped:
         note(f"{pluralize(result.skipped, 'conversation')} could not be read.")
         raise typer.Exit(1)
+
+
+def _imported(result: ImportSummary) -> str:
+    """Return the numbers of an import as a line."""
+    counts = [
+        pluralize(result.new_sessions, "new session"),
+        pluralize(result.new_branches, "new branch", "new branches"),
+        pluralize(result.new_messages, "new message"),
+        pluralize(result.new_memories, "new memory", "new memories"),
+    ]
+    new = [count for count in counts if not count.startswith("0 ")]
+    return f"{pluralize(result.sessions, 'session')}: {', '.join(new) or 'nothing new'}"
 
 
 def _parse_split(split: str | None) -> dict[str, float] | None:

@@ -166,9 +166,9 @@ def result_card(result: ActionResponseContent, width: int = LINE_WIDTH) -> str:
     return one_line(f"← {_to_json(None if result.result is Unset else result.result)}", width)
 
 
-def pluralize(number: int, noun: str) -> str:
-    """Return a number with its noun in singular or plural."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def pluralize(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun in singular or plural, by default with an "s"."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _is_plain(instruction: InstructionContent) -> bool:

@@ -80,6 +80,7 @@ def _in_order(found: Snapshot) -> Snapshot:
 
 def test_a_backup_holds_all_that_the_store_held(store: Store, tmp_path: Path) -> None:
     clients = filled(store)
+    (tmp_path / "copies").mkdir()
     clients[0].backup(tmp_path / "copies" / "b.db")
     assert [one.name for one in (tmp_path / "copies").iterdir()] == ["b.db"]
     copy = SQLiteStore(tmp_path / "copies" / "b.db")
@@ -163,6 +164,7 @@ def test_a_backup_that_fails_leaves_nothing(
 ) -> None:
     filled(store)
     monkeypatch.setattr("sennit.atomic_file._fsync_tree", lambda path: 1 / 0)
+    (tmp_path / "copies").mkdir()
     with pytest.raises(ZeroDivisionError):
         Client(store).backup(tmp_path / "copies" / "b.db")
     assert list((tmp_path / "copies").iterdir()) == []

@@ -882,13 +882,13 @@ def test_the_command_counts_names_what_it_skipped_and_ends_with_1(tmp_path: Path
     path = saved(tmp_path, [chatgpt(*knots()), looped()])
     done = CliRunner().invoke(app, ["import", str(path), *store])
     assert done.exit_code == 1
-    assert done.stdout == "1 session: 1 new, 10 new messages\n"
+    assert done.stdout == "1 session: 1 new session, 3 new branches, 10 new messages\n"
     assert done.stderr.splitlines() == [
         "skipped: conversations.json, conversation 2: Its messages name each other as parents in "
         "a cycle.",
         "1 conversation could not be read.",
     ]
     good = CliRunner().invoke(app, ["import", str(saved(tmp_path, [chatgpt(*knots())])), *store])
-    assert (good.exit_code, good.stdout) == (0, "1 session: 0 new, 0 new messages\n")
+    assert (good.exit_code, good.stdout) == (0, "1 session: nothing new\n")
     typo = CliRunner().invoke(app, ["import", str(path), "--format", "claud", *store])
     assert "Did you mean 'claude'?" in typo.stderr

@@ -39,7 +39,7 @@ from sennit import (
     ToolPart,
     ValidationError,
 )
-from sennit.errors import ArchiveError, CodecError
+from sennit.errors import ArchiveError, CodecError, SennitError
 from sennit.messages.codec import MAX_BYTES, dumps
 from sennit.stores.records.sessions import Owner
 from sennit.stores.session_ids import session_id
@@ -123,6 +123,7 @@ KINDS = ["sqlite", "memory"]
 
 @pytest.fixture(params=["folder", "pack.zip"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
     return tmp_path / "out" / request.param
 
 
@@ -262,7 +263,7 @@ def test_only_the_named_sessions_are_exported(opened: Opened, target: Path) -> N
 def test_a_named_session_that_is_not_there_leaves_no_archive(opened: Opened, target: Path) -> None:
     with pytest.raises(NotFoundError, match="'nobody'"):
         opened().export(target, sessions=["nobody"])
-    assert not target.parent.exists()
+    assert list(target.parent.iterdir()) == []
 
 
 def test_a_plain_key_or_id_names_one_session(opened: Opened, tmp_path: Path) -> None:
@@ -521,7 +522,6 @@ def test_a_store_that_fails_in_the_middle_keeps_nothing_of_that_session(
 
 
 def test_a_target_that_exists_is_refused_and_left_alone(opened: Opened, target: Path) -> None:
-    target.parent.mkdir()
     target.write_text("mine")
     with pytest.raises(ExistsError, match="already exists"):
         opened().export(target)
@@ -625,7 +625,7 @@ def doors(client: Client) -> list[Callable[[Any], object]]:
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("file/x.zip", StoreError),
+        ("file/x.zip", SennitError),
         ("n" * 300, StoreError),
         ("nul\0.zip", ValidationError),
         ("half \ud800.zip", ValidationError),
@@ -666,6 +666,7 @@ def test_a_name_as_long_as_names_may_be_can_be_written(opened: Opened, tmp_path:
 def test_a_tilde_is_the_home_folder(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     client = opened("sqlite")
@@ -1302,6 +1303,7 @@ def test_a_backup_is_the_store_as_it_was(opened: Opened, tmp_path: Path) -> None
     client = opened("sqlite")
     session = fill(client)
     client.search_messages("rope")
+    (tmp_path / "copies").mkdir()
     client.backup(tmp_path / "copies" / "b.db")
     then = seen(session)
     session.add_message("user", "later")
@@ -1341,6 +1343,7 @@ def test_a_backup_that_fails_leaves_nothing(
 ) -> None:
     client = opened("sqlite")
     monkeypatch.setattr("sennit.atomic_file._fsync_tree", lambda path: 1 / 0)
+    (tmp_path / "copies").mkdir()
     with pytest.raises(ZeroDivisionError):
         client.backup(tmp_path / "copies" / "b.db")
     assert list((tmp_path / "copies").iterdir()) == []
@@ -1357,7 +1360,7 @@ def test_a_closed_store_makes_no_backup(opened: Opened, tmp_path: Path) -> None:
 def test_a_key_is_checked_before_anything_is_exported(opened: Opened, target: Path) -> None:
     with pytest.raises(ValidationError):
         opened().export(target, sessions=[""])
-    assert not target.parent.exists()
+    assert list(target.parent.iterdir()) == []
 
 
 def test_async_callers_have_the_same_doors(opened: Opened, target: Path) -> None:

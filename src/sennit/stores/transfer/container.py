@@ -3,6 +3,7 @@
     manifest.json              the contents, with checksums, sizes and counts
     sessions/<id>.jsonl        one session each, one JSON object per line
     blobs/<sha256>             the bytes of pictures and files that their messages name
+    memories.jsonl             the memories, if they were exported too
 
 It is written under a temporary name and renamed when complete. Archives are untrusted: before the
 first line is parsed, the files must be exactly those of the manifest, regular, within the limits,
@@ -39,6 +40,7 @@ FORMAT = "sennit-archive"
 VERSION = 1
 _MANIFEST = "manifest.json"
 _FOLDER = "sessions"
+_MEMORIES = "memories.jsonl"
 _BLOB_FOLDER = "blobs"
 _FOLDERS = (_FOLDER, _BLOB_FOLDER)
 _CHUNK_BYTES = 1 << 20
@@ -121,6 +123,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: list[ArchivedFile]
     sessions: list[ArchivedSession]
     blobs: list[ArchivedBlob] = []
+    memories: ArchivedFile | None = None
+
+    @property
+    def line_files(self) -> list[ArchivedFile]:
+        """The files of the sessions, and that of the memories if there is one."""
+        return [*self.files, *([] if self.memories is None else [self.memories])]
 
 
 def file_of(session: UUID) -> str:
@@ -137,6 +145,7 @@ class ArchiveWriter:
         self._files: list[ArchivedFile] = []
         self._sessions: list[ArchivedSession] = []
         self._blobs: dict[str, ArchivedBlob] = {}
+        self._memories: ArchivedFile | None = None
 
     def add(self, session: ArchivedSession, lines: Iterable[bytes]) -> None:
         """Write a session; raises ArchiveError if it is too large to be read back."""
@@ -145,7 +154,15 @@ class ArchiveWriter:
                 f"An archive may contain at most {LIMITS.sessions:,} sessions; export some at a "
                 f"time."
             )
-        name = file_of(session.id)
+        shown = f"Session {short_repr(session.key or str(session.id))} is"
+        self._files.append(self._write(file_of(session.id), lines, shown))
+        self._sessions.append(session)
+
+    def add_memories(self, lines: Iterable[bytes]) -> None:
+        """Write the memories; raises ArchiveError if they are too large to be read back."""
+        self._memories = self._write(_MEMORIES, lines, "The memories are")
+
+    def _write(self, name: str, lines: Iterable[bytes], what: str) -> ArchivedFile:
         digest, size, count = hashlib.sha256(), 0, 0
         with self._create(name) as stream:
             for line in lines:
@@ -153,10 +170,8 @@ class ArchiveWriter:
                 digest.update(line)
                 size, count = size + len(line), count + 1
                 if size > LIMITS.file_bytes or count > LIMITS.lines:
-                    name_shown = short_repr(session.key or str(session.id))
-                    raise ArchiveError(f"Session {name_shown} is too large for an archive.")
-        self._files.append(ArchivedFile(name, digest.hexdigest(), size, count))
-        self._sessions.append(session)
+                    raise ArchiveError(f"{what} too large for an archive.")
+        return ArchivedFile(name, digest.hexdigest(), size, count)
 
     def has_blob(self, hash: bytes) -> bool:
         """Return whether a blob was added."""
@@ -181,7 +196,9 @@ class ArchiveWriter:
     def finish(self) -> Manifest:
         """Write the manifest and return it."""
         created, blobs = clock.to_iso(clock.now_us()), list(self._blobs.values())
-        manifest = Manifest(FORMAT, VERSION, created, self._files, self._sessions, blobs)
+        manifest = Manifest(
+            FORMAT, VERSION, created, self._files, self._sessions, blobs, self._memories
+        )
         with self._create(_MANIFEST) as stream:
             stream.write(dumps(manifest))
         return manifest
@@ -233,7 +250,7 @@ class Archive:
         _check_sizes(source)
         self.manifest = _read_manifest(source)
         _check_manifest(self.manifest, source.sizes)
-        for file in (*self.manifest.files, *self.manifest.blobs):
+        for file in (*self.manifest.line_files, *self.manifest.blobs):
             self._verify_checksum(file)
 
     def chunks(self, blob: ArchivedBlob) -> Iterator[bytes]:
@@ -394,7 +411,7 @@ def _check_sizes(source: _Source) -> None:
         if size > (MAX_BYTES if name == _MANIFEST else LIMITS.file_bytes):
             raise ArchiveError(f"{short_repr(name)} is too large: {size:,} bytes.")
     blobs = sum(name.startswith(f"{_BLOB_FOLDER}/") for name in source.sizes)
-    if len(source.sizes) - blobs > LIMITS.sessions + 1:
+    if len(source.sizes) - blobs - (_MEMORIES in source.sizes) > LIMITS.sessions + 1:
         raise _too_many_files(LIMITS.sessions)
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
@@ -449,19 +466,22 @@ def _check_manifest(manifest: Manifest, sizes: dict[str, int]) -> None:
         raise ArchiveError("The manifest's files are not those of its sessions.")
     if len(set(names)) < len(names):
         raise ArchiveError("The manifest names a session twice.")
+    if manifest.memories is not None and manifest.memories.name != _MEMORIES:
+        raise ArchiveError(f"The manifest's memories are not in {_MEMORIES!r}.")
     blobs = {blob.name: blob for blob in manifest.blobs}
     if len(blobs) < len(manifest.blobs):
         raise ArchiveError("The manifest names a blob twice.")
-    if extra := sizes.keys() - names - blobs.keys() - {_MANIFEST}:
+    known = {_MANIFEST, *blobs, *(file.name for file in manifest.line_files)}
+    if extra := sizes.keys() - known:
         raise ArchiveError(
             f"The archive contains {short_repr(min(extra))}, which is not in its manifest."
         )
-    for file in (*manifest.files, *manifest.blobs):
+    for file in (*manifest.line_files, *manifest.blobs):
         if file.name not in sizes:
             raise ArchiveError(f"{file.name!r} is missing from the archive.")
         if file.bytes != sizes[file.name]:
             raise _modified_file(file)
-    for file in manifest.files:
+    for file in manifest.line_files:
         if file.lines > LIMITS.lines:
             raise ArchiveError(f"{file.name!r} has too many lines: {file.lines:,}.")
 

@@ -12,11 +12,12 @@ sessions become the importing owner's; grants are not imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from msgspec import structs
@@ -59,6 +60,7 @@ from sennit.stores.records.sessions import (
     Snapshot,
 )
 from sennit.stores.segment_graph import shown
+from sennit.stores.session_ids import session_id
 from sennit.stores.transfer import session_jsonl
 from sennit.stores.transfer.container import (
     Archive,
@@ -71,6 +73,8 @@ from sennit.stores.transfer.container import (
 __all__ = [
     "ExportSummary",
     "ImportSummary",
+    "MemoryCounts",
+    "ReadMemories",
     "additions",
     "all_sessions",
     "export_sessions",
@@ -95,7 +99,9 @@ class ExportSummary:
     sessions: int
     messages: int
     bytes: int
-    """The size of the session files, uncompressed."""
+    """The size of the files, uncompressed."""
+    memories: bool = False
+    """Whether the memories were exported too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +112,29 @@ class ImportSummary:
     new_sessions: int
     new_messages: int
     new_branches: int = 0
-    """Of an import from another program."""
+    """The number of new branches."""
     format: str = "archive"
     skipped: int = 0
     """The number of conversations that could not be read."""
     problems: tuple[str, ...] = ()
     """The position and the reason of each, of the first 100."""
+    new_memories: int = 0
+    """The number of memories that are new or got new versions."""
+    different_memories: int = 0
+    """The number of memories that were left as they are, because they differ here."""
+
+
+class MemoryCounts(NamedTuple):
+    """The numbers of imported memories."""
+
+    new: int
+    different: int
+
+
+ReadMemories: TypeAlias = Callable[
+    [Iterable[bytes], Mapping[UUID, UUID]], Callable[[], MemoryCounts]
+]
+"""Checks lines of memories, for sessions of the archive and what they become; returns the write."""
 
 
 def export_sessions(
@@ -120,8 +143,10 @@ def export_sessions(
     path: Path,
     sessions: Iterable[UUID] | None = None,
     progress: Progress | None = None,
+    *,
+    memories: Iterable[bytes] | None = None,
 ) -> ExportSummary:
-    """Write the owner's sessions, or those named, to a new archive.
+    """Write the owner's sessions, or those named, to a new archive, and lines of `memories`.
 
     `path` becomes a zip file if it ends with ".zip", else a folder, and appears when complete.
     Raises ExistsError if it exists, NotFoundError if a named session does not.
@@ -146,12 +171,15 @@ def export_sessions(
                     raise  # else it was deleted meanwhile
             if progress is not None:
                 progress(done, len(uids))
+        if memories is not None:
+            archive.add_memories(memories)
         manifest = archive.finish()
     return ExportSummary(
         path,
         len(manifest.sessions),
         sum(session.messages for session in manifest.sessions),
-        sum(file.bytes for file in manifest.files),
+        sum(file.bytes for file in manifest.line_files),
+        memories is not None,
     )
 
 
@@ -269,27 +297,54 @@ def needed_segments(snapshot: Snapshot) -> list[SegmentRecord]:
 
 
 def import_sessions(
-    store: Store, owner: Owner, path: Path, progress: Progress | None = None
+    store: Store,
+    owner: Owner,
+    path: Path,
+    progress: Progress | None = None,
+    *,
+    read_memories: ReadMemories | None = None,
 ) -> ImportSummary:
     """Import an archive as sessions of the owner; repeating it changes nothing.
 
-    Raises ArchiveError if the archive is invalid, and ExistsError if a session exists with a
-    different content; nothing is imported then.
+    Its memories are imported by `read_memories`, after the sessions. Raises ArchiveError if the
+    archive is invalid, and ExistsError if a session exists with a different content; nothing is
+    imported then.
     """
     with reading(path) as archive:
         total = len(archive.manifest.sessions)
         _check(store, owner, archive)
+        write_memories = _memories_to_write(archive, owner, read_memories)
         for blob in archive.manifest.blobs:
             hash = bytes.fromhex(blob.sha256)
             store.put_blob(owner, archive.chunks(blob), blob.media_type, _LIMITS, hash)
-        new_sessions = new_messages = 0
+        new = Counter[str]()
         for done, loaded in enumerate(_snapshots(archive, owner), 1):
-            is_new, added = _import_session(store, owner, loaded)
-            new_sessions += is_new
-            new_messages += added
+            new.update(_import_session(store, owner, loaded))
             if progress is not None:
                 progress(done, total)
-    return ImportSummary(total, new_sessions, new_messages)
+        memories = write_memories()
+    return ImportSummary(
+        total,
+        new["sessions"],
+        new["messages"],
+        new["branches"],
+        new_memories=memories.new,
+        different_memories=memories.different,
+    )
+
+
+def _memories_to_write(
+    archive: Archive, owner: Owner, read_memories: ReadMemories | None
+) -> Callable[[], MemoryCounts]:
+    """Check the memories of an archive; return a function that writes them."""
+    manifest = archive.manifest
+    if manifest.memories is None or read_memories is None:
+        return lambda: MemoryCounts(0, 0)
+    sessions = {
+        session.id: session.id if session.key is None else session_id(owner, session.key)
+        for session in manifest.sessions
+    }
+    return read_memories(archive.lines(manifest.memories), sessions)
 
 
 def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.LoadedSession]:
@@ -380,8 +435,8 @@ def _missing_commits(archived: CommitsRecord, stored: CommitsRecord) -> list[Com
 
 def _import_session(
     store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
-) -> tuple[bool, int]:
-    """Write missing content; return whether the session is new, and the number of messages."""
+) -> dict[str, int]:
+    """Write missing content; return the numbers of new sessions, messages and branches."""
     for _ in range(_MAX_ATTEMPTS - 1):
         with suppress(ConflictError):  # it has changed since it was compared
             return _import_session_once(store, owner, loaded)
@@ -390,7 +445,7 @@ def _import_session(
 
 def _import_session_once(
     store: Store, owner: Owner, loaded: session_jsonl.LoadedSession
-) -> tuple[bool, int]:
+) -> dict[str, int]:
     uid = loaded.snapshot.session.id
     is_stored, changes = _missing_changes(store, owner, loaded)
     if not is_stored:
@@ -403,8 +458,10 @@ def _import_session_once(
             with suppress(SennitError):
                 _delete_if_empty(store, owner, uid)
         raise
-    added = sum(len(item.messages) for item in changes if isinstance(item, AddMessages))
-    return not is_stored, added
+    messages = sum(len(item.messages) for item in changes if isinstance(item, AddMessages))
+    added = sum(isinstance(item, AddBranch) for item in changes)
+    temporary = sum(isinstance(item, RemoveBranch) for item in changes)
+    return {"sessions": int(not is_stored), "messages": messages, "branches": added - temporary}
 
 
 def _delete_if_empty(store: Store, owner: Owner, uid: UUID) -> None:

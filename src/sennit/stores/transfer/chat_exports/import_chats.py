@@ -66,6 +66,7 @@ from sennit.stores.transfer.chat_exports.files import (
 from sennit.stores.transfer.export_import import (
     ImportSummary,
     Progress,
+    ReadMemories,
     import_sessions,
     needed_segments,
 )
@@ -99,6 +100,8 @@ def import_file(
     path: Path,
     format: str | None = None,
     progress: Progress | None = None,
+    *,
+    read_memories: ReadMemories | None = None,
 ) -> ImportSummary:
     """Import an archive, or the conversations that another program exported.
 
@@ -114,7 +117,7 @@ def import_file(
     if format is None and is_archive(path):
         format = "archive"
     if format == "archive":
-        return import_sessions(store, owner, path, progress)
+        return import_sessions(store, owner, path, progress, read_memories=read_memories)
     report = progress or _ignore
     is_log = not path.is_dir() and first_bytes(path, len(llm_logs.MAGIC)) == llm_logs.MAGIC
     if is_log and format in (None, "llm"):

@@ -1,0 +1,210 @@
+"""Memories in an archive: one JSON line per version, the versions of a memory in order.
+
+The text, validity and evidence of each version are taken along, so that an imported memory can be
+explained, and is erased with the session it came from. An archive says of which agent a memory is,
+but not of which user: memories become those of the importing user. It never changes a memory that
+is stored: one that has grown gets the missing versions, and one that differs is left as it is.
+
+Lines are untrusted: paths, categories, texts and times are checked as those of a folder from disk,
+and everything is checked before anything is written, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+
+from sennit.errors import ArchiveError, SennitError, ValidationError, short_repr
+from sennit.memory.commit.profile import FactSource, load_facts
+from sennit.memory.files.stored_files import MAX_TEXT_BYTES
+from sennit.memory.scope import MEMORIES, MemoryScope, category_at
+from sennit.memory.uri import Uri
+from sennit.messages.codec import dumps, reader
+from sennit.messages.json_values import plain_dict, validate_text
+from sennit.sessions.retry_on_conflict import retry_on_conflict
+from sennit.stores.records.files import (
+    CountUses,
+    EvidenceRecord,
+    FileChange,
+    FileRecord,
+    PutFile,
+    VersionRecord,
+    as_stored,
+)
+from sennit.stores.records.sessions import Owner, owner_name
+from sennit.stores.transfer.container import MAX_LINE, Count, Moment
+from sennit.stores.transfer.export_import import MemoryCounts
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    id: UUID
+    agent: str | None
+    """The agent whose memory it is; None for the user's own."""
+    path: str
+    active: Count
+    number: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    written: Moment
+    valid_from: Moment
+    valid_to: Moment | None
+    text: str
+    commit: UUID | None
+    info: dict[str, Any]
+    evidence: list[tuple[UUID, UUID]]
+    """The session and the id of each source message."""
+
+
+class _Info(msgspec.Struct):
+    """The types of what is known of a version's info."""
+
+    did: str = ""
+    abstract: str = ""
+    joined: bool = False
+    merged_into: str = ""
+    stated: list[Moment] = []
+
+
+_parse = reader(_Line, MAX_LINE)
+
+
+def archived_memories(scope: MemoryScope) -> Iterator[bytes]:
+    """Yield the lines of a user's memories, those of all their agents included."""
+    store = scope.store
+    for owner in store.owned_by(scope.user):
+        if owner.kind == "tenant":  # resources
+            continue
+        for file in store.list_files(owner, MEMORIES):
+            if file.category is None:
+                continue
+            for version in store.file_versions(owner, file.id):
+                yield dumps(_line(file, version, scope.user), MAX_LINE - 1) + b"\n"
+
+
+def _line(file: FileRecord, version: VersionRecord, user: Owner) -> _Line:
+    return _Line(
+        id=file.id,
+        agent=file.owner.name if file.owner.kind == "agent" else None,
+        path=file.path,
+        active=file.active,
+        number=version.number,
+        written=version.written,
+        valid_from=version.valid_from,
+        valid_to=version.valid_to,
+        text=version.body.decode(),
+        commit=version.commit,
+        info=_with_sources(version.info, "", "", {}),
+        evidence=[(item.session, item.message) for item in version.evidence if item.owner == user],
+    )
+
+
+def read_memories(
+    scope: MemoryScope, lines: Iterable[bytes], sessions: Mapping[UUID, UUID]
+) -> Callable[[], MemoryCounts]:
+    """Check all lines; return a function that writes what is new. Raises ArchiveError.
+
+    `sessions` maps the sessions of the archive to those that they become.
+    """
+    memories: dict[UUID, list[PutFile]] = {}
+    uses: dict[UUID, int] = {}
+    for number, raw in enumerate(lines, 1):
+        try:
+            line = _parse(raw)
+            put = _put(scope, line, sessions)
+            versions = memories.setdefault(line.id, [])
+            if line.number != len(versions) + 1 or (versions and versions[0].path != put.path):
+                raise ValidationError(f"Version {line.number} of {line.path!r} is not the next.")
+        except (SennitError, msgspec.ValidationError) as error:
+            raise ArchiveError(f"Line {number} of the memories is invalid: {error}") from error
+        versions.append(put)
+        uses[line.id] = line.active
+
+    def write() -> MemoryCounts:
+        new, differing = 0, 0
+        changes: list[FileChange] = []
+        for uid, versions in memories.items():
+            missing = _missing(scope, versions)
+            if missing is None:
+                differing += 1
+                continue
+            changes += missing
+            new += bool(missing)
+            if len(missing) == len(versions) and uses[uid]:
+                changes.append(CountUses(versions[0].owner, versions[0].path, uses[uid]))
+        if changes:
+            scope.store.change_files(changes)
+        return MemoryCounts(new, differing)
+
+    return lambda: retry_on_conflict(write, "the same memories")
+
+
+def _put(scope: MemoryScope, line: _Line, sessions: Mapping[UUID, UUID]) -> PutFile:
+    owner = scope.user
+    if line.agent is not None:
+        owner = scope.of_agent(owner_name(line.agent, "agent")).agent
+    path = Uri.parse(f"viking://user/{line.path}").path
+    category = category_at(owner, path)
+    if path != line.path or category is None:
+        raise ValidationError(f"{short_repr(line.path)} is not the path of a memory.")
+    text = validate_text(line.text, "text").encode()
+    if len(text) > MAX_TEXT_BYTES:
+        raise ValidationError(f"A memory has at most {MAX_TEXT_BYTES:,} bytes of text.")
+    evidence = (
+        EvidenceRecord(scope.user, sessions.get(session, session), message)
+        for session, message in line.evidence
+    )
+    version = VersionRecord(
+        number=line.number,
+        written=line.written,
+        valid_from=line.valid_from,
+        body=text,
+        valid_to=line.valid_to,
+        commit=line.commit,
+        info=_checked_info(line.info, scope.user, sessions),
+        evidence=tuple(evidence),
+    )
+    return PutFile(owner, line.id, path, category, as_stored(version))
+
+
+def _checked_info(
+    info: dict[str, Any], user: Owner, sessions: Mapping[UUID, UUID]
+) -> dict[str, Any]:
+    """Return the info of a version, whose sources become messages of this user."""
+    msgspec.convert(plain_dict(info, "info"), _Info)
+    facts = load_facts(info)
+    moments = [moment for fact in facts for moment in (fact.valid_from, *fact.stated)]
+    moments += [fact.valid_to for fact in facts if fact.valid_to is not None]
+    msgspec.convert(moments, list[Moment])
+    return _with_sources(info, user.tenant, user.name, sessions)
+
+
+def _with_sources(
+    info: dict[str, Any], tenant: str, user: str, sessions: Mapping[UUID, UUID]
+) -> dict[str, Any]:
+    """Return the info of a version with its facts' sources in the sessions of another user."""
+    if "facts" not in info:
+        return info
+
+    def moved(sources: Iterable[FactSource]) -> tuple[FactSource, ...]:
+        return tuple(
+            FactSource(tenant, user, sessions.get(source.session, source.session), source.message)
+            for source in sources
+        )
+
+    facts = [
+        msgspec.structs.replace(fact, sources=moved(fact.sources), parts=moved(fact.parts))
+        for fact in load_facts(info)
+    ]
+    return {**info, "facts": msgspec.to_builtins(facts)}
+
+
+def _missing(scope: MemoryScope, versions: list[PutFile]) -> list[PutFile] | None:
+    """Return the versions that the store lacks; None if it has a different memory."""
+    first = versions[0]
+    stored = [as_stored(item) for item in scope.store.file_versions(first.owner, first.id)]
+    if not stored:
+        return versions if scope.store.find_file(first.owner, first.path) is None else None
+    archived = [put.version for put in versions]
+    both = min(len(stored), len(archived))
+    return versions[both:] if stored[:both] == archived[:both] else None
