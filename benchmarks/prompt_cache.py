@@ -62,15 +62,21 @@ def main() -> int:
             totals[name][0] += cached
             totals[name][1] += resent
             prompts += name == "OpenAI"
-        print(f"\r{number + 1} of {count} conversations", end="", file=sys.stderr, flush=True)
+        shares = ", ".join(f"{name} {_share(*both):.2%}" for name, both in totals.items())
+        progress = f"\r{number + 1} of {count} conversations, cache reads: {shares}"
+        print(progress, end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(f"{count} conversations, {prompts:,} prompts\n")
     print("| rules | tokens sent again | read from the cache | |\n|---|--:|--:|---|")
     for name, (cached, resent) in totals.items():
-        share = cached / resent
+        share = _share(cached, resent)
         verdict = "ok" if share >= BAR else "MISSED"
         print(f"| {name} | {resent:,} | {share:.2%} | {verdict} |")
     return int(any(cached < BAR * resent for cached, resent in totals.values()))
+
+
+def _share(cached: int, resent: int) -> float:
+    return cached / resent if resent else 0.0
 
 
 def _conversation(chance: random.Random) -> list[bytes]:

@@ -26,6 +26,8 @@ from sennit.server.settings import Limits
 from sennit.services.tools.tool import Tool
 from sennit.testing import ScriptedModel, ToolCall
 from tests.http_server import Gate, Running, all_events, serving
+from tests.services.provider_replies import CHAT
+from tests.services.wire_server import running as provider
 
 PROGRAM = Path(__file__).parent / "mcp_stdio_server.py"
 BRANCH = "/api/sessions/knots/branches/main"
@@ -109,7 +111,8 @@ class User:
         self.questions: list[str] = []
         self._answer: Any = ElicitResult(action=action, content=content or None)  # type: ignore[arg-type]
 
-    async def __call__(self, _context: Any, params: Any) -> Any:
+    async def __call__(self, context: Any, params: Any) -> Any:
+        del context
         self.questions.append(params.message)
         return self._answer
 
@@ -226,6 +229,30 @@ def test_over_stdio_a_user_is_asked_to_approve_a_call(store: Path, mode: str) ->
     assert asyncio.run(talk())["answer"] == "Done."
     assert user.questions == [ASKED]
     assert (store.parent / "paid.txt").read_text() == "5\n"
+
+
+def test_the_command_asks_the_user_before_a_tool_runs(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = store.parent / "till.py"
+    tools.write_text("def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\n")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    user = User("accept", approve=True)
+
+    async def talk(url: str) -> Any:
+        args = ["mcp", "--store", str(store), "--tool", f"{tools}:add", "--ask"]
+        args += ["--model", "openai:wire-model", "--base-url", url]
+        program = StdioServerParameters(
+            command=sys.executable, args=["-m", "sennit", *args], env=dict(os.environ)
+        )
+        async with McpClient(program, elicitation_callback=user) as client:
+            return await continued(client)
+
+    with provider() as server:
+        server.says(CHAT.streamed([CHAT.call()]), CHAT.streamed([CHAT.text("It is 3.")]))
+        assert asyncio.run(talk(f"{server.url}/v1"))["answer"] == "It is 3."
+    assert "'add'" in user.questions[0]
 
 
 def test_an_answer_to_a_question_of_another_user_is_refused(
@@ -538,7 +565,6 @@ def test_cancelling_the_request_cancels_the_run(store: Path) -> None:
                 await call
 
     with serving(store, models=[ScriptedModel([slow], name="sage")]) as server:
-        events = server.get(BRANCH).json()
         asyncio.run(talk(server.url))
         events = all_events(server, f"{BRANCH}/events?after=0")
         assert events[-1].data["result"]["stop_reason"] == "cancelled"

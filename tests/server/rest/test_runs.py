@@ -104,6 +104,16 @@ def test_the_same_message_cannot_be_submitted_twice(tmp_path: Path) -> None:
         assert len(texts(server, branch)) == 3
 
 
+def test_a_prompt_that_changes_is_an_event_with_what_it_costs(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db", models=[Talker()], tools=[add]) as server:
+        branch = new_branch(server)
+        all_events(server, run(server, branch)["events"])
+        events = all_events(server, run(server, branch, tools=[])["events"])
+        [changed] = [one.data for one in events if one.kind == "prompt.changed"]
+        assert changed["reason"] == "tools"
+        assert changed["tokens"] > 20
+
+
 def test_stopping_keeps_what_was_said(tmp_path: Path) -> None:
     gate = Gate()
     with serving(tmp_path / "s.db", models=[Talker(gate=gate)]) as server:

@@ -51,6 +51,8 @@ class ClientRun:
     id: UUID
     after: int
     """The number of an event: the run is followed from the next one on."""
+    conversation: ConversationSession | None = None
+    """The conversation that runs it, if this request has started or resumed it."""
 
     @property
     def handle(self) -> str:
@@ -100,8 +102,13 @@ async def find_run(access: McpScope, handle: str) -> ClientRun:
 
 async def start_run(access: McpScope, branch: Branch, text: str) -> ClientRun:
     """Say something and start the run that answers it; raises HTTPError if it is rejected."""
-    started = await access.runs.start(_conversation(access, branch), caller=access.caller, say=text)
-    return ClientRun(branch, started.run_id, started.seq - 1)
+    conversation = _conversation(access, branch)
+    try:
+        started = await access.runs.start(conversation, caller=access.caller, say=text)
+    except CancelledError:
+        conversation.cancel("now")
+        raise
+    return ClientRun(branch, started.run_id, started.seq - 1, conversation)
 
 
 async def resume_run(access: McpScope, run: ClientRun) -> ClientRun:
@@ -113,7 +120,7 @@ async def resume_run(access: McpScope, run: ClientRun) -> ClientRun:
         if error.code not in _RESUMED_ELSEWHERE:
             raise
         return run
-    return replace(run, after=started.seq - 1)
+    return replace(run, after=started.seq - 1, conversation=conversation)
 
 
 def _conversation(access: McpScope, branch: Branch) -> ConversationSession:
@@ -173,7 +180,7 @@ def _is_cancelled(runs: RunRepository) -> bool:
     return any(decision.reason == _CANCELLED for decision in decisions)
 
 
-async def follow_run(access: McpScope, run: ClientRun, report: Report) -> RunStatus:
+async def follow_run(run: ClientRun, report: Report) -> RunStatus:
     """Wait until a run no longer works, and return its status; cancel it if this is cancelled."""
     try:
         async with Subscription(RunRepository(run.branch), run.after) as events:
@@ -182,8 +189,8 @@ async def follow_run(access: McpScope, run: ClientRun, report: Report) -> RunSta
                     await report(text)
         return await run_status(run)
     except CancelledError:
-        if (active := access.runs.on(run.branch)) is not None:
-            active.cancel("now")
+        if run.conversation is not None:
+            run.conversation.cancel("now")
         raise
 
 

@@ -66,7 +66,7 @@ async def answer_run(
         await context.session.report_progress(steps, message=text)
 
     while True:
-        status = await follow_run(access, run, report)
+        status = await follow_run(run, report)
         dismissed = not status.waiting.keys().isdisjoint(asked)
         if not status.waiting or dismissed or not _has_elicitation(context):
             return tool_result(outcome(run, status))
