@@ -140,13 +140,13 @@ class BlobHasher:
             self._digest.update(chunk)
             self.size += len(chunk)
             check_blob_size(self.size, self._limits)
-            if not rest and len(chunk) == CHUNK_BYTES:
-                yield bytes(chunk)
-                continue
-            rest += chunk
-            while len(rest) >= CHUNK_BYTES:
-                yield bytes(rest[:CHUNK_BYTES])
-                del rest[:CHUNK_BYTES]
+            view = memoryview(chunk)
+            while len(rest) + len(view) >= CHUNK_BYTES:
+                missing_bytes = CHUNK_BYTES - len(rest)
+                yield bytes(rest + view[:missing_bytes])
+                rest.clear()
+                view = view[missing_bytes:]
+            rest += view
         if rest:
             yield bytes(rest)
 
