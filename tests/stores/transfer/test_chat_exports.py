@@ -892,3 +892,16 @@ def test_the_command_counts_names_what_it_skipped_and_ends_with_1(tmp_path: Path
     assert (good.exit_code, good.stdout) == (0, "1 session: nothing new\n")
     typo = CliRunner().invoke(app, ["import", str(path), "--format", "claud", *store])
     assert "Did you mean 'claude'?" in typo.stderr
+
+
+def test_a_chat_that_names_a_blob_is_not_imported(client: Client, tmp_path: Path) -> None:
+    reference = client.session("mine").put_blob(b"a secret" * 200, "image/png").reference
+    picture = {"type": "image_url", "image_url": {"url": reference}}
+    chats = [
+        [{"role": "user", "content": [picture]}, {"role": "assistant", "content": "I see."}],
+        [{"role": "user", "content": reference}, {"role": "assistant", "content": "A text."}],
+    ]
+    lines = "\n".join(json.dumps({"messages": messages}) for messages in chats)
+    result = client.import_sessions(saved(tmp_path, lines, "a.jsonl"))
+    assert (result.new_sessions, result.skipped) == (1, 1)
+    assert "names a blob" in result.problems[0]

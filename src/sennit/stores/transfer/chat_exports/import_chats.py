@@ -31,6 +31,7 @@ from sennit.errors import (
     short_repr,
 )
 from sennit.ids import new_id
+from sennit.messages.blob_reference import named_blobs
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import MessageContent, MessageRole, SystemContent
 from sennit.messages.json_values import validate_text
@@ -506,6 +507,8 @@ class _Plan:
             sender=_SENDERS.get(item.content.role),
             metadata=self._chat.nodes[key].metadata,
         )
+        if named_blobs((message,)):
+            raise ValidationError("A message names a blob, and only archives of Sennit have blobs.")
         body = dumps(message.to_record())
         self._new[item.message] = MessageRecord(item.message, self._states[key].created, body)
         self._stored.messages.add(item.message)
