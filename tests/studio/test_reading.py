@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from struct import pack
 from uuid import UUID
+from zlib import compress, crc32
 
 import pytest
 from playwright.sync_api import Route, expect
@@ -12,12 +14,14 @@ from playwright.sync_api import Route, expect
 import sennit
 from sennit import (
     AssistantResponseContent,
+    ImagePart,
     InstructionContent,
     Message,
     Session,
     TextPart,
     ToolPart,
 )
+from sennit.messages.parts import Part
 from tests.http_server import Running, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.pages import FRAMES
@@ -46,6 +50,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             "named": _named(client.session("named")),
             "few": _braid(client.session("few"), 50),
             "many": _braid(client.session("many"), BRANCHES),
+            "pictures": _pictures(client.session("pictures")),
         }
     with serving(path) as server:
         yield Scene(server, ids)
@@ -54,6 +59,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def _long(session: Session) -> UUID:
     branch = session.create_branch("main")
     session.add_messages([_said(number) for number in range(LONG)], branches=branch)
+    return session.id
+
+
+def _pictures(session: Session) -> UUID:
+    rows = b"".join(b"\0" + random.Random(row).randbytes(9) for row in range(400))
+    chunks = [(b"IHDR", pack(">IIBBBBB", 3, 400, 8, 2, 0, 0, 0)), (b"IDAT", compress(rows))]
+    small = b"\x89PNG\r\n\x1a\n" + b"".join(
+        pack(">I", len(data)) + name + data + pack(">I", crc32(name + data))
+        for name, data in (*chunks, (b"IEND", b""))
+    )
+    pictures: list[Part] = [ImagePart(small), ImagePart(b"\x89PNG\r\n\x1a\n" + bytes(6_000_000))]
+    session.add_message("user", [TextPart("Which knot?"), *pictures])
     return session.id
 
 
@@ -448,3 +465,13 @@ def test_keys_do_nothing_behind_a_window_and_the_focus_comes_back(
     studio.page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(button).to_be_focused()
+
+
+def test_a_stored_picture_is_shown_and_a_large_one_is_named(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("pictures"))
+    shown = studio.page.locator("img.picture-shown")
+    expect(shown).to_have_count(1)
+    expect(shown).to_have_js_property("naturalWidth", 3)
+    expect(studio.page.get_by_text("image/png, 6,000,0")).to_be_visible()

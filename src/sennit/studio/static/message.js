@@ -1,5 +1,6 @@
 // One message with its actions. The sender is shown by position and name, not by colour alone; the content
 // is plain text or sanitized Markdown.
+import { open, path } from './api.js';
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
@@ -63,11 +64,35 @@ function listed(told) {
   return new Intl.ListFormat('en').format(counts.filter(([count]) => count).map(([count, words]) => words(count)));
 }
 
-// An address, or the type and size of a picture that is stored with its bytes.
-function pictureText(image) {
-  const stored = /^sennit-blob:[^?]*\?type=(.+)&size=(\d+)$/.exec(image) ?? /^data:([^;,]*)/.exec(image);
-  if (!stored) return image;
-  return stored[2] ? `${stored[1]}, ${Number(stored[2]).toLocaleString('en')} bytes` : stored[1];
+// A picture that is stored with its bytes, as far as it is small; else its type and size, or its address.
+const STORED = /^sennit-blob:sha256:([0-9a-f]{64})\?type=(.+)&size=(\d+)$/;
+const SHOWN_BYTES = 5_000_000;
+
+function Picture({ image }) {
+  const [, hash, type, size] = STORED.exec(image) ?? [];
+  const [shown, show] = useState(null);
+  useLayoutEffect(() => {
+    show(null);
+    if (!hash || size > SHOWN_BYTES) return undefined;
+    const leaving = new AbortController();
+    open('GET', path('blobs', hash), { signal: leaving.signal })
+      .then((response) => response.blob())
+      .then(dataUrl)
+      .then((url) => leaving.signal.aborted || show(url))
+      .catch(() => {});  // then its type and size are shown
+    return () => leaving.abort();
+  }, [hash]);
+  const text = hash ? `${type}, ${Number(size).toLocaleString('en')} bytes` : /^data:([^;,]*)/.exec(image)?.[1] ?? image;
+  return shown ? html`<img class="picture-shown" src=${shown} alt=${text} />` : html`<p class="picture-link">🖼 ${text}</p>`;
+}
+
+function dataUrl(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = reject;
+    reader.readAsDataURL(blob);
+  });
 }
 
 function Body({ message }) {
@@ -76,7 +101,7 @@ function Body({ message }) {
   return html`<div class="body">
     ${done && html`<${Markdown} text=${done} />`}
     ${message.text ? html`<${Markdown} text=${growing} />` : message.draft && html`<span class="dots" aria-label="Answering">…</span>`}
-    ${images.map((image) => html`<p class="picture-link">🖼 ${pictureText(image)}</p>`)}
+    ${images.map((image) => html`<${Picture} image=${image} />`)}
     ${message.draft && message.text && html`<span class="caret" aria-hidden="true"></span>`}
   </div>`;
 }
