@@ -177,6 +177,9 @@ def _response(items: Sequence[Mapping[str, Any]], status: str = "completed") -> 
 
 def _response_pieces(item: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     match item["type"]:
+        case "message" if item["content"] and "refusal" in item["content"][0]:
+            refusal = item["content"][0]["refusal"]
+            return [("response.refusal.delta", {"content_index": 0, "delta": refusal})]
         case "message":
             place, part = {"content_index": 0}, item["content"][0]
             return [

@@ -6,6 +6,7 @@ it came, with these exceptions, because the provider refuses it otherwise:
 
 - a fragment of a chat message that is for reading only, such as citations, stays here; of audio,
   only the id goes back;
+- `created_by` of OpenAI's items and `file_id` of Anthropic's citations stay here;
 - the call of a tool that Anthropic runs is left out if the reply ended before its result;
 - a result of a call of OpenAI's that is not a function call has the type that belongs to the call.
 """
@@ -114,6 +115,8 @@ def is_plain(item: Item) -> bool:
     match item:
         case {"type": "text" | "tool_use"}:
             return not any(value for name, value in item.items() if name not in _PLAIN_FIELDS)
+        case {"type": _}:
+            return False
         case {"content": str(text)}:
             return not text.lstrip().startswith(_THINK)
         case {"tool_calls": [{"type": "function", **call}]}:
@@ -252,17 +255,43 @@ def _is_unanswerable(item: Item) -> bool:
             return False
 
 
-def blocks_to_send(blocks: Sequence[Item]) -> list[Item]:
-    """Return the blocks of a message of Anthropic's as they go back."""
-    if any(block.get("type") == "tool_use" for block in blocks):
-        return list(blocks)  # the result comes after that of the call
+def items_to_send(items: Any) -> Any:
+    """Return items of OpenAI's, or what is in them, as they go back."""
+    if isinstance(items, Mapping):
+        fields = cast("Item", items).items()
+        return {name: items_to_send(value) for name, value in fields if name != "created_by"}
+    return [items_to_send(item) for item in array(items)] if isinstance(items, list) else items
+
+
+def message_of_blocks(message: Item) -> Item:
+    """Return a message of Anthropic's as it goes back, unless it is to be continued."""
+    if message.get("role") != "assistant" or not isinstance(message.get("content"), list):
+        return message
+    blocks = array(message["content"])
     results = {block.get("tool_use_id") for block in blocks}
-    return [
-        block
+    # In a reply with calls, the result comes after those of the calls.
+    calls = any(block.get("type") == "tool_use" for block in blocks)
+    sent = [
+        _without_file(block)
         for block in blocks
-        if block.get("type") not in ("server_tool_use", "mcp_tool_use")
+        if calls
+        or block.get("type") not in ("server_tool_use", "mcp_tool_use")
         or block.get("id") in results
     ]
+    return {**message, "content": sent}
+
+
+def _without_file(block: Item) -> Item:
+    """Return a block without the ids of files in its citations, and in those of its content."""
+    sent = dict(block)
+    if citations := array(block.get("citations")):
+        sent["citations"] = [
+            {name: value for name, value in citation.items() if name != "file_id"}
+            for citation in citations
+        ]
+    if isinstance(content := block.get("content"), list):
+        sent["content"] = [_without_file(part) for part in array(content)]
+    return sent
 
 
 def message_to_send(fragments: Sequence[Item], provider: str) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from sennit.errors import ModelError
 from sennit.services.models.providers.items import (
     Item,
     array,
-    blocks_to_send,
     client_call,
+    items_to_send,
     mapping,
+    message_of_blocks,
     message_to_send,
     result_of,
 )
@@ -170,12 +171,14 @@ def _google_items(request: Sequence[Any]) -> Sequence[Any]:
     """Return a request with items in place of their marks, and results without unknown ids."""
     method, path, body, *options = request
     contents = [_google_content(content) for content in body.get("contents") or ()]
-    parts = [part for content in contents for part in content.get("parts") or ()]
-    ids = {part["functionCall"].get("id") for part in parts if part.get("functionCall")}
-    for part in parts:
-        result: dict[str, Any] = part.get("functionResponse") or {}
-        if result.get("id") not in ids:
-            result.pop("id", None)
+    ids: set[Any] = set()
+    for content in contents:
+        for part in content.get("parts") or ():
+            result: dict[str, Any] = part.get("functionResponse") or {}
+            if content.get("role") == "model":
+                ids.add(mapping(part.get("functionCall")).get("id"))
+            elif result.get("id") not in ids:
+                result.pop("id", None)
     return method, path, {**body, "contents": contents}, *options
 
 
@@ -205,6 +208,8 @@ async def _map_with_items(
     system, messages = (None, mapped) if api == "chat" else mapped
     calls: dict[str, Item] = {}
     sent = [one for each in messages for one in _with_items(each, api, provider, calls)]
+    if api == "anthropic":
+        sent = [message_of_blocks(one) for one in sent[:-1]] + sent[-1:]  # the last is continued
     return sent if api == "chat" else (system, sent)
 
 
@@ -222,11 +227,11 @@ def _with_items(message: Any, api: API, provider: str, calls: dict[str, Item]) -
     if api == "chat":
         return [message_to_send(items, provider)]
     if api == "anthropic":
-        return [{**message, "content": blocks_to_send(items)}]
+        return [{**message, "content": items}]
     for item in items:
         if client_call(item) or item.get("type") == "function_call":
             calls[item["call_id"]] = item
-    return items
+    return items_to_send(items)
 
 
 def _name_files(messages: Sequence[layer.ModelMessage], mapped: Any) -> None:
