@@ -100,7 +100,8 @@ def is_valid_call_id(id: str) -> bool:
 
 def repair(messages: Iterable[Message | MessageContent]) -> list[MessageContent]:
     """Return the contents of a history in an order and form that every provider accepts."""
-    return [content for turn in repaired_turns(messages) for content in turn.contents]
+    contents = (content for turn in repaired_turns(messages) for content in turn.contents)
+    return [content for content in contents if not content.empty]
 
 
 def repaired_turns(
@@ -121,7 +122,7 @@ def _turns(
     results: list[_Result] = []
     for index, message in enumerate(messages):
         content = message.content if isinstance(message, Message) else message
-        if content.empty:
+        if content.empty and not _has_state(message):
             continue
         if isinstance(content, ActionResponseContent):
             results.append(_Result(content, index, len(turns)))
@@ -139,6 +140,14 @@ def _turns(
         if isinstance(content, ActionRequestContent):
             turns[-1].calls.append(_Call(content, _names(message, content)))
     return turns, results
+
+
+def _has_state(message: Message | MessageContent) -> bool:
+    """Return whether a message belongs to a reply that goes back to its provider as it came.
+
+    One that only reasons has no text, but its reply would not be whole without it.
+    """
+    return isinstance(message, Message) and STATE_KEY in message.metadata
 
 
 def _names(message: Message | MessageContent, request: ActionRequestContent) -> tuple[str, ...]:

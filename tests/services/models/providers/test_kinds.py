@@ -403,7 +403,9 @@ def test_a_reply_that_anthropic_pauses_is_continued(
         return chunks(anthropic_start(), *written, anthropic_end(stop))
 
     server.says(
-        message(first, reason), message(second, "end_turn"), message([ANTHROPIC.text("Yes.")], "end_turn")
+        message(first, reason),
+        message(second, "end_turn"),
+        message([ANTHROPIC.text("Yes.")], "end_turn"),
     )
     chat = talk(server, ANTHROPIC)
     result = say(chat, "Where?", stream=stream)

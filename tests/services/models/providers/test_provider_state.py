@@ -260,6 +260,21 @@ def test_a_reply_goes_back_to_its_provider_as_it_came(
 
 
 @BOTH
+@pytest.mark.parametrize("provider", [ANTHROPIC, RESPONSES, GOOGLE], ids=lambda one: one.model)
+def test_reasoning_before_a_call_goes_back_without_a_text_between_them(
+    server: WireServer, provider: Provider, stream: bool
+) -> None:
+    thought = {"text": "Add them.", "thought": True}
+    reasoning = {ANTHROPIC: THINKING, RESPONSES: REASONING, GOOGLE: thought}[provider]
+    written = provider.streamed if stream else provider.whole
+    whole = [reasoning, provider.call()]
+    server.says(written(whole), written([provider.text("It is 3.")]))
+    chat = conversation(server, provider)
+    assert say(chat, "1 + 2?", stream=stream).answer == "It is 3."
+    assert provider.sent(server.body) == whole
+
+
+@BOTH
 def test_arguments_of_google_that_arrive_in_pieces_are_put_together(
     server: WireServer, stream: bool
 ) -> None:
