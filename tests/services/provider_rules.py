@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
 import anthropic.types.beta as anthropic
@@ -47,8 +47,10 @@ def check_anthropic(body: Mapping[str, Any]) -> None:
     ]
     known: set[str] = set()
     for said, answer in zip(messages[1::2], messages[2::2], strict=True):
-        blocks: Sequence[Any] = said["content"]
-        blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+        content: Any = said["content"]
+        blocks: list[Any] = (
+            [{"type": "text", "text": content}] if isinstance(content, str) else content
+        )
         assert list(misfits(blocks, anthropic.BetaContentBlockParam)) == []
         kinds = [block["type"] for block in blocks]
         thinking = [kind in ("thinking", "redacted_thinking") for kind in kinds]
@@ -66,8 +68,9 @@ def check_anthropic(body: Mapping[str, Any]) -> None:
 
 
 def _leading_results(content: Any) -> list[str]:
-    results = [] if isinstance(content, str) else _ids(content, "tool_result", "tool_use_id")
-    assert all(block["type"] == "tool_result" for block in content[: len(results)] if results)
+    blocks: list[Any] = [] if isinstance(content, str) else content
+    results = _ids(blocks, "tool_result", "tool_use_id")
+    assert all(block["type"] == "tool_result" for block in blocks[: len(results)])
     return results
 
 

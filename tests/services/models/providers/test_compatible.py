@@ -241,12 +241,11 @@ def test_what_a_server_says_is_shown_kept_and_sent_back(
         ),
         {},
     )
-    text = [{"content": "It is 3."}, {"content": "Yes."}]
     server.says(
         written(row, call, stream=stream),
         *(
-            chunks(piece(**one), piece("stop"), DONE) if stream else answer(completion(**one))
-            for one in text
+            chunks(piece(content=one), piece("stop"), DONE) if stream else answer(completion(one))
+            for one in ("It is 3.", "Yes.")
         ),
     )
     chat = talk(server, monkeypatch, row.server)
@@ -342,7 +341,7 @@ def test_two_calls_that_share_a_number_or_an_id_are_run(
 def test_a_function_call_of_old_is_a_call(
     server: WireServer, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    call = {"function_call": FUNCTION}
+    call: dict[str, Any] = {"function_call": FUNCTION}
     server.says(
         chunks(piece(**call), piece("function_call"), DONE)
         if stream
@@ -448,7 +447,7 @@ def test_only_the_first_of_several_choices_is_taken(
 def test_cached_and_reasoning_tokens_are_counted(
     server: WireServer, monkeypatch: pytest.MonkeyPatch, usage: dict[str, Any], stream: bool
 ) -> None:
-    used = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10, **usage}
+    used: dict[str, Any] = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10, **usage}
     used["completion_tokens_details"] = {"reasoning_tokens": 1}
     server.says(
         chunks(piece(content="Hi."), piece("stop"), usage_piece(**used), DONE)
@@ -466,7 +465,7 @@ def test_logprobs_and_citations_are_kept_with_the_reply(
     server: WireServer, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     logprobs = {"content": [{"token": "Hi.", "logprob": -0.5, "bytes": None, "top_logprobs": []}]}
-    body = completion("Hi.") | {"citations": ["https://a.example"]}
+    body: dict[str, Any] = completion("Hi.") | {"citations": ["https://a.example"]}
     body["choices"][0]["logprobs"] = logprobs
     said = json.loads(piece(content="Hi.").decode().removeprefix("data: "))
     said["choices"][0]["logprobs"] = logprobs

@@ -229,7 +229,7 @@ def test_an_event_of_openai_s_that_fails_is_told(server: WireServer, kind: str) 
 @BOTH
 @pytest.mark.parametrize("kind", ["annotations", "refusal", *TABLES["openai annotations"]])
 def test_a_part_of_openai_s_goes_back(server: WireServer, kind: str, stream: bool) -> None:
-    item = RESPONSES.text("Well. ") | {"id": "msg_9"}
+    item: dict[str, Any] = RESPONSES.text("Well. ") | {"id": "msg_9"}
     if kind == "refusal":
         item["content"] = [{"type": "refusal", "refusal": "I will not. "}]
     else:
