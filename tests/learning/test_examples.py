@@ -14,6 +14,7 @@ from sennit.messages.content import (
     InstructionContent,
     SystemContent,
 )
+from sennit.sessions.segments import tail_of
 
 
 def asked(text):
@@ -122,9 +123,9 @@ def test_histories_are_not_read_until_someone_looks(monkeypatch):
     for n in range(50):
         talk(session, main, f"q{n}", f"a{n}")
     reads = []
-    original = type(main.tail).between
+    original = type(tail_of(main)).between
     monkeypatch.setattr(
-        type(main.tail),
+        type(tail_of(main)),
         "between",
         lambda self, start, stop: reads.append(stop - start) or original(self, start, stop),
     )
@@ -140,9 +141,9 @@ def test_a_chain_of_forks_costs_what_was_said_in_it(monkeypatch):
         talk(session, branch, f"q{n}", f"a{n}")
         branch = session.fork(branch)
     read = []
-    original = type(branch.tail).between
+    original = type(tail_of(branch)).between
     monkeypatch.setattr(
-        type(branch.tail),
+        type(tail_of(branch)),
         "between",
         lambda self, start, stop: read.append(stop - start) or original(self, start, stop),
     )

@@ -25,6 +25,7 @@ from sennit import (
 )
 from sennit.containers import Progression
 from sennit.messages import MessageGroup
+from sennit.sessions.segments import tail_of
 from tests.sessions.test_session import assistant, filled, said, system, user
 
 
@@ -69,8 +70,8 @@ def test_fork_shares_history_without_copying_it() -> None:
     session = Session()
     main = filled(session, 1000)
     fork = session.fork(main)
-    assert fork.tail.base is main.tail
-    assert len(fork.tail) == 0
+    assert tail_of(fork).base is tail_of(main)
+    assert len(tail_of(fork)) == 0
     assert list(fork) == list(main)
     session.add_message(user("mine"), branches=fork)
     session.add_message(user("yours"), branches=main)
@@ -400,7 +401,7 @@ def test_an_empty_fork_adds_no_depth() -> None:
     branch = main
     for _ in range(50):
         branch = session.fork(branch)
-    assert branch.tail.base is main.tail
+    assert tail_of(branch).base is tail_of(main)
 
 
 def test_a_dropped_branch_frees_its_own_segment() -> None:
@@ -410,7 +411,7 @@ def test_a_dropped_branch_frees_its_own_segment() -> None:
     session = Session()
     main = filled(session, 3)
     fork = session.fork(main)
-    tail = weakref.ref(fork.tail)
+    tail = weakref.ref(tail_of(fork))
     session.remove_branch(fork)
     del fork
     gc.collect()
@@ -575,12 +576,12 @@ def test_taking_messages_off_a_fork_one_by_one_is_linear(order: str) -> None:
         ids = list(fork)
         chosen = {"forward": ids, "backward": ids[::-1], "every second from the end": ids[::-2]}
         copied = 0
-        before = fork.tail
+        before = tail_of(fork)
         for uid in chosen[order]:
             fork.remove(uid)
-            if fork.tail is not before:
-                copied += len(fork.tail)
-                before = fork.tail
+            if tail_of(fork) is not before:
+                copied += len(tail_of(fork))
+                before = tail_of(fork)
         return copied
 
     assert work(800) <= 2.5 * max(work(400), 1)
@@ -665,7 +666,7 @@ def test_a_position_deep_in_a_chain_of_forks_is_found_in_few_steps() -> None:
     for number in range(1000):
         branch = session.fork(branch)
         session.add_message(user(f"{number}"), branches=branch)
-    segment, steps = branch.tail, 0
+    segment, steps = tail_of(branch), 0
     while segment.base is not None:
         jump = segment.jump
         segment = segment.base if jump is None else jump

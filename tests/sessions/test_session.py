@@ -36,6 +36,7 @@ from sennit import (
     to_model_messages,
 )
 from sennit.containers import Flow, Progression
+from sennit.sessions.segments import tail_of
 
 
 def user(text: str) -> Message:
@@ -437,7 +438,7 @@ def test_erasing_a_message_keeps_the_history_shared() -> None:
     early = session.fork(main, at=10)
     session.add_message(user("early"), branches=early)
     session.remove_message(main[3])
-    assert all(len(fork.tail) == 0 for fork in forks)
+    assert all(len(tail_of(fork)) == 0 for fork in forks)
     assert all(list(fork) == list(main) for fork in forks)
     assert said(early) == [f"message {n}" for n in range(11) if n != 3] + ["early"]
     session.add_message(user("after"), branches=forks[0])

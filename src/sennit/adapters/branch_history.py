@@ -16,7 +16,7 @@ from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError
 from sennit.sessions.blobs import inline_blobs
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, messages_from
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.retry_on_conflict import retry_on_conflict
@@ -50,7 +50,7 @@ class BranchHistory(Generic[_T]):
         with branch.session.lock:
             first = _first_message_index(branch)
             start = first if last is None else max(first, len(branch) - last)
-            messages = branch.messages_from(branch.session.messages, start)
+            messages = messages_from(branch, start)
             return self._format.from_messages(list(inline_blobs(branch.session, messages)))
 
     def _append(self, originals: Iterable[_T]) -> None:

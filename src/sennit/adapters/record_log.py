@@ -18,6 +18,7 @@ from sennit.adapters.branch_history import get_or_create_branch
 from sennit.api.session import Session
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import ABOUT, Message
+from sennit.sessions.branch import messages_from
 
 
 class RecordLog(ABC):
@@ -76,4 +77,4 @@ class RecordLog(ABC):
             if branch is None or not length:
                 return [], is_reset
             self._last_id = branch[length - 1]
-            return branch.messages_from(session.messages, 0 if is_reset else read), is_reset
+            return messages_from(branch, 0 if is_reset else read), is_reset

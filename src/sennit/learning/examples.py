@@ -27,7 +27,7 @@ from sennit.messages.openai_chat import accepted_chat
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch
-from sennit.sessions.segments import Segment
+from sennit.sessions.segments import Segment, tail_of
 from sennit.sessions.session import BranchRef, SessionCore
 
 METADATA_KEY = "dspy"
@@ -230,9 +230,9 @@ def program_branches(branches: Iterable[Branch]) -> list[Branch]:
     return [
         branch
         for branch in branches
-        if not branch.tail.total
+        if not tail_of(branch).total
         or not is_predictor_turn(
-            branch.session.messages.get(branch.tail.id_at(branch.tail.total - 1)).metadata
+            branch.session.messages.get(tail_of(branch).id_at(tail_of(branch).total - 1)).metadata
         )
     ]
 
@@ -241,8 +241,8 @@ def _distinct_examples(branches: Iterable[Branch]) -> Iterator[Example]:
     """Yield the answered instructions of several branches, without shared duplicates."""
     visited: dict[UUID, int] = {}
     for branch in branches:
-        first = _visit(branch.tail, visited)
-        if first < branch.tail.total:
+        first = _visit(tail_of(branch), visited)
+        if first < tail_of(branch).total:
             yield from _examples_from(branch, first)
 
 
@@ -263,7 +263,8 @@ def leaves(branches: Iterable[_Branch]) -> list[_Branch]:
     longest: dict[UUID, int] = {}
     built_on: dict[UUID, int] = {}
     for branch in branches:
-        last, total = _last_segment(branch.tail)
+        tail = branch.tail if isinstance(branch, StoredBranch) else tail_of(branch)
+        last, total = _last_segment(tail)
         ends.setdefault((last.id, total, branch.system), branch)
         longest[last.id] = max(longest.get(last.id, 0), total)
         _record_bases(last, built_on)
@@ -301,7 +302,7 @@ def _visit(tail: Segment, visited: dict[UUID, int]) -> int:
 
 def _examples_from(branch: Branch, first: int) -> Iterator[Example]:
     """Yield the examples that end after a position, including one that starts before it."""
-    session, tail = branch.session, branch.tail
+    session, tail = branch.session, tail_of(branch)
     with session.lock:
         start = _instruction_at_or_before(branch, first)
         ids = tail.between(start, tail.total)
@@ -318,7 +319,7 @@ def _examples_from(branch: Branch, first: int) -> Iterator[Example]:
 
 def _instruction_at_or_before(branch: Branch, position: int) -> int:
     messages = branch.session.messages
-    while position > 0 and not _is_instruction(messages.get(branch.tail.id_at(position))):
+    while position > 0 and not _is_instruction(messages.get(tail_of(branch).id_at(position))):
         position -= 1
     return position
 

@@ -15,7 +15,7 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.tools.tool import Tool
-from sennit.sessions.grants import Needs
+from sennit.sessions.grants import Needs, check_access
 from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class OperationContext:
         """Return a model by name; raises NotFoundError, or AccessError if it is not granted."""
         names = frozenset({model_grant_name(self.session.services, imodel)})
         if isinstance(imodel, str):
-            self.branch.check_access(Needs(resources=names))
+            check_access(self.branch, Needs(resources=names))
             return self.session.services.model(imodel)
-        self.branch.check_access(Needs(passed_resources=names))
+        check_access(self.branch, Needs(passed_resources=names))
         return imodel
 
     def tools(self, tools: Tools) -> list[Tool]:
@@ -51,7 +51,7 @@ class OperationContext:
             tool_grant_name(services, tool) for tool in requested if isinstance(tool, str)
         )
         all_names = frozenset(tool_grant_name(services, tool) for tool in requested)
-        self.branch.check_access(Needs(resources=registered, passed_resources=all_names))
+        check_access(self.branch, Needs(resources=registered, passed_resources=all_names))
         return [services.as_tool(tool) for tool in requested]
 
 

@@ -23,7 +23,7 @@ from sennit.operations.context import OperationContext, model_grant_name, tool_g
 from sennit.operations.registry import OperationRegistry, OperationSpec
 from sennit.services.models.limits.rate_limit import RateLimit
 from sennit.services.tools.tool import Tool
-from sennit.sessions.grants import Needs
+from sennit.sessions.grants import Needs, check_access
 from sennit.sessions.service_call import as_list
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def conduct(
         passed_resources=frozenset(object_names),
         passed_capabilities=frozenset(_schema_names(all_params)),
     )
-    target.check_access(needs)
+    check_access(target, needs)
     spec.check_params(context, all_params)
     if ipu is not None:
         ipu.register_session(session)
@@ -247,7 +247,7 @@ class Operation(Element, Generic[T]):
     async def _execute(self) -> T:
         # Since `conduct`, the branch may have been removed or a grant revoked.
         branch = self.session.get_branch(self.branch)
-        branch.check_access(self._needs)
+        check_access(branch, self._needs)
         if self._ipu is not None:
             await self._ipu.admit(self)
         result = await self._spec.call(self._context, self._params)

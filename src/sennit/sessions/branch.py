@@ -20,14 +20,12 @@ from typing import (
     Literal,
     NamedTuple,
     SupportsIndex,
-    TypeVar,
     cast,
     overload,
 )
 from uuid import UUID
 
 from sennit.containers.element import Element, Ref, key_of, uid_of
-from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, SystemContent
@@ -40,6 +38,7 @@ from sennit.sessions.grants import (
     Needs,
     Resources,
     capability_names,
+    check_access,
     resource_names,
 )
 from sennit.sessions.segments import Segment
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 
     from sennit.sessions.plan import Plan
     from sennit.sessions.session import SessionCore
-
-_T = TypeVar("_T", bound=Element)
 
 
 _SCAN_THRESHOLD = 8  # ids; from here on, one scan of the branch beats a lookup per id
@@ -142,14 +139,9 @@ class Branch(Progression):
         return self._session.lock
 
     @property
-    def tail(self) -> Segment:
-        """The segment this branch appends to; read-only for callers."""
-        return self._tail
-
-    @property
     def messages(self) -> list[Message]:
         """The messages in order, the system message first."""
-        return self.messages_from(self._session.messages)
+        return messages_from(self, 0)
 
     @property
     def system(self) -> Message | None:
@@ -192,11 +184,6 @@ class Branch(Progression):
         """True once any grants were set, even empty ones; then passed objects need a grant, too."""
         return self._grants.fenced
 
-    @property
-    def grants(self) -> Grants:
-        """The grants, as a value that forks can share."""
-        return self._grants
-
     def grant(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
     ) -> None:
@@ -230,11 +217,7 @@ class Branch(Progression):
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
     ) -> None:
         """Raise AccessError unless all of these services and output schemas are granted."""
-        self.check_access(Needs(resource_names(resources), capability_names(capabilities)))
-
-    def check_access(self, needs: Needs) -> None:
-        """Raise AccessError unless every need is granted or passed as an object."""
-        self._grants.check(self.name, needs)
+        check_access(self, Needs(resource_names(resources), capability_names(capabilities)))
 
     def may_use(self, service: str) -> bool:
         """Return whether a registered service is granted."""
@@ -334,11 +317,6 @@ class Branch(Progression):
         if uid not in self:
             raise NotFoundError(f"Branch {self.name!r} does not contain message {uid}.")
         return self._session.messages.get(uid)
-
-    def messages_from(self, pile: Pile[_T], start: int = 0) -> list[_T]:
-        """Return the items of the ids from index `start` on, read under the session's lock."""
-        with self._session.lock:
-            return pile.pick(self[start:])
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError(
@@ -510,6 +488,13 @@ class Branch(Progression):
             )
         tail = self._tail.rewrite_from(order[first:], first)
         self._update(tail=tail, system=system, keep_system=False)
+
+
+def messages_from(branch: Branch, start: int) -> list[Message]:
+    """Return the messages from index `start` on, read under the lock of the session."""
+    session = branch.session
+    with session.lock:
+        return session.messages.pick(branch[start:])
 
 
 def _under_lock(change: Callable[..., Any]) -> Callable[..., Any]:

@@ -120,7 +120,7 @@ class DetachedRepository:
         lease = self._log.acquire(branch.id, change.holder, change.ttl)
         seq, last = self._log.last_seq(branch.id), self._log.last_of(branch.id)
         grant = LeaseGrant(lease, seq, last, self._session._archives.number)
-        return BranchHead(branch.id, branch.tail.id, len(branch.tail), branch._version, grant)
+        return BranchHead(branch.id, branch._tail.id, len(branch._tail), branch._version, grant)
 
     def _put_labels(self, labels: Sequence[LabelRecord]) -> None:
         self._session.messages.pick(label.message for label in labels)

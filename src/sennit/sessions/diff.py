@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.segments import Segment
+from sennit.sessions.segments import Segment, tail_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class BranchDiff:
 def diff(a: Branch, b: Branch) -> BranchDiff:
     """Compare two branches of one session."""
     with a.session.lock:
-        left, right = a.tail, b.tail
+        left, right = tail_of(a), tail_of(b)
         common = shared_length(left, right)
         rest_a, rest_b = left.between(common, left.total), right.between(common, right.total)
         messages = a.session.messages

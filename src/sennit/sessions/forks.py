@@ -4,6 +4,9 @@ A fork that edits or regenerates a message ends before that message and keeps th
 the grants of its source.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -93,7 +96,7 @@ def edit_start(
             f"is set with session.set_branch_system()."
         )
     if old.id == branch.system_id:
-        return ForkStart(branch.tail.total, new)
+        return ForkStart(branch._tail.total, new)
     return ForkStart(_length_before(branch, old), branch.system_id, (new,))
 
 

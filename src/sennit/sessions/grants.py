@@ -22,6 +22,7 @@ from sennit.messages.output_schema import is_model, model_name
 
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
+    from sennit.sessions.branch import Branch
 
 ALL = "*"
 """The wildcard for every registered service, or every output schema."""
@@ -170,3 +171,8 @@ def _name(item: Any, what: str) -> str:
     if not name:
         raise ValidationError(f"A name in {what} must not be empty.")
     return name
+
+
+def check_access(branch: Branch, needs: Needs) -> None:
+    """Raise AccessError unless every need is granted to a branch, or passed as an object."""
+    branch._grants.check(branch.name, needs)  # pyright: ignore[reportPrivateUsage]

@@ -4,6 +4,9 @@ Where two branches diverge, their messages at that position are versions of one 
 are computed from shared segments, without reading any content.
 """
 
+# A session keeps from users what this package shares.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -28,14 +31,14 @@ def versions(branch: Branch) -> dict[int, list[MessageVersion]]:
     """
     by_index: dict[int, dict[int, MessageVersion]] = {}
     with branch.session.lock:
-        mine, first = branch.tail, len(branch) - branch.tail.total
+        mine, first = branch._tail, len(branch) - branch._tail.total
         for other in branch.session.branches:
-            position = shared_length(mine, other.tail)
-            if other is branch or position >= min(mine.total, other.tail.total):
+            position = shared_length(mine, other._tail)
+            if other is branch or position >= min(mine.total, other._tail.total):
                 continue
             alternatives = by_index.setdefault(position + first, {})
             for candidate in (branch, other):
-                uid = candidate.tail.id_at(position)
+                uid = candidate._tail.id_at(position)
                 alternatives.setdefault(uid.int, MessageVersion(candidate, uid))
         messages = branch.session.messages
 

@@ -316,7 +316,7 @@ def fork_plan(
         source.session,
         name,
         stem=f"{_FORK_NUMBER.sub('', source.name)}_fork",  # also of a fork of a fork
-        tail=source.tail.fork(length, [message.id for message in messages]),
+        tail=source._tail.fork(length, [message.id for message in messages]),
         system=system,
         grants=grants,
         metadata=fork_metadata(source, length),
@@ -340,7 +340,7 @@ async def fork_history(
     session = source.session
     with session.lock:
         plan = fork_plan(
-            source, length, name=None, grants=source.grants, system=system, lease=lease
+            source, length, name=None, grants=source._grants, system=system, lease=lease
         )
     return await session._repository.submit(plan)
 

@@ -63,7 +63,7 @@ def branch_record(
         created=branch.created_us,
         system=system,
         segment=tail.id,
-        length=len(branch.tail),
+        length=len(branch._tail),
         resources=resources,
         capabilities=capabilities,
         metadata=dict(branch.metadata),

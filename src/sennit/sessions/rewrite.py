@@ -79,7 +79,7 @@ class _RewritePlan(Plan["Branch | None"]):
         self._branch, self._rewrite = branch, rewrite
 
     def prepare(self) -> None:
-        branch, rewrite, tail = self._branch, self._rewrite, self._branch.tail
+        branch, rewrite, tail = self._branch, self._rewrite, self._branch._tail
         length = _replaced_length(branch, rewrite)
         retained = [uid for uid in tail.between(0, length) if uid not in rewrite.drop]
         put = (message.id for message in rewrite.put)
@@ -100,7 +100,7 @@ class _RewritePlan(Plan["Branch | None"]):
         changes: list[Change] = [AddMessages(tuple(map(message_record, self._rewrite.put)))]
         if self.result is not None:
             changes.append(add_branch(self.result))
-        record = branch_record(branch, self._tail, branch.system_id, branch.grants)
+        record = branch_record(branch, self._tail, branch.system_id, branch._grants)
         return [*changes, ChangeBranch(record, segment_record(self._tail)), *self.extras]
 
     def apply(self, heads: Sequence[BranchHead]) -> bool:  # noqa: ARG002
@@ -108,7 +108,7 @@ class _RewritePlan(Plan["Branch | None"]):
             self.session.messages._insert(message)
         if self.result is not None:
             self.result = self.session.branches.include_draft(self.result)
-        self._branch._apply(self._tail, self._branch.system_id, self._branch.grants)
+        self._branch._apply(self._tail, self._branch.system_id, self._branch._grants)
         return False
 
     def can_retry(self) -> bool:
@@ -118,7 +118,7 @@ class _RewritePlan(Plan["Branch | None"]):
 def _replaced_length(branch: Branch, plan: Rewrite) -> int:
     if plan.through is None:
         return 0
-    position = branch.tail.position(plan.through)
+    position = branch._tail.position(plan.through)
     if position is None:
         raise ConflictError(
             f"Message {plan.through} is no longer on branch {branch.name!r}, which another writer "

@@ -180,7 +180,7 @@ def _acquisition(branch: Branch, head: BranchHead) -> LeaseAcquisition:
     session, grant = branch.session, head.taken
     assert grant is not None
     with session.lock:
-        tail, number = branch.tail, session._archives.number
+        tail, number = branch._tail, session._archives.number
         local = (tail.id.int, len(tail), branch._version, number)
     stored = (head.segment.int, head.length, head.version, grant.commits)
     return LeaseAcquisition(grant, local == stored)

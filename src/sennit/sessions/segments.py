@@ -21,9 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isqrt
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit.containers.progression import Progression
+
+if TYPE_CHECKING:
+    from sennit.sessions.branch import Branch
 
 _MIN_PIECE_SIZE = 64
 
@@ -232,3 +236,8 @@ def _jump_from(base: Segment) -> Segment:
     if near is not None and far is not None and base.depth - near.depth == near.depth - far.depth:
         return far
     return base
+
+
+def tail_of(branch: Branch) -> Segment:
+    """Return the segment that a branch appends to; callers only read it."""
+    return branch._tail  # pyright: ignore[reportPrivateUsage]

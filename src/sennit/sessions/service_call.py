@@ -14,7 +14,7 @@ from sennit.messages.output_schema import as_model, model_name
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
 from sennit.sessions.blobs import with_blobs
-from sennit.sessions.grants import Needs
+from sennit.sessions.grants import Needs, check_access
 
 if TYPE_CHECKING:
     from sennit.services.models.protocol import Model
@@ -53,12 +53,13 @@ async def _ask_model(
     if branch is not None:
         output = arguments.get("output")
         schemas = () if output is None else (model_name(as_model(output, "output")),)
-        branch.check_access(
+        check_access(
+            branch,
             Needs(
                 resources=frozenset(tool for tool in offered if isinstance(tool, str)),
                 passed_resources=frozenset(tool.name for tool in tools),
                 passed_capabilities=frozenset(schemas),
-            )
+            ),
         )
     return await ask(model, await with_blobs(session, request))
 

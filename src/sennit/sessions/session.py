@@ -684,7 +684,7 @@ def _same_content(stored: Message, message: Message) -> bool:
 def _length_through(branch: Branch, at: Ref | int | None) -> int:
     """Return the number of messages up to and including `at`."""
     if at is None:
-        return branch.tail.total
+        return branch._tail.total
     try:
         index = branch._position(at) if type(at) is int else branch.index(cast("Ref", at))
     except OutOfRangeError as error:
@@ -702,7 +702,7 @@ def _fork_grants(
     A source that is not fenced makes a fork that is not fenced, unless names are passed.
     """
     if not source.fenced and resources in (None, True) and capabilities in (None, True):
-        return source.grants
+        return source._grants
     return Grants(
         source.resources if resources is True else resource_names(resources),
         source.capabilities if capabilities is True else capability_names(capabilities),

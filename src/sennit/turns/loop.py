@@ -19,6 +19,7 @@ from sennit.finish_uncancelled import finish_uncancelled, is_cancelling
 from sennit.services.models import traced_call
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.blobs import with_blobs
+from sennit.sessions.segments import tail_of
 from sennit.turns.branch_lease import BranchLease, hold_lease
 from sennit.turns.context import build_prompt, window_of
 from sennit.turns.events import TurnStarted
@@ -120,7 +121,7 @@ def _refusal_notice(run: Run, branch_lease: BranchLease, resume: bool) -> Notice
         branch_lease.unfinished_run is None or branch_lease.unfinished_run.record.id != run.id
     ):
         return NOTHING_TO_RESUME
-    run_input, tail = run.input, run.request.branch.tail
+    run_input, tail = run.input, tail_of(run.request.branch)
     last = tail.id_at(tail.total - 1) if tail.total else None
     if run_input.at not in (None, tail.total) or run_input.last not in (None, last):
         return BRANCH_MOVED

@@ -26,7 +26,7 @@ from sennit.services.models.request import ModelRequest
 from sennit.services.models.traced_call import ask
 from sennit.services.tools.tool import Tool
 from sennit.sessions.blobs import with_blobs
-from sennit.sessions.grants import Needs
+from sennit.sessions.grants import Needs, check_access
 from sennit.sessions.repository import repository_of
 from sennit.turns.context import ContextProvider, checked_contexts
 from sennit.turns.policies import PolicySource, checked_policies, pass_reply, pass_request
@@ -137,7 +137,7 @@ class Request:
 
     def check(self) -> None:
         """Raise AccessError unless the branch may use the model and all tools."""
-        self.branch.check_access(_needs(self))
+        check_access(self.branch, _needs(self))
 
     def model_request(self) -> ModelRequest:
         """Return the model request; raises NothingToAskError."""

@@ -27,6 +27,7 @@ import msgspec
 
 from sennit.errors import AccessError, ConflictError, InvalidTypeError, ValidationError, short_repr
 from sennit.messages.message import Message
+from sennit.sessions.grants import check_access
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
@@ -241,7 +242,7 @@ class Runner:
         try:
             request.check()
             if run.input.output is not None:
-                request.branch.check_access(run.input.output.needs)
+                check_access(request.branch, run.input.output.needs)
         except AccessError as error:
             run.error = error
             return Notice("error", "access", str(error))

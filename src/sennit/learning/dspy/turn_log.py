@@ -31,9 +31,10 @@ from sennit.learning.examples import METADATA_KEY
 from sennit.learning.labels import labels_by_message
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, messages_from
 from sennit.sessions.repository import repository_of
 from sennit.sessions.retry_on_conflict import retry_on_conflict
+from sennit.sessions.segments import tail_of
 from sennit.sessions.session import SessionCore
 
 _R = TypeVar("_R")
@@ -188,7 +189,10 @@ class TurnLog:
             return self.span(before)
 
     def _is_synced(self, branch: Branch) -> bool:
-        return branch.tail.total == self._synced_length and branch.revision == self._synced_revision
+        return (
+            tail_of(branch).total == self._synced_length
+            and branch.revision == self._synced_revision
+        )
 
     def _read_new_messages(self, branch: Branch, own: Turn | None = None) -> None:
         """Read the new messages of the branch; among them may be a turn of our `own`."""
@@ -217,7 +221,7 @@ class TurnLog:
 
     def _unread_messages(self, branch: Branch) -> list[Message]:
         first = self._synced_length + (branch.system is not None)
-        return branch.messages_from(branch.session.messages, first)
+        return messages_from(branch, first)
 
     def _restore_turn(self, stored: StoredTurn, score: float | None) -> Turn:
         past = stored_history(stored.metadata, self._entries, self.initial, self._dropped)
@@ -234,7 +238,7 @@ class TurnLog:
 
     def _mark_synced(self, branch: Branch) -> None:
         """Record that the log contains the whole branch."""
-        self._synced_length, self._synced_revision = branch.tail.total, branch.revision
+        self._synced_length, self._synced_revision = tail_of(branch).total, branch.revision
 
     @property
     def memory(self) -> str:
@@ -254,7 +258,7 @@ class TurnLog:
             branch = self.branch
             was_synced = self._is_synced(branch)
             branch.session.set_branch_system(branch, message)
-            if was_synced and branch.tail.total == self._synced_length:
+            if was_synced and tail_of(branch).total == self._synced_length:
                 self._mark_synced(branch)
 
     def clear(self) -> None:
@@ -311,7 +315,7 @@ class TurnLog:
             messages: list[Message] = turn_messages(turn)
             branch.session.add_messages(messages, branches=branch)
             expected = self._synced_length + len(messages), self._synced_revision
-            if (branch.tail.total, branch.revision) == expected:
+            if (tail_of(branch).total, branch.revision) == expected:
                 self._append(turn)
                 self._mark_synced(branch)
                 self._evict()

@@ -32,6 +32,7 @@ from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.sessions.branch import Branch
+from sennit.sessions.segments import tail_of
 from sennit.sessions.unarchived import archives_of
 from sennit.stores.records.commits import UseRecord
 from sennit.stores.records.files import CountUses
@@ -124,7 +125,7 @@ def _excerpt(body: dict[str, Any]) -> tuple[int, int] | None:
 
 def _head_id(branch: Branch) -> UUID | None:
     """Return the id of the last message of a branch."""
-    tail = branch.tail
+    tail = tail_of(branch)
     return None if tail.total == 0 else tail.id_at(tail.total - 1)
 
 

@@ -34,9 +34,10 @@ from sennit.server.http.event_stream import EventStream
 from sennit.server.http.starlette_imports import Response
 from sennit.server.rest.runs import RunPlan, RunRequest, plan_resume, resume_run, start_run
 from sennit.sessions.blobs import inline_blobs
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, messages_from
 from sennit.sessions.plan import fork_history
 from sennit.sessions.run_repository import RunRepository
+from sennit.sessions.segments import tail_of
 from sennit.turns.subscription import Subscription, has_active_run
 from sennit.turns.tools.pending_calls import pending_approvals
 
@@ -76,7 +77,7 @@ def groups_of(branch: Branch) -> list[Group]:
     """Return the messages of a branch in groups."""
     with branch.session.lock:
         start = int(branch.system_id is not None)
-        messages = branch.messages_from(branch.session.messages, start)
+        messages = messages_from(branch, start)
     groups: list[Group] = []
     own: list[Message] = []
     for at, message in enumerate(messages):
@@ -237,8 +238,8 @@ def _waiting(branch: Branch) -> set[str]:
 
 
 def _last_change(branch: Branch) -> tuple[int, int]:
-    count = branch.tail.total
-    return branch.tail.id_at(count - 1).int if count else 0, branch.created_us
+    count = tail_of(branch).total
+    return tail_of(branch).id_at(count - 1).int if count else 0, branch.created_us
 
 
 def _active_branch(session: Session) -> tuple[Branch, int] | None:

@@ -33,6 +33,7 @@ from sennit.sessions.blobs import inline_blobs
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import begin_session
+from sennit.sessions.segments import tail_of
 from sennit.turns.tools.pending_calls import pending_calls
 
 routes: Final = Routes()
@@ -262,7 +263,7 @@ def _add_new(session: Session, main: Branch, new: Sequence[Message]) -> list[Mes
 
 def _ids(branch: Branch) -> list[UUID]:
     """Return the message ids of a branch without its system message."""
-    return branch[len(branch) - branch.tail.total :]
+    return branch[len(branch) - tail_of(branch).total :]
 
 
 def _show(main: Branch, own: Sequence[UUID], shared: Sequence[UUID]) -> None:

@@ -32,6 +32,7 @@ from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.http.caches import HistoryTurn
 from sennit.server.openai.translate import arguments_of
 from sennit.sessions.branch import Branch
+from sennit.sessions.segments import tail_of
 
 _DIGEST_BYTES = 16
 
@@ -140,7 +141,7 @@ class HistoryMatch:
     @property
     def is_at_end(self) -> bool:
         """True if the branch has no messages after the match, so it can be continued."""
-        return self.at == self.branch.tail.total
+        return self.at == tail_of(self.branch).total
 
 
 def best_match(history: Sequence[HistoryTurn], branches: Iterable[Branch]) -> HistoryMatch | None:
@@ -176,4 +177,4 @@ def _match(history: Sequence[HistoryTurn], branch: Branch) -> HistoryMatch | Non
 
 def message_at(branch: Branch, length: int) -> UUID | None:
     """Return the id of the last of `length` messages of a branch; None if it has fewer."""
-    return branch.tail.id_at(length - 1) if 0 < length <= branch.tail.total else None
+    return tail_of(branch).id_at(length - 1) if 0 < length <= tail_of(branch).total else None

@@ -48,6 +48,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.client import begin_session, cached_session
 from sennit.sessions.plan import BranchPlan, fork_history
 from sennit.sessions.repository import repository_of
+from sennit.sessions.segments import tail_of
 from sennit.turns.branch_lease import first_lease
 from sennit.turns.tools.pending_calls import pending_calls
 
@@ -390,7 +391,7 @@ async def continue_or_fork(
     """Continue a branch with this system message; fork it if it is busy or has more messages."""
     branch, location = location.branch, replace(location, system=_optional_system(system))
     busy = branch.id in cache.claims or is_main_of_conversation(branch)
-    if location.at != branch.tail.total or busy:
+    if location.at != tail_of(branch).total or busy:
         return await fork_at(location, _reuse_system(branch, system))
     return location
 
@@ -426,7 +427,7 @@ async def fork_at(location: BranchLocation, system: Message | UUID | None) -> Br
     branch = location.branch
     if location.at and location.last not in (None, message_at(branch, location.at)):
         raise ConflictError("Another client changed the history; send the request again.")
-    at = branch.tail.total if location.at is None else location.at
+    at = tail_of(branch).total if location.at is None else location.at
     last = message_at(branch, at)
     for retries_left in range(_FORK_RETRIES, -1, -1):
         try:

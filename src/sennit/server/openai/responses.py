@@ -65,6 +65,7 @@ from sennit.server.openai.turn import error_of, find_model, run_turn, stream_tur
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import estimate_tokens
 from sennit.sessions.run_repository import RunRepository
+from sennit.sessions.segments import tail_of
 from sennit.turns.events import RunEnded
 from sennit.turns.recovery import events_of
 from sennit.turns.special.definition import summarize
@@ -185,7 +186,7 @@ def _copy(
     if previous is not None:
         return copy_branch(client, previous.branch, previous.end, sent)
     main = None if conversation is None else main_branch(conversation)
-    return copy_branch(client, main, 0 if main is None else main.tail.total, sent)
+    return copy_branch(client, main, 0 if main is None else tail_of(main).total, sent)
 
 
 def _count(body: ResponsesRequest) -> int:

@@ -20,6 +20,7 @@ from sennit.server.http.callers import Caller
 from sennit.server.http.errors import HTTPError
 from sennit.server.openai.stored_responses import delete_derived, parse_response_id
 from sennit.server.openai.translate import ModelAnswer, answer_at
+from sennit.sessions.branch import messages_from
 
 PREFIX = "chatcmpl-"
 
@@ -71,7 +72,7 @@ def _read(caller: Caller, session_id: UUID, first: UUID) -> StoredCompletion | N
         return None
     with session.lock:
         at = branch.index(first)
-        messages = branch.messages_from(session.messages, 0)
+        messages = messages_from(branch, 0)
     answer = answer_at(messages[at:])
     before = takewhile(_is_input, reversed(messages[:at]))
     return StoredCompletion(session, list(before)[::-1], answer) if answer.messages else None

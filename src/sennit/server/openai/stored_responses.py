@@ -27,8 +27,9 @@ from sennit.server.openai.derived_sessions import SOURCE
 from sennit.server.openai.locate import BranchLocation, begin_unstored, continue_or_fork
 from sennit.server.openai.response_builder import ResponseHead
 from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_at, check_calls
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, messages_from
 from sennit.sessions.run_repository import RunRepository
+from sennit.sessions.segments import tail_of
 from sennit.turns.recovery import find_unfinished_run
 from sennit.turns.subscription import has_active_run
 
@@ -67,7 +68,7 @@ class StoredResponse:
         with branch.session.lock:  # others may add or remove the system message
             index = branch.index(first)
             before = index - (branch.system_id is not None)
-            return cls(branch, before, branch.messages_from(branch.session.messages, index))
+            return cls(branch, before, messages_from(branch, index))
 
     @property
     def session(self) -> Session:
@@ -171,7 +172,7 @@ def locate_stored(stored: StoredResponse) -> BranchLocation:
     at = stored.before + len(stored.input_messages)
     run = find_unfinished_run(RunRepository(branch))
     resumes = run is not None and any(message.id == stored.first.id for message in run.said)
-    if partial and stored.end == branch.tail.total:
+    if partial and stored.end == tail_of(branch).total:
         stored.session.remove_messages(partial, forget=False)
     return BranchLocation(branch, (), at, last=stored.input_messages[-1].id, resumes=resumes)
 
@@ -231,7 +232,7 @@ def _holds_only(session: Session, messages: list[Message]) -> bool:
     ids = {message.id for message in messages}
     with session.lock:
         return all(
-            branch.tail.total <= len(ids)
-            and ids.issuperset(branch[len(branch) - branch.tail.total :])
+            tail_of(branch).total <= len(ids)
+            and ids.issuperset(branch[len(branch) - tail_of(branch).total :])
             for branch in session.branches
         )
