@@ -104,14 +104,22 @@ def ls(
         ),
     ] = None,
     at: AtOption = None,
+    pinned: Annotated[
+        bool, typer.Option("--pinned", help="List what is in every prompt, beside the profile.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the memories with their evidence."""
     moment, wanted = to_utc(at), _check_category(category)
+    if pinned and (moment is not None or wanted is not None):
+        raise typer.BadParameter("--pinned takes no category and no time.")
     with open_store(store) as client:
         memory = client.memory
-        records = memory.all(wanted) if moment is None else memory.at(moment, wanted)
+        if pinned:
+            records = memory.pinned()
+        else:
+            records = memory.all(wanted) if moment is None else memory.at(moment, wanted)
         evidence = client.memory.evidence(records)
     empty = "No memories yet; sennit commit SESSION extracts them."
     emit(

@@ -24,8 +24,8 @@ from itertools import islice
 from typing import TypeAlias
 
 from sennit.memory.extraction.english.clauses import content_terms, expand
-from sennit.memory.extraction.english.facts import Fact, Words
-from sennit.memory.extraction.english.lexicon import ONE_AT_A_TIME
+from sennit.memory.extraction.english.facts import NO_WORDS, Fact, Words
+from sennit.memory.extraction.english.lexicon import ALTERNATIVES, ONE_AT_A_TIME
 from sennit.memory.extraction.english.rules import fact_of
 from sennit.memory.extraction.terms import (
     FRAME,
@@ -61,6 +61,8 @@ class TextComparison:
 
 
 _VERDICT_ORDER = (Verdict.SAME, Verdict.CHANGED, Verdict.MORE, Verdict.BESIDE, Verdict.OTHER)
+_TASTES = frozenset({"like", "prefer", "use"})
+_KINDS = tuple(frozenset(terms(names)) for names in ALTERNATIVES)
 _SINGLE_VALUE_SLOTS = frozenset({"home", "age", "job", "status"})
 """Slots that have one value at a time."""
 
@@ -175,6 +177,8 @@ def _narrows(known: str, new: str) -> bool:
 def _compare_facts(known: Fact, new: Fact) -> Verdict:
     if "stop" in (known.slot, new.slot):
         return _compare_stopped(known, new)
+    if _contradicts_taste(known, new):
+        return Verdict.CHANGED
     if new.replaces and new.replaces == known.value:
         return Verdict.CHANGED
     if known.slot != new.slot or known.about != new.about:
@@ -190,6 +194,26 @@ def _compare_facts(known: Fact, new: Fact) -> Verdict:
     if known.single and new.single and new.positive:
         return Verdict.CHANGED
     return Verdict.CHANGED if _only_numbers_differ(known.value, new.value) else Verdict.OTHER
+
+
+def _contradicts_taste(known: Fact, new: Fact) -> bool:
+    """Return whether a known preference no longer holds after a new one of another kind.
+
+    "I no longer like tea" and "I drink coffee now" both end "I prefer tea".
+    """
+    if known.slot not in _TASTES or not known.positive:
+        return False
+    if new.slot == "like" and not new.positive:
+        return known.slot == "prefer" and known.value == new.value
+    if not (new.change and new.positive and new.slot in (*_TASTES, "do")):
+        return False
+    kind = _alternatives(new)
+    return bool(known.value & kind) and known.value.isdisjoint(new.value)
+
+
+def _alternatives(fact: Fact) -> Words:
+    """Return the things of which a fact names one, with that one."""
+    return next((kind for kind in _KINDS if not kind.isdisjoint(fact.value)), NO_WORDS)
 
 
 def _compare_stopped(known: Fact, new: Fact) -> Verdict:
@@ -286,7 +310,12 @@ def search_text(candidate: Candidate) -> str:
     """
     fact = fact_of(candidate.text)
     cues = "" if fact is None else f"{_CUES.get(fact.slot, '')} {fact.relation}"
-    return f"{candidate.text} {cues}".strip()
+    return " ".join([candidate.text, cues, *sorted(_alternatives_if_changed(fact))]).strip()
+
+
+def _alternatives_if_changed(fact: Fact | None) -> Words:
+    """Return what a change of taste may concern: "I drink coffee now" may end "I prefer tea"."""
+    return _alternatives(fact) if fact is not None and fact.change else NO_WORDS
 
 
 class TextRanker:
@@ -334,7 +363,8 @@ class TextRanker:
         return [self._memories[uid][0] for uid in best]
 
     def _rarest_first(self, candidate: Candidate) -> list[tuple[str, dict[str, None]]]:
-        terms_to_find = set(_index_terms(candidate.text))
+        changed = _alternatives_if_changed(fact_of(candidate.text))
+        terms_to_find = {*_index_terms(candidate.text), *changed}
         postings_by_word = [
             (word, self._postings.get((candidate.category, word))) for word in terms_to_find
         ]

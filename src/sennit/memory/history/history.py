@@ -23,6 +23,7 @@ from sennit.errors import (
 from sennit.memory.commit import profile
 from sennit.memory.extraction.values import Category
 from sennit.memory.history.evidence import QuotedMessage, quote_messages
+from sennit.memory.pinned import pinned_files
 from sennit.memory.scope import MEMORIES, MemoryScope, is_merged, is_superseded
 from sennit.memory.uri import Uri
 from sennit.messages.json_values import validate_text
@@ -104,6 +105,14 @@ class MemoryReader:
         """Return the current memories, all or of one category."""
         return [self._current(file) for file in self._files(category)]
 
+    def pinned(self) -> list[MemoryRecord]:
+        """Return what is in every prompt with memory, beside the profile.
+
+        These are the files below `viking://user/pinned`, and the preferences that say how to
+        answer.
+        """
+        return [*map(self._current, pinned_files(self._scope))]
+
     def get(self, uri: str) -> MemoryRecord:
         """Return the memory at a URI; raises NotFoundError."""
         return self._current(self._file(uri))
@@ -138,6 +147,7 @@ class MemoryReader:
         )
 
     aall: Final = async_method(all)
+    apinned: Final = async_method(pinned)
     aget: Final = async_method(get)
     ahistory: Final = async_method(history)
     aat: Final = async_method(at)

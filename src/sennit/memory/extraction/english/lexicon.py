@@ -254,3 +254,10 @@ IMPERATIVES = (
     "format|explain|give|mention|apologi[sz]e|answer|reply|respond|keep|do|refer|speak|assume|"
     "suggest|deploy|install|verify|review|back up|save|merge|pull|fetch|stop|avoid|confirm|lint"
 )
+
+ALTERNATIVES = (
+    "tea coffee espresso matcha cappuccino decaf cocoa",
+    "vim neovim emacs nano pycharm",
+    "linux windows macos ubuntu debian fedora",
+)
+"""Things of which a person who says "now" means one instead of another."""

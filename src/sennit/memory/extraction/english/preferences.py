@@ -181,6 +181,13 @@ PREFERENCE_RULES = (
         r"(?!I\b|my\b|the\b|it\b)(\w+ .*\b(?:when you (?:reply|answer|respond|write)|"
         r"in your (?:answers|replies|responses)|when (?:replying|answering|talking) to me)\b.*)",
     ),
+    _preference(
+        "instruct",
+        r"((?:use|write|give me|show(?: me)?) (?:only )?(?:the )?(?:metric|imperial|si|celsius|"
+        r"fahrenheit|24-hour|12-hour|british|american|iso|formal|informal|plain|simple|"
+        r"gender-neutral) (?:units?|system|times?|clock|dates?|spelling|english|language|words?|"
+        r"sentences|pronouns|terms|measurements?)\b.*)",
+    ),
     rule(
         lambda match, clause: preference_fact("instruct", match[1]) if clause.habit else None,
         rf"(?:you should |you must |I (?:want|need) you to )?((?:{IMPERATIVES})\b.*)",
