@@ -44,6 +44,27 @@ def test_a_chat_of_the_ai_sdk_is_kept_by_the_server() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_a_conversation_of_the_agents_sdk_is_stored_once_after_its_first_exchange() -> None:
+    with serving(models=[sage()], memory=False) as server:
+        did = run([node(), str(JAVASCRIPT / "conversation.mjs")], server.url)
+        questions = ["one", "two", "two", "three"]
+        assert did["answers"] == [f"You said: {question}" for question in questions]
+        pairs = zip(questions, did["answers"], strict=True)
+        assert did["items"] == [text for pair in pairs for text in pair]
+        sessions = server.get("/api/sessions").json()["sessions"]
+        ids: list[set[str]] = []
+        for session in sessions:
+            path = f"/api/sessions/{session['id']}"
+            ids.append(set())
+            for branch in server.get(path).json()["branches"]:
+                messages = server.get(f"{path}/branches/{branch['id']}/messages").json()["messages"]
+                ids[-1] |= {message["id"] for message in messages}
+        # It adds the first question after its answer, so the server cannot know where it belongs.
+        assert sorted(map(len, ids)) == [2, 8]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_an_agent_of_ag_ui_is_kept_by_the_server() -> None:
     tools = (weather, Tool(pay, needs_approval=True))
     with serving(models=[sage(chunk=40)], tools=tools, memory=False) as server:

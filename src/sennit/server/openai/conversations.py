@@ -290,7 +290,9 @@ def _cache_main(request: HTTPRequest, main: Branch) -> None:
         request.caller.client,
         branch_turns(main)[-1:],
     )
-    if is_main_of_conversation(main) and cache.find(client, last) is None:
+    known = cache.find(client, last)
+    elsewhere = known is None or known[0] != main.session.id
+    if is_main_of_conversation(main) and elsewhere:
         cache.add(client, last, main)
 
 
