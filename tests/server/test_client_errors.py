@@ -125,14 +125,15 @@ def test_litellm_knows_the_errors_of_both_apis(
 ) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "true")
     import litellm
+    from litellm import exceptions
 
     tokens = tmp_path / "tokens.json"
     secret, token = new_token(user="ann", scopes=("run",))
     add_token(tokens, token)
     expected: dict[str, type[Exception]] = {
-        "a context failure": litellm.ContextWindowExceededError,
-        "a rate limit failure": litellm.RateLimitError,
-        "none": litellm.NotFoundError,
+        "a context failure": exceptions.ContextWindowExceededError,
+        "a rate limit failure": exceptions.RateLimitError,
+        "none": exceptions.NotFoundError,
     }
     models = [Failing(kind) for kind in FAILURES]
     with serving(models=models, tokens=tokens) as server:
@@ -147,5 +148,5 @@ def test_litellm_knows_the_errors_of_both_apis(
         for model, error in expected.items():
             with pytest.raises(error):
                 ask(model, secret)
-        with pytest.raises(litellm.AuthenticationError):
+        with pytest.raises(exceptions.AuthenticationError):
             ask("a context failure", "snt_wrong")

@@ -178,6 +178,20 @@ def test_the_tokens_of_an_input_are_counted_with_its_history() -> None:
         assert 100 < long - alone < 150
 
 
+def test_a_response_is_compacted_and_counted_without_anything_new() -> None:
+    with served("The bowline.", "They spoke of knots.") as chat:
+        first = chat.openai.responses.create(model="sage", input="A knot?")
+        compacted = chat.openai.responses.compact(model="sage", previous_response_id=first.id)
+        assert [item.type for item in compacted.output] == ["message", "compaction"]
+        counted = chat.openai.responses.input_tokens.count(
+            model="sage", previous_response_id=first.id
+        )
+        assert counted.input_tokens > 0
+        for ask in (chat.openai.responses.create, chat.openai.responses.compact):
+            with pytest.raises(openai.BadRequestError, match="at least one item"):
+                ask(model="sage")
+
+
 def test_a_conversation_is_compacted_and_taken_up_from_its_summary() -> None:
     with served("The bowline.", "They spoke of the bowline.", "It holds.", "Short.") as chat:
         first = chat.openai.responses.create(model="sage", input="Name a knot.")

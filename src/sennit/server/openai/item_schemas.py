@@ -182,7 +182,7 @@ class ConversationName(msgspec.Struct, frozen=True):
 class ResponsesRequest(CommonRequest, kw_only=True):
     """The body of POST /v1/responses."""
 
-    input: str | list[dict[str, Any]]
+    input: str | list[dict[str, Any]] | None = None
     conversation: str | ConversationName | None = None
     background: bool | None = None
     frequency_penalty: float | None = None
@@ -210,6 +210,11 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     max_tool_calls: int | None = None
     """The number of calls of tools that a provider runs: none here."""
     truncation: Any = None
+
+    @property
+    def items(self) -> str | list[dict[str, Any]]:
+        """The input; an empty list if there is none."""
+        return [] if self.input is None else self.input
 
     @property
     def params(self) -> dict[str, Any]:

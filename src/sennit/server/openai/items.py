@@ -57,7 +57,10 @@ _CUT_OFF = ("length", "cancelled", "interrupted")
 
 
 def parse_input(
-    items: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
+    items: str | Sequence[Mapping[str, Any]],
+    instructions: str | None,
+    lasting: str | None = None,
+    may_be_empty: bool = False,
 ) -> ClientMessages:
     """Parse the input of a response; raise HTTPError 400, naming the item.
 
@@ -67,7 +70,7 @@ def parse_input(
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     parsed = parse_items(items, "input", lasting)
-    if not parsed.messages:
+    if not parsed.messages and not may_be_empty:
         raise bad_param("input", "'input' must contain at least one item with content.")
     system = "\n\n".join(text for text in (instructions, parsed.lasting) if text)
     return replace(parsed, system=system or None)

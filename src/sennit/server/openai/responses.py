@@ -78,8 +78,7 @@ routes: Final = Routes()
 async def create(request: HTTPRequest, body: ResponsesRequest) -> Response:
     """Create a response, as in OpenAI's API."""
     _check_supported(body)
-    if not isinstance(body.input, str):
-        request.check_count(len(body.input), request.limits.items, "input")
+    request.check_count(_count(body), request.limits.items, "input")
     if body.background:
         headers = {**PRIVATE, **ignored_fields(request, body)}
         return ok(await _create_in_background(request, body), headers=headers)
@@ -139,7 +138,7 @@ async def _prepare(
     if conversation is not None:
         lasting = lasting_system(conversation)
     named = _named_session(request, body, previous)
-    items = body.input
+    items = body.items
     if not isinstance(items, str) and has_references(items):
         cache = request.server.branch_cache
         items = await to_thread(resolve_references, request.caller, cache, named, items)
@@ -190,7 +189,7 @@ def _copy(
 
 
 def _count(body: ResponsesRequest) -> int:
-    return 1 if isinstance(body.input, str) else len(body.input)
+    return 1 if isinstance(body.items, str) else len(body.items)
 
 
 async def _previous(request: HTTPRequest, body: ResponsesRequest) -> StoredResponse | None:
@@ -264,7 +263,10 @@ async def _unstored(request: HTTPRequest, body: ResponsesRequest) -> BranchLocat
     """Return the history and the new input of a request, in a session that is not stored."""
     previous, conversation = await _previous(request, body), await _conversation(request, body)
     lasting = None if previous is None else previous.lasting
-    sent = await request.build(_count(body), parse_input, body.input, body.instructions, lasting)
+    goes_on = previous is not None or conversation is not None  # then it needs nothing new
+    sent = await request.build(
+        _count(body), parse_input, body.items, body.instructions, lasting, goes_on
+    )
     return _copy(request, previous, conversation, sent)
 
 
