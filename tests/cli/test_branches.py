@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sennit
-from sennit import Message, SystemContent
+from sennit import FilePart, ImagePart, Message, SystemContent, ToolPart
 from sennit.cli.app import app
 
 
@@ -122,3 +122,15 @@ def test_show_fork_and_tree_have_the_same_numbers_also_with_a_system_message(sto
     run(store, "fork", "rope", "--at", "3", "--name", "b")
     assert run(store, "show", "rope", "--branch", "b").stdout.splitlines() == lines[:3]
     assert "b (3 messages, forked after 3)" in run(store, "tree", "rope").stdout
+
+
+def test_show_names_the_files_of_messages_and_results(store: str) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(2_000)
+    with sennit.open(store) as client:
+        session = client.session("files")
+        session.add_message("user", ["Read.", ImagePart(png), FilePart(b"a,b", "t.csv")])
+        draw = ToolPart("draw", {}, files=(ImagePart(png),))
+        session.add_message("assistant", [draw])
+    shown = run(store, "show", "files").stdout
+    assert "Read.\n[image/png, 2,008 bytes]\n[t.csv: text/csv, 3 bytes]\n" in shown
+    assert "← [image/png, 2,008 bytes]" in shown

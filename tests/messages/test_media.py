@@ -266,7 +266,7 @@ def test_exported_chats_have_files_only_as_the_chat_api_takes_them() -> None:
         "type": "text",
         "text": "[a.pdf: https://example.com/a.pdf]",
     }
-    assert result["content"] == ("Done.\n{'url': '[image/png, 48 bytes]', 'detail': 'auto'}")
+    assert result["content"] == ("Done.\n[image/png, 48 bytes]")
 
 
 def test_training_files_have_the_bytes_of_files(tmp_path: Path) -> None:

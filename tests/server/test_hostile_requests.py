@@ -56,6 +56,7 @@ MCP_CALLS: tuple[dict[str, Any], ...] = tuple(
         ("search", {"query": "bread"}),
         ("list_sessions", {"limit": 5}),
         ("read_session", {"session": "x", "branch": "main"}),
+        ("read_attachment", {"session": "x", "index": 0}),
         ("list_files", {"uri": "viking://user"}),
         ("read_file", {"uri": "viking://user/x.md"}),
         ("write_file", {"uri": "viking://user/x.md", "text": "x"}),

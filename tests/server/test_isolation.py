@@ -281,6 +281,7 @@ def test_no_tool_leads_to_what_another_user_said(users: Users, kind: str) -> Non
         "search": [{"query": ABOUT}, *({"query": ABOUT, "within": uri} for uri in PLACES)],
         "list_sessions": [{}, {"contains": CANARY[:4]}],
         "read_session": [{"session": one} for one in sessions],
+        "read_attachment": [{"session": one, "index": 0} for one in sessions],
         "list_files": [{"uri": uri} for uri in ("viking://", *PLACES)],
         "read_file": [{"uri": uri} for uri in PLACES],
         "write_file": [{"uri": uri, "text": "mine"} for uri in FILES],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -20,11 +21,20 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
 import sennit
+from sennit import AudioPart, FilePart, ImagePart, ToolPart
+from sennit.messages.media import label
 from sennit.server.http.tokens import Scope, add_token, new_token
 from sennit.testing import ScriptedModel
 from tests.http_server import Gate, Running, all_events, serving
 
-READING = ["search", "list_sessions", "read_session", "list_files", "read_file"]
+READING = [
+    "search",
+    "list_sessions",
+    "read_session",
+    "read_attachment",
+    "list_files",
+    "read_file",
+]
 WRITING = ["write_file", "add_message", "fork_session"]
 
 
@@ -102,6 +112,54 @@ async def work(client: McpClient) -> None:
     assert (await told(client, "read_file", uri=uri))["text"] == "The ship is called Aurora."
     entries = await told(client, "list_files", uri="viking://user/memories/entities")
     assert [one["uri"] for one in entries["entries"]] == [uri]
+
+
+def test_attachments_of_messages_are_read_as_what_they_are(tmp_path: Path) -> None:
+    png, wav = b"\x89PNG\r\n\x1a\n" + bytes(2_000), b"RIFF\x2a\0\0\0WAVEfmt " + bytes(2_000)
+    parts = [
+        ImagePart(png),
+        FilePart(b"%PDF-1.7" + bytes(2_000), "a b.pdf"),
+        FilePart(b"a,b", "t.csv"),
+        AudioPart(wav),
+        FilePart("https://example.com/c.pdf"),
+    ]
+    with sennit.open(tmp_path / "s.db") as client:
+        session = client.session("files")
+        session.add_message("user", ["Read.", *parts])
+        call = ToolPart("draw", {}, "Drawn.", tool_id="c1", files=(ImagePart(png),))
+        session.add_message("assistant", [call])
+
+    async def talk(url: str) -> list[Any]:
+        async with over_http(url) as client:
+            read = await told(client, "read_session", session="files")
+            assert [message.get("attachments") for message in read["messages"]] == [
+                [label(part) for part in parts],
+                None,
+                ["[image/png, 2,008 bytes]"],
+            ]
+            said = await refused(client, "read_attachment", session="files", index=1)
+            assert "0 attachments" in said
+            said = await refused(client, "read_attachment", session="files", index=9)
+            assert "3 messages" in said
+            asked = [(0, number) for number in range(5)] + [(2, 0)]
+            answers = [
+                await client.call_tool(
+                    "read_attachment", {"session": "files", "index": index, "number": number}
+                )
+                for index, number in asked
+            ]
+            return [answer.content[0] for answer in answers]
+
+    with serving(tmp_path / "s.db") as server:
+        image, pdf, csv, audio, address, drawn = asyncio.run(talk(server.url))
+    assert (image.type, image.mime_type, b64decode(image.data)) == ("image", "image/png", png)
+    assert (drawn.type, b64decode(drawn.data)) == ("image", png)
+    assert (audio.type, b64decode(audio.data)) == ("audio", wav)
+    assert pdf.resource.mime_type == "application/pdf"
+    assert str(pdf.resource.uri) == "attachment:///a%20b.pdf"
+    assert b64decode(pdf.resource.blob).startswith(b"%PDF")
+    assert csv.resource.text == "a,b"
+    assert (address.type, str(address.uri)) == ("resource_link", "https://example.com/c.pdf")
 
 
 def test_a_program_works_with_it_over_stdio(store: Path) -> None:

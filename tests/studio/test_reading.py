@@ -14,6 +14,7 @@ from playwright.sync_api import Route, expect
 import sennit
 from sennit import (
     AssistantResponseContent,
+    FilePart,
     ImagePart,
     InstructionContent,
     Message,
@@ -71,6 +72,7 @@ def _pictures(session: Session) -> UUID:
     )
     pictures: list[Part] = [ImagePart(small), ImagePart(b"\x89PNG\r\n\x1a\n" + bytes(6_000_000))]
     session.add_message("user", [TextPart("Which knot?"), *pictures])
+    session.add_message("user", [FilePart(b"%PDF-1.7 " + bytes(3_991), "a.pdf")])
     return session.id
 
 
@@ -467,7 +469,7 @@ def test_keys_do_nothing_behind_a_window_and_the_focus_comes_back(
     expect(button).to_be_focused()
 
 
-def test_a_stored_picture_is_shown_and_a_large_one_is_named(
+def test_a_stored_picture_is_shown_and_a_large_one_and_files_are_named(
     scene: Scene, open_studio: OpenStudio
 ) -> None:
     studio = open_studio(scene.server, scene.link("pictures"))
@@ -475,3 +477,4 @@ def test_a_stored_picture_is_shown_and_a_large_one_is_named(
     expect(shown).to_have_count(1)
     expect(shown).to_have_js_property("naturalWidth", 3)
     expect(studio.page.get_by_text("image/png, 6,000,0")).to_be_visible()
+    expect(studio.page.get_by_text("a.pdf: application/pdf, 4,000 bytes")).to_be_visible()

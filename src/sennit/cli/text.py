@@ -34,6 +34,7 @@ from sennit.messages.content import (
     ActionResponseContent,
     InstructionContent,
 )
+from sennit.messages.media import label, part_of_block, part_of_record
 from sennit.messages.message import Message
 from sennit.messages.render import block_text
 from sennit.messages.unset import Unset
@@ -163,7 +164,10 @@ def result_card(result: ActionResponseContent, width: int = LINE_WIDTH) -> str:
     """Return a tool result in one line."""
     if not result.success:
         return one_line(f"✗ {result.error}", width)
-    return one_line(f"← {_to_json(None if result.result is Unset else result.result)}", width)
+    value = None if result.result is Unset else result.result
+    files = [label(part_of_record(file)) for file in result.files or ()]
+    shown = [] if value is None and files else [_to_json(value)]
+    return one_line(f"← {' '.join([*shown, *files])}", width)
 
 
 def pluralize(number: int, noun: str, plural: str = "") -> str:
@@ -190,4 +194,9 @@ def _to_json(value: Any) -> str:
 
 
 def _blocks_text(blocks: list[dict[str, Any]]) -> str:
-    return "\n".join(map(block_text, blocks))
+    return "\n".join(map(_block_text, blocks))
+
+
+def _block_text(block: dict[str, Any]) -> str:
+    part = part_of_block(block)
+    return block_text(block) if part is None else label(part)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from sennit.errors import CodecError, ValidationError, did_you_mean, listed, short_repr
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionResponseContent
-from sennit.messages.media import MediaPart, part_of_block, part_record
+from sennit.messages.media import MediaPart, label, part_of_block, part_record
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.parts import (
     GroupRole,
@@ -23,7 +23,6 @@ from sennit.messages.parts import (
     parts_of,
     split,
 )
-from sennit.messages.render import block_text, blocks_text
 
 _ROLES: Mapping[str, GroupRole] = {
     "user": "user",
@@ -146,12 +145,17 @@ def _accepted(message: dict[str, Any]) -> dict[str, Any]:
     """
     blocks = message["content"]
     if message["role"] == "tool":
-        return {**message, "content": blocks_text(blocks)}
+        return {**message, "content": "\n".join(map(_label, blocks))}
     return {**message, "content": list(map(_accepted_block, blocks))}
+
+
+def _label(block: dict[str, Any]) -> str:
+    part = part_of_block(block)
+    return str(block.get("text") or "") if part is None else label(part)
 
 
 def _accepted_block(block: dict[str, Any]) -> dict[str, Any]:
     kind = block["type"]
     if kind in ("file", "input_audio") and not block[kind].keys() & {"file_data", "data"}:
-        return {"type": "text", "text": block_text(block)}
+        return {"type": "text", "text": _label(block)}
     return block

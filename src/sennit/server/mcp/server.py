@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError as Misfit
 
 from sennit.errors import MissingExtraError, NotFoundError, SennitError, short_repr
+from sennit.messages.media import MediaPart
 from sennit.server.http.endpoint import MAX_INLINE_BYTES, check_value_count
 from sennit.server.http.errors import INTERNAL_ERROR, HTTPError, log_unexpected
 from sennit.server.http.limits import read_body, replay_body
+from sennit.server.mcp.attachments import file_result
 from sennit.server.mcp.resources import (
     PROMPTS,
     complete_argument,
@@ -334,7 +336,7 @@ async def _call_tool(context: Context, access: McpScope, params: CallToolRequest
             value = await tool.run(access, parsed)
         if isinstance(value, ClientRun):
             return await answer_run(context, access, value, answers)
-        return tool_result(value)
+        return file_result(value) if isinstance(value, MediaPart) else tool_result(value)
     except Misfit as error:
         return error_result(f"Invalid arguments for {name!r}: {_format_errors(error)}")
     except (SennitError, HTTPError) as error:

@@ -20,8 +20,10 @@ from sennit.errors import AccessError, OutOfRangeError
 from sennit.memory.extraction.values import Category
 from sennit.memory.files.entry import FileEntry
 from sennit.memory.uri import Uri
+from sennit.messages.media import MediaPart, label
 from sennit.messages.message import Message
 from sennit.server.http.tokens import Scope
+from sennit.server.mcp.attachments import attachments_of, find_attachment
 from sennit.server.mcp.runs import ClientRun, start_run
 from sennit.server.mcp.scope import MAX_ANSWER_CHARS, McpScope, branch_of, cut
 from sennit.server.schemas import as_cursor, cursor, message_shape
@@ -29,7 +31,7 @@ from sennit.server.schemas import as_cursor, cursor, message_shape
 _MAX_MESSAGE_CHARS = 6_000
 """The length at which a message is cut."""
 _MAX_ENTRIES = 500
-_Run = TypeVar("_Run", bound=Callable[..., Awaitable["dict[str, Any] | ClientRun"]])
+_Run = TypeVar("_Run", bound=Callable[..., Awaitable["dict[str, Any] | ClientRun | MediaPart"]])
 
 
 class ToolArguments(BaseModel):
@@ -68,6 +70,15 @@ class ReadSession(ToolArguments):
     branch: str | None = _BRANCH
     before: int | None = Field(None, ge=0, description="Only messages before this index.")
     limit: int = Field(20, ge=1, le=100)
+
+
+class ReadAttachment(ToolArguments):
+    """A picture, a recording or a file of a message."""
+
+    session: str = _SESSION
+    branch: str | None = _BRANCH
+    index: int = Field(ge=0, description="The index of the message, as read_session says.")
+    number: int = Field(0, ge=0, description="Which of its attachments, from 0.")
 
 
 class ListFiles(ToolArguments):
@@ -126,7 +137,7 @@ class McpTool:
 
     scope: Scope
     arguments: type[ToolArguments]
-    run: Callable[[McpScope, Any], Awaitable[dict[str, Any] | ClientRun]]
+    run: Callable[[McpScope, Any], Awaitable[dict[str, Any] | ClientRun | MediaPart]]
     """Returns the result, or the run that leads to it."""
 
     @property
@@ -217,13 +228,23 @@ def _page(session: Session, args: ReadSession) -> dict[str, Any]:
 
 def _message_dict(index: int, message: Message) -> dict[str, Any]:
     shape = message_shape(message, index)
+    attachments = [label(part) for part in attachments_of(message)]
     return {
         "index": index,
         "id": str(shape.id),
         "role": shape.role,
         "kind": shape.kind,
         "text": cut(shape.text, _MAX_MESSAGE_CHARS),
+        **({"attachments": attachments} if attachments else {}),
     }
+
+
+@_tool("read")
+async def read_attachment(access: McpScope, args: ReadAttachment) -> MediaPart:
+    """Read a picture, a recording or a file of a message; read_session lists them."""
+    session = await access.client.asession(args.session, create=False)
+    branch = branch_of(session, args.branch)
+    return await to_thread(find_attachment, branch, args.index, args.number)
 
 
 @_tool("read")

@@ -69,7 +69,7 @@ const STORED = /^sennit-blob:sha256:([0-9a-f]{64})\?type=(.+)&size=(\d+)$/;
 const SHOWN_BYTES = 5_000_000;
 
 function Picture({ image }) {
-  const [, hash, type, size] = STORED.exec(image) ?? [];
+  const [, hash, , size] = STORED.exec(image) ?? [];
   const [shown, show] = useState(null);
   useLayoutEffect(() => {
     show(null);
@@ -82,8 +82,14 @@ function Picture({ image }) {
       .catch(() => {});  // then its type and size are shown
     return () => leaving.abort();
   }, [hash]);
-  const text = hash ? `${type}, ${Number(size).toLocaleString('en')} bytes` : /^data:([^;,]*)/.exec(image)?.[1] ?? image;
+  const text = storedText(image);
   return shown ? html`<img class="picture-shown" src=${shown} alt=${text} />` : html`<p class="picture-link">🖼 ${text}</p>`;
+}
+
+// The type and size of what is stored with its bytes, or an address.
+function storedText(url) {
+  const [, hash, type, size] = STORED.exec(url) ?? [];
+  return hash ? `${type}, ${Number(size).toLocaleString('en')} bytes` : /^data:([^;,]*)/.exec(url)?.[1] ?? url;
 }
 
 function dataUrl(blob) {
@@ -102,6 +108,7 @@ function Body({ message }) {
     ${done && html`<${Markdown} text=${done} />`}
     ${message.text ? html`<${Markdown} text=${growing} />` : message.draft && html`<span class="dots" aria-label="Answering">…</span>`}
     ${images.map((image) => html`<${Picture} image=${image} />`)}
+    ${(message.files ?? []).map((file) => html`<p class="picture-link">📎 ${[file.name, storedText(file.url)].filter(Boolean).join(': ')}</p>`)}
     ${message.draft && message.text && html`<span class="caret" aria-hidden="true"></span>`}
   </div>`;
 }
