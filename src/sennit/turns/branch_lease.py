@@ -58,7 +58,7 @@ class BranchLease:
 
     @property
     def last_prompt(self) -> list[Any] | None:
-        """What the record of the last run keeps of its prompt."""
+        """The note of its last prompt in the record of the last run, if there is one."""
         return None if self.last_run is None else loads(self.last_run.body).get("prompt")
 
 

@@ -70,7 +70,7 @@ class OutputState:
         self.is_native: bool | None = None if output.native else False
         """Whether the provider is sent the schema; None until it is known."""
         self.has_form = False
-        """Whether the last prompt ends with the schema in words, which no later prompt has."""
+        """True if the last prompt ends with the schema in words, which no later prompt has."""
 
     async def add_to(self, request: ModelRequest, asked: Request) -> ModelRequest:
         """Return the request with the schema: of the provider, or in words if it lacks them."""

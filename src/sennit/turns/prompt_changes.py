@@ -42,7 +42,7 @@ _NOTHING = Mark(0, 0, "")
 
 
 class PromptNote(NamedTuple):
-    """What the record of a run keeps of its last prompt."""
+    """The note of its last prompt in the record of a run."""
 
     run: str
     model: str

@@ -142,9 +142,9 @@ class Run:
         self._resumed = False
         self._model_request: ModelRequest | None = None  # the last one
         self.is_first = False
-        """Whether the branch had no run before."""
+        """True if the branch had no run before."""
         self.stored_prompt: list[Any] | None = None
-        """What the record of the last run keeps of its prompt."""
+        """The note of the last prompt in the record of the last run."""
         self.sent_prompt: SentPrompt | None = None
         """The last prompt of this run."""
         self._earlier_passes = 0  # before the run was resumed

@@ -65,7 +65,7 @@ class RemoteCall:
 
     @property
     def is_task(self) -> bool:
-        """Whether the call became a task, which a new connection can continue."""
+        """True if the call became a task, which a new connection can continue."""
         return self._task is not None
 
     async def finish(self, session: ClientSession) -> dict[str, Any]:
