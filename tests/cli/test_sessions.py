@@ -102,7 +102,8 @@ def test_a_session_is_deleted_once_it_is_confirmed(store: str) -> None:
     assert asked.exit_code == 1
     assert "rope (3 messages): Name a knot that holds" in asked.stderr
     assert [row["name"] for row in told("ls")] == ["rope"]
-    assert run("rm", "rope", "rop", "--yes").exit_code == 1, "nothing is deleted with a wrong name"
+    wrong = run("rm", "rop", "--yes")
+    assert (wrong.exit_code, "Did you mean 'rope'?" in wrong.stderr) == (1, True)
     assert [row["name"] for row in told("ls")] == ["rope"]
     assert run("rm", "rope", stdin="y\n").exit_code == 0
     assert told("ls") == []

@@ -109,3 +109,43 @@ def test_names_are_listed_as_a_person_writes_them() -> None:
             client.session("s").get_branch("main")
         with pytest.raises(ValidationError, match=r"A filter has no kind|one of 'user', "):
             client.session("s").add_message({"role": "usr", "content": "Hello"})
+
+
+def test_a_session_is_found_by_its_title_unless_it_is_to_be_deleted() -> None:
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(app, arguments)
+
+    assert "1 user: Name a knot" in run("show", "name a KNOT").stdout
+    assert run("show", "name a KNOT").stderr.startswith("rope · ")
+    refused = run("rm", "Name a knot", "--yes")
+    assert (refused.exit_code, "There is no session" in refused.stderr) == (1, True)
+    with sennit.open("knots.db") as client:
+        client.session("bend").set_title("Name a knot")
+    several = run("show", "Name a knot").stderr
+    assert "Several sessions have the title 'Name a knot': 'bend', 'rope'." in several
+
+
+def test_deleting_goes_on_with_what_is_left_of_an_interrupted_call() -> None:
+    ran = CliRunner().invoke(app, ["rm", "gone", "rope", "--yes"])
+    assert (ran.exit_code, ran.stdout.split(";")[0]) == (1, "Deleted 1 session")
+    assert "There is no session 'gone'." in ran.stderr
+    with sennit.open("knots.db") as client:
+        assert client.sessions() == []
+
+
+def test_help_shows_the_whole_line_of_each_command_and_find_shows_scores_only_if_asked() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert "..." not in shown.partition("Commands:")[2]
+    assert "sessions, memories" in shown
+    found = CliRunner().invoke(app, ["find", "bowline"]).stdout
+    assert "score" not in found
+    assert "score 1.00 = " in CliRunner().invoke(app, ["find", "bowline", "--explain"]).stdout
+
+
+def test_a_number_that_no_list_of_sessions_had_is_explained() -> None:
+    shown = " ".join(Desk([]).type("/open 9").split())
+    assert shown == ("There is no session '9'. The last list has 0 sessions; /sessions lists them.")
+
+
+def test_tabs_in_an_answer_are_spaces() -> None:
+    assert Desk(["one\ttwo"]).type("Go") == "one    two\n"

@@ -12,7 +12,6 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from sennit.cli import (
     INTERRUPTED,
@@ -31,7 +30,7 @@ from sennit.cli import (
     token,
 )
 from sennit.cli.chat import chat
-from sennit.cli.help import CommandGroup
+from sennit.cli.help import CommandGroup, PlainGroup
 from sennit.cli.text import clean
 from sennit.cli.worker import worker
 from sennit.errors import MissingExtraError, SennitError
@@ -39,7 +38,7 @@ from sennit.errors import MissingExtraError, SennitError
 BROKEN_PIPE = 141
 
 
-class _Program(TyperGroup):
+class _Program(PlainGroup):
     """The click group that turns exceptions of commands into exit codes."""
 
     def invoke(self, ctx: Any) -> Any:

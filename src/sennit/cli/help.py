@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _REQUIRED = "[required]"
@@ -33,11 +33,26 @@ class PlainCommand(TyperCommand):
                     formatter.write_dl(rows)
 
 
+class PlainGroup(TyperGroup):
+    """A click group whose help lists each command with the whole first line of its help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, (command.help or "").partition("\n\n")[0])
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 class CommandGroup(typer.Typer):
     """A group of commands with plain help pages."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
+    def __init__(self, *, cls: type[PlainGroup] = PlainGroup, **options: Any) -> None:
+        super().__init__(cls=cls, no_args_is_help=True, rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[_F], _F]:
         """Return a decorator that adds a function as a command."""

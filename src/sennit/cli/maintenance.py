@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,11 @@ from sennit.cli.targets import (
     open_store,
     session_names,
 )
-from sennit.cli.text import emit, one_line, pluralize, working
+from sennit.cli.text import emit, note, one_line, pluralize, working
 from sennit.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from sennit.api.session import Session
 
 
 def rm(
@@ -33,7 +36,17 @@ def rm(
 ) -> None:
     """Permanently delete sessions with all their branches; memories stay unless --memories."""
     with open_store(store) as client:
-        found = {name: find_session(client, name) for name in dict.fromkeys(sessions)}
+        found: dict[str, Session] = {}
+        missing: list[str] = []
+        for name in dict.fromkeys(sessions):
+            try:
+                found[name] = find_session(client, name, by_title=False)
+            except NotFoundError as error:
+                missing.append(str(error))
+        if not found:
+            raise NotFoundError(" ".join(missing))
+        for problem in missing:  # an earlier call that was interrupted may have deleted it
+            note(problem)
         if not yes:
             for name, session in found.items():
                 messages = pluralize(len(session.messages), "message")
@@ -51,6 +64,8 @@ def rm(
     deleted = list(found)
     kept = "" if memories else "; memories extracted before are kept"
     emit(as_json, {"deleted": deleted}, [f"Deleted {pluralize(len(deleted), 'session')}{kept}."])
+    if missing:
+        raise typer.Exit(1)
 
 
 def backup(

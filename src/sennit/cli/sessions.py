@@ -25,7 +25,7 @@ from sennit.cli.targets import (
     parse_time,
     to_utc,
 )
-from sennit.cli.text import emit, message_text, note, one_line, output_width, pluralize
+from sennit.cli.text import emit, message_text, note, one_line, output_width, pluralize, working
 from sennit.errors import NotFoundError, ValidationError
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def show(
     """Print the messages of a branch, numbered from 1."""
     with open_store(store) as client:
         session = find_session(client, name)
+        name = session.key or str(session.id)
         target = find_branch(session, branch) if branch else latest_branch(session)
         if message is not None and target is None:
             raise NotFoundError("The session has no messages yet.")
@@ -214,7 +215,7 @@ def find(
     as_json: JsonOption = False,
 ) -> None:
     """Search memories and messages, best match first."""
-    with open_store(store) as client:
+    with open_store(store) as client, working("Searching…"):
         matches = client.find(
             query,
             inside,
@@ -235,7 +236,7 @@ def find(
 
 
 def _match_lines(match: Match, place: dict[str, Any] | None) -> Iterator[str]:
-    yield f"{match.score:.2f}  {match.created_at.astimezone():%Y-%m-%d}  {match.abstract}"
+    yield f"{match.created_at.astimezone():%Y-%m-%d}  {match.abstract}"
     if place is not None:
         branch = f" --branch {quote(place['branch'])}" if place["branch"] != "main" else ""
         yield f"      sennit show {quote(place['session'])} --message {place['number']}{branch}"
@@ -244,7 +245,8 @@ def _match_lines(match: Match, place: dict[str, Any] | None) -> Iterator[str]:
     else:
         yield f"      sennit fs cat {quote(match.uri)}"
     if match.explained:
-        yield f"      {', '.join(f'{name} {value:.2f}' for name, value in match.explained.items())}"
+        parts = " + ".join(f"{name} {value:.2f}" for name, value in match.explained.items())
+        yield f"      score {match.score:.2f} = {parts}"
 
 
 def _place(client: Client, match: Match) -> dict[str, Any] | None:

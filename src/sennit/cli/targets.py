@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
 
 _MAX_SUGGESTIONS = 50
+_MAX_TITLES = 50
 _MAX_NUMBER_DIGITS = 9
 
 StoreOption = Annotated[
@@ -119,15 +120,42 @@ def to_utc(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone(UTC)
 
 
-def find_session(client: Client, name: str | UUID, *, list_command: str = "sennit ls") -> Session:
-    """Return an existing session; raise NotFoundError with the closest name."""
+def find_session(
+    client: Client,
+    name: str | UUID,
+    *,
+    by_title: bool = True,
+    list_command: str = "sennit ls",
+) -> Session:
+    """Return an existing session by name, id or title; raise NotFoundError with the closest name.
+
+    A title must be that of only one of the sessions changed last.
+    """
     try:
         return client.session(name, create=False)
     except NotFoundError:
+        titled = _sessions_titled(client, str(name)) if by_title else []
+        if len(titled) == 1:
+            return titled[0]
+        if titled:
+            keys = listed(session.key or str(session.id) for session in titled)
+            raise NotFoundError(f"Several sessions have the title {name!r}: {keys}.") from None
         names = [session.key for session in client.sessions(limit=200) if session.key]
         meant = did_you_mean(name, names)
         message = f"There is no session {str(name)!r}.{meant} {list_command} lists them."
         raise NotFoundError(message) from None
+
+
+def _sessions_titled(client: Client, title: str) -> list[Session]:
+    """Return the sessions with that title, set or taken from their first words."""
+    infos = [*client.sessions(contains=title), *client.sessions(limit=_MAX_TITLES)]
+    sessions: list[Session] = []
+    for uid in dict.fromkeys(info.id for info in infos):
+        with suppress(NotFoundError):  # deleted in the meantime
+            session = client.session(uid, create=False)
+            if (session.title or "").casefold() == title.casefold():
+                sessions.append(session)
+    return sessions
 
 
 def find_branch(session: Session, name: str) -> Branch:

@@ -90,7 +90,7 @@ def working(text: str) -> Status:
 def progress_bar(
     what: str, *columns: ProgressColumn
 ) -> Generator[Callable[[int, int | None], None]]:
-    """Show a progress bar from its first update on, if stderr is a terminal."""
+    """Show a progress bar while its block runs, if stderr is a terminal."""
     console = Console(stderr=True)
     columns = columns or (MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(
@@ -104,13 +104,10 @@ def progress_bar(
     task = bar.add_task(what, total=None)
 
     def update(done: int, total: int | None = None) -> None:
-        bar.start()
         bar.update(task, completed=done, total=total)
 
-    try:
+    with bar:
         yield update
-    finally:
-        bar.stop()
 
 
 def clean(text: str) -> str:

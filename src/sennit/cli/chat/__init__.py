@@ -63,7 +63,8 @@ def chat(
         int | None, typer.Option(min=1, metavar="N", help="Maximum answer length in tokens.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Sampling temperature.")
+        float | None,
+        typer.Option(min=0, max=2, metavar="N", help="Sampling temperature, 0 to 2."),
     ] = None,
     store: StoreOption = None,
     as_json: Annotated[

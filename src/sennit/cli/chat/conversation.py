@@ -25,7 +25,7 @@ from sennit.cli.chat.interrupted import (
     tool_call,
 )
 from sennit.cli.targets import find_branch, find_session, latest_branch
-from sennit.cli.text import message_text
+from sennit.cli.text import message_text, pluralize
 from sennit.errors import (
     ExistsError,
     NotFoundError,
@@ -235,7 +235,11 @@ class ChatSession:
 
     def open_session(self, name: str | UUID) -> None:
         """Continue another session; raise NotFoundError with the closest name."""
-        self.session = find_session(self.client, name, list_command="/sessions")
+        listing = "/sessions"
+        if isinstance(name, str) and name.isdecimal():
+            shown = pluralize(len(self.listed_sessions), "session")
+            listing = f"The last list has {shown}; /sessions"
+        self.session = find_session(self.client, name, list_command=listing)
         self.removed_committed = []
         self.branch = self._find_branch(None)
 

@@ -48,6 +48,7 @@ from sennit.turns.result import Notice, Return
 
 _REASONING = Style(dim=True, italic=True)
 _PLAIN = Style()
+_TAB = "    "  # a terminal's own tabs would break the wrapping
 _SPINNER_DELAY = 0.3  # seconds without output after which the spinner appears
 
 
@@ -169,6 +170,7 @@ class ChatOutput:
             self._write_answer(clean(text))
 
     def _write_answer(self, text: str) -> None:
+        text = text.replace("\t", _TAB)
         if self._console.is_dumb_terminal:  # without styles the markup says more
             self._write(self._wrap.add(text, self._console.width, _PLAIN))
         else:

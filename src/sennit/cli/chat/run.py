@@ -35,6 +35,7 @@ def run(
     if on_terminal and as_json:
         raise ValidationError("--json needs piped input, one message per line.")
     new = _is_new(client, name)
+    is_first = not client.sessions(limit=1)
     if new and branch not in (None, "main"):
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork creates one."
@@ -44,10 +45,13 @@ def run(
         chat.set_system(system or None)
     if on_terminal:
         output = ChatOutput(Console(highlight=False))
-        code, show = asyncio.run(_run_terminal(chat, output, name, new=new)), output.note
+        code, show = (
+            asyncio.run(_run_terminal(chat, output, name, new=new, first=is_first)),
+            output.note,
+        )
     else:
         answers = (pipe.JsonAnswers if as_json else pipe.TextAnswers)(sys.stdout, sys.stderr)
-        if new and options.model.name == "local":
+        if is_first and options.model.name == "local":
             answers.note(f"{TINY} {BETTER}")
         code, show = pipe.run(chat, sys.stdin.buffer, answers), answers.note
     return _commit(chat, show) or code if commit else code
@@ -69,16 +73,18 @@ def _is_new(client: Client, name: str) -> bool:
     return False
 
 
-async def _run_terminal(chat: ChatSession, output: ChatOutput, name: str, *, new: bool) -> int:
+async def _run_terminal(
+    chat: ChatSession, output: ChatOutput, name: str, *, new: bool, first: bool
+) -> int:
     try:
         await chat.open()
-        _greet(chat, output, name, new=new)
+        _greet(chat, output, name, new=new, first=first)
         return await terminal.run(chat, output)
     finally:
         await chat.close()
 
 
-def _greet(chat: ChatSession, output: ChatOutput, name: str, *, new: bool) -> None:
+def _greet(chat: ChatSession, output: ChatOutput, name: str, *, new: bool, first: bool) -> None:
     count = pluralize(len(chat.branch), "message")
     branch_info = "new" if new else f"{chat.branch.name}, {count}"
     title = stored_title(chat.session.metadata)
@@ -86,7 +92,7 @@ def _greet(chat: ChatSession, output: ChatOutput, name: str, *, new: bool) -> No
     output.line(
         f"sennit {version('sennit')} · {name}{titled} ({branch_info}) · {chat.options.model.name}"
     )
-    if new and chat.options.model.name == "local":
+    if first and chat.options.model.name == "local":
         output.note(TINY)
         output.note(BETTER)
     if chat.options.tools:

@@ -284,8 +284,8 @@ def _open(chat: ChatSession, output: ChatOutput, rest: str) -> Next:
     if not rest:
         output.error("The session is missing: /open NAME. /sessions lists the sessions.")
         return Prompt()
-    listed = {str(number): uid for number, uid in enumerate(chat.listed_sessions, 1)}
-    chat.open_session(listed.get(rest, rest))
+    numbers = {str(number): uid for number, uid in enumerate(chat.listed_sessions, 1)}
+    chat.open_session(numbers.get(rest, rest))
     show_place(chat, output)
     show_last_exchange(chat, output)
     return Decide()
