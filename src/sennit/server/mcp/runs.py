@@ -141,14 +141,15 @@ async def run_status(run: ClientRun) -> RunStatus:
 def _status(run: ClientRun) -> RunStatus:
     runs = RunRepository(run.branch)
     runs.refresh()
-    records = runs.runs()
-    record = next((record for record in records if record.id == run.id), None)
+    last = record = runs.last()
+    if last is None or last.id != run.id:  # a task is mostly the last run
+        record = next((record for record in runs.runs() if record.id == run.id), None)
     if record is None:
         raise NotFoundError(f"There is no run {run.id} on branch {run.branch.name!r}.")
     state: RunState = "interrupted"
     waiting: dict[str, Message] = {}
     result = None
-    if record.state == "ended" or records[0].id != run.id:
+    if record.state == "ended" or record is not last:
         state, result = "ended", _result(runs, run.id)
     elif has_active_run(runs):
         state = "working"
