@@ -311,7 +311,7 @@ def test_refused_parts_store_nothing() -> None:
     for role, parts in (
         ("system", [ContextPart("viking://user/a.md")]),
         ("tool", [TextPart("x")]),
-        ("user", [TextPart("fine"), "a string is no part"]),
+        ("user", [TextPart("fine"), 7]),
         ("user", []),
         ("assistant", [ImagePart("https://example.com/a.png")]),
         ("user", [ToolPart("search", {})]),
