@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+
 import pytest
 
 from sennit.services.tools.tool import Tool
-from tests.client_programs import JAVASCRIPT, LONG, node, run, sage
+from sennit.testing import ScriptedModel, ToolCall
+from tests.client_programs import JAVASCRIPT, LONG, TESTS, node, run, sage
 from tests.http_server import serving
 
 
@@ -40,6 +45,38 @@ def test_a_chat_of_the_ai_sdk_is_kept_by_the_server() -> None:
         assert did["failures"] == []
         branches = server.get("/api/sessions/knots").json()["branches"]
         assert sorted(branch["message_count"] for branch in branches) == [4, 4, 8]
+
+
+# A browser resolves addresses against the page, and asks people.
+BROWSER = """
+const ask = globalThis.fetch
+globalThis.fetch = (path, options) => ask(new URL(path, process.env.SERVER_URL), options)
+globalThis.confirm = (message) => message === 'Run pay with {"amount":7}?'
+console.log = (messages) => process.stdout.write(JSON.stringify(messages))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_page_in_the_documentation_of_ag_ui_runs() -> None:
+    page = (TESTS.parent / "docs" / "ag-ui.md").read_text(encoding="utf-8")
+    program = page.split("```js\n")[1].split("```")[0]
+    model = ScriptedModel([[ToolCall("pay", {"amount": 7}, "call_pay")], "Paid."])
+    with serving(models=[model], tools=(Tool(pay, needs_approval=True),), memory=False) as server:
+        ran = subprocess.run(
+            [node(), "--input-type=module", "-"],
+            cwd=JAVASCRIPT,
+            env={**os.environ, "SERVER_URL": server.url},
+            input=BROWSER + program,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        messages = json.loads(ran.stdout)
+        assert [one["role"] for one in messages] == ["user", "assistant", "tool", "assistant"]
+        assert messages[-1]["content"] == "Paid."
 
 
 @pytest.mark.slow
