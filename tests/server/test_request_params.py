@@ -70,7 +70,7 @@ RESPONSES: Table = {
     "input": ("effect", "Tie it."),
     "background": ("effect", True),
     "conversation": ("effect", "knots"),
-    "include": ("ignored", ["reasoning.encrypted_content"]),
+    "include": ("effect", ["reasoning.encrypted_content"]),
     "instructions": ("effect", "Be brief."),
     "max_output_tokens": ("effect", 100),
     "previous_response_id": ("refused", "resp_none"),  # there is no such response

@@ -20,6 +20,7 @@ from sennit.server.openai.chat_schemas import (
 )
 from sennit.server.openai.compaction import COMPACTION
 from sennit.server.openai.files import FileFields
+from sennit.server.openai.sealed_replies import INCLUDE
 from sennit.server.openai.tool_schemas import (
     AllowedTool,
     AllowedTools,
@@ -98,7 +99,9 @@ class CustomCallItem(msgspec.Struct, frozen=True):
 
 
 class ReasoningItem(msgspec.Struct, frozen=True):
-    """Reasoning of a model, which is accepted and dropped."""
+    """Reasoning of a model: the text is dropped, the provider's state restored from the rest."""
+
+    encrypted_content: str | None = None
 
 
 class CompactionItem(msgspec.Struct, frozen=True):
@@ -215,6 +218,20 @@ class ResponsesRequest(CommonRequest, kw_only=True):
     def items(self) -> str | list[dict[str, Any]]:
         """The input; an empty list if there is none."""
         return [] if self.input is None else self.input
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The parameters that are set and change nothing."""
+        return [name for name in super().without_effect if name != "include" or not self._includes]
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if the client, and not the server, keeps the state of the provider."""
+        return self.store is False and self._includes
+
+    @property
+    def _includes(self) -> bool:
+        return INCLUDE in (self.include or ())
 
     @property
     def params(self) -> dict[str, Any]:

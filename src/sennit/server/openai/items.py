@@ -38,13 +38,16 @@ from sennit.server.openai.item_schemas import (
     MessageItem,
     OutputText,
     Part,
+    ReasoningItem,
     ResultItem,
 )
+from sennit.server.openai.sealed_replies import unseal
 from sennit.server.openai.translate import (
     PHASE,
     ClientMessages,
     ClientToolCall,
     ModelAnswer,
+    answer_at_end,
     answer_message,
     call_message,
     custom_call_message,
@@ -85,7 +88,9 @@ def parse_items(
     for at, fields in enumerate(items):
         try:
             item = _decode_item(fields)
-            if isinstance(item, MessageItem) and item.role in ("system", "developer"):
+            if isinstance(item, ReasoningItem):
+                _restore_state(messages, item.encrypted_content)
+            elif isinstance(item, MessageItem) and item.role in ("system", "developer"):
                 system.append("\n".join(_texts(item.content)))
             else:
                 messages += _item_messages(item)
@@ -93,6 +98,14 @@ def parse_items(
             raise bad_param(f"{param}[{at}]", str(error)) from None
     text = "\n\n".join(system) or None
     return ClientMessages(text, tuple(messages), text)
+
+
+def _restore_state(messages: list[Message], sealed: str | None) -> None:
+    """Replace the reply that messages end with by its sealed messages, if they are the same."""
+    if sealed is not None:
+        sent = answer_at_end(messages)
+        if (reply := unseal(sealed, sent)) is not None:
+            messages[len(messages) - len(sent) :] = reply
 
 
 def _decode_item(item: Mapping[str, Any]) -> msgspec.Struct:

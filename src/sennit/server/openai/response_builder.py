@@ -8,7 +8,7 @@ The request parameters are stored with the input, so a response can be rebuilt f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,8 @@ from sennit.server.openai.items import (
     text_item,
     text_part,
 )
-from sennit.server.openai.translate import ModelAnswer
+from sennit.server.openai.sealed_replies import sealed_item
+from sennit.server.openai.translate import ModelAnswer, answer_at_end
 from sennit.server.openai.turn import raise_for_failure
 from sennit.services.models.reply import Usage
 from sennit.turns.events import (
@@ -113,6 +114,8 @@ class ResponseHead:
     id: str
     created: int
     params: dict[str, Any]
+    with_state: bool = False
+    """Whether the output ends with the state of the provider, which the client keeps."""
 
     def build(self, status: str, output: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
         """Return the response object with a status, an output and further fields."""
@@ -147,7 +150,13 @@ class ResponseHead:
         """Return the response with a stored answer."""
         last = answer.messages[-1] if answer.messages else None
         output = output_items(answer, self.custom_tools, summary=self.has_summary)
+        output += self.state_items(answer.messages)
         return self.finish(answer.finish_reason, output, answer.usage, last)
+
+    def state_items(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Return the item with the state of the provider, if the client keeps it."""
+        item = sealed_item(messages) if self.with_state else None
+        return [] if item is None else [item]
 
     @property
     def has_summary(self) -> bool:
@@ -237,7 +246,7 @@ class ResponseEvents:
         self._output: list[dict[str, Any]] = []
         self._open: tuple[str, str] | None = None  # the type and id of the current item
         self._text = ""
-        self._last: Message | None = None
+        self._messages: list[Message] = []
 
     def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         """Return an answer as a response object."""
@@ -263,15 +272,20 @@ class ResponseEvents:
             kind = "summary" if self._head.has_summary else "reasoning"
             yield from self._append_text(kind, event.message_id.hex, event.text)
         elif isinstance(event, ToolCalled):
-            self._last = event.message
+            self._messages.append(event.message)
             yield from self._close()
             yield from self._tool_call(event.message)
         elif isinstance(event, MessageCompleted):
-            self._last = event.message
+            self._messages.append(event.message)
             yield from self._close(event.message)
         elif isinstance(event, RunEnded):
             yield from self._close()
             metrics = raise_for_failure(event.result).metrics
+            # A message of reasoning alone has no event of its own.
+            answer = answer_at_end(event.result.body.interactions) or self._messages
+            for item in self._head.state_items(answer):
+                yield self._event("response.output_item.added", output_index=self._at, item=item)
+                yield self._done(item)
             yield self._end(metrics.finish_reason, metrics.usage)
 
     def _start(self) -> Iterator[dict[str, Any]]:
@@ -280,7 +294,8 @@ class ResponseEvents:
         yield self._event("response.in_progress", response=response)
 
     def _end(self, finish: str | None, used: Usage) -> dict[str, Any]:
-        response = self._head.finish(finish, self._output, used, self._last)
+        last = self._messages[-1] if self._messages else None
+        response = self._head.finish(finish, self._output, used, last)
         is_incomplete = response["status"] == "incomplete"
         kind = "response.incomplete" if is_incomplete else "response.completed"
         return self._event(kind, response=response)

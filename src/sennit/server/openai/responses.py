@@ -170,7 +170,8 @@ async def _prepare(
         location, stored = await locate_once(idempotent, locator, locate)
     if stored is not None:
         return _PreparedResponse(stored.head, location, stored.complete_answer)
-    head = ResponseHead(response_id(location.session.id, uid), clock.now_us() // 1_000_000, params)
+    name, created = response_id(location.session.id, uid), clock.now_us() // 1_000_000
+    head = ResponseHead(name, created, params, with_state=body.keeps_state)
     return _PreparedResponse(head, location)
 
 

@@ -387,6 +387,12 @@ def answer_at(messages: Iterable[Message]) -> ModelAnswer:
     return ModelAnswer(tuple(answer))
 
 
+def answer_at_end(messages: Sequence[Message]) -> list[Message]:
+    """Return the assistant's messages that messages end with."""
+    own = takewhile(lambda message: message.role is MessageRole.ASSISTANT, reversed(messages))
+    return list(own)[::-1]
+
+
 def _assistant_text(content: MessageContent) -> str:
     return content.words if content.from_assistant else ""
 
